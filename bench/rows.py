@@ -234,8 +234,30 @@ BOUNDS = Group(
     ),
 )
 
+_ON_TRANSPORTS = {
+    "constant": ("TensorFlow remote constant", 0.20),
+    "fed scalar": ("TensorFlow remote fed scalar", 0.22),
+    "assign_add": ("TensorFlow remote assign_add", 0.25),
+    "enqueue and dequeue": ("TensorFlow remote enqueue and dequeue", 0.20),
+    "scalar of another task": ("TensorFlow remote scalar of another task", 0.30),
+    "feed 100 MB": ("TensorFlow feed 100 MB", 0.15),
+    "fetch 100 MB": ("TensorFlow fetch 100 MB", 0.15),
+    "100 MB from task to task": ("TensorFlow 100 MB from task to task", 0.5),
+}
+
+DATA_STREAMS = Group(
+    (Case("transports"), Case("tensorflow_steps", "tensorflow")),
+    (
+        Row("unix: constant", "raw unary echo", 0.35),
+        *(Row(f"unix: {name}", peer, target) for name, (peer, target) in _ON_TRANSPORTS.items()),
+        *(Row(f"grpc: {name}", peer) for name, (peer, _) in _ON_TRANSPORTS.items()),
+        *(Row(f"unix: {name}", f"grpc: {name}") for name in _ON_TRANSPORTS),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
+    "transports": DATA_STREAMS,
     "optimizers": OPTIMIZERS,
     "saving": SAVING,
     "long-program": LONG_PROGRAM,

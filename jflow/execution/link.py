@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -37,20 +38,39 @@ from jflow.resources.kernel import Kernel
 from jflow.resources.kinds import kind_of
 from jflow.xla.compile import CompiledProgram, is_bounded
 
-_LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, LastLatency] = weakref.WeakKeyDictionary()
+_LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, Latency] = weakref.WeakKeyDictionary()
+
+N_LATENCIES = 3
+"""How many times an estimate depends on."""
+
+DISTURBED_S = 0.02
+"""The longest time, in seconds, that may be that of quick work which was disturbed."""
 
 NO_FUNCTIONS: Mapping[str, HostFunction] = MappingProxyType({})
 """No host functions in addition to those that every task has."""
 
 
-@dataclass
-class LastLatency:
-    """The time of a program's last dispatch, or of a function's last call, in seconds.
+class Latency:
+    """The time that a program's next dispatch, or a function's next call, is expected to take.
 
-    Infinite before the first one.
+    It is the least of the last few times: when the processor is busy with other work, single times
+    are longer. One that is too long to be such a disturbance counts alone, until the next.
+
+    Args:
+      seconds: the first estimate; infinite if nothing is known.
     """
 
-    seconds: float = math.inf
+    __slots__ = ("_recent", "seconds")
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self.seconds = seconds
+        self._recent: tuple[float, ...] = ()
+
+    def note(self, seconds: float) -> None:
+        """Takes the time of a dispatch or call, in seconds; on any thread."""
+        earlier = () if seconds > DISTURBED_S else self._recent[1 - N_LATENCIES :]
+        self._recent = recent = (*earlier, seconds)
+        self.seconds = min(recent)
 
 
 @dataclass(frozen=True)
@@ -61,15 +81,15 @@ class LinkedRun:
       instruction: the instruction.
       executable: the compiled program; None if the instruction only accesses variables.
       constants: the last arguments of the program.
-      latency: the time of its last run, shared by all steps that run the program.
+      latency: the expected time of a run, shared by all steps that run the program.
       specs, keys: the variables of the plan.
-      may_be_quick: False if the time of a run cannot be predicted from the last one.
+      may_be_quick: False if the time of a run cannot be predicted from earlier ones.
     """
 
     instruction: Run
     executable: CompiledProgram | None
     constants: tuple[jax.Array, ...]
-    latency: LastLatency
+    latency: Latency
     specs: tuple[VariableSpec, ...] = ()
     keys: tuple[VariableId, ...] = ()
     may_be_quick: bool = True
@@ -121,7 +141,7 @@ class LinkedCall:
       function: the function.
       constants: its last arguments.
       attributes: its arguments by name.
-      latency: the time of its last call.
+      latency: the expected time of a call.
       variables: those of which its first arguments say whether they are initialized.
     """
 
@@ -129,7 +149,7 @@ class LinkedCall:
     function: HostFunction
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
-    latency: LastLatency
+    latency: Latency
     variables: tuple[tuple[VariableId, VariableSpec], ...] = ()
 
 
@@ -171,6 +191,15 @@ class LinkedPlan:
     fetches: tuple[Fetch, ...]
     stages: tuple[tuple[LinkedInstruction, ...], ...]
     slots: tuple[Any, ...]
+
+    @cached_property
+    def last_sends(self) -> frozenset[int]:
+        """The edges of the sends at its end, which nothing but sends follows."""
+        if self.plan.after:
+            return frozenset()
+        ordered = [one for stage in self.stages for one in stage]
+        last = takewhile(lambda one: isinstance(one, Send), reversed(ordered))
+        return frozenset(one.edge for one in last if isinstance(one, Send))
 
     @property
     def keeps_feeds(self) -> bool:
@@ -220,12 +249,12 @@ def link(
                 else:
                     yield _link_call(instruction, plan, constant, functions)
             case Run(program=None):
-                yield LinkedRun(instruction, None, (), LastLatency(0.0), plan.variables, keys)
+                yield LinkedRun(instruction, None, (), Latency(0.0), plan.variables, keys)
             case Run(program=Program() as program):
                 constants = tuple(constant(digest) for digest in program.constants)
                 found = executable(program)
                 # Shared by all sessions: the time does not depend on which of them runs it.
-                latency = _LATENCIES.setdefault(found, LastLatency())
+                latency = _LATENCIES.setdefault(found, Latency())
                 run = _unchecked(found) if checks_nans else found
                 is_quick = is_bounded(found)
                 yield LinkedRun(
@@ -276,7 +305,7 @@ def _link_call(
         _check_arguments(call, function, (*call.variables, *call.inputs, *constants), attributes)
         specs = [plan.variables[number] for number in call.variables]
         variables = tuple((VariableId.of(plan.device, spec.key), spec) for spec in specs)
-        return LinkedCall(call, function, constants, attributes, LastLatency(), variables)
+        return LinkedCall(call, function, constants, attributes, Latency(), variables)
     kernel = host_kernel(call.function)
     attributes = Keywords(kernel, call.function).unpack(call.attributes)
     resources = tuple(plan.resources[number] for number in call.resources)

@@ -36,6 +36,7 @@ from jflow.protocol import (
     Registered,
     ReplySize,
     Staging,
+    Started,
     UnregisteredError,
     Waited,
 )
@@ -150,15 +151,18 @@ class ClientSession:
         step = self._steps.get(handle)
         if step is None:
             raise InvalidArgumentError(f"step {handle} is not registered in this session")
+        started = Started(self._run_admitted(step, feeds, client, records, effect))
+        if started.is_done:
+            return started.result
         running = asyncio.current_task()
         assert running is not None
         self._running.add(running)
         try:
             if deadline.timeout is None:
-                return await self._run_admitted(step, feeds, client, records, effect)
+                return await started.rest()
             limit = asyncio.timeout(deadline.remaining())
             async with limit:
-                return await self._run_admitted(step, feeds, client, records, effect)
+                return await started.rest()
         except asyncio.CancelledError:
             self._claim.check()  # a later claim has ended the step
             raise

@@ -1,6 +1,7 @@
 """The protocol: services, messages and calls over streams of frames, on any transport."""
 
 from jflow.protocol.client import MasterClient as MasterClient
+from jflow.protocol.coroutines import Started as Started
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.coroutines import completing as completing
@@ -8,6 +9,7 @@ from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
 from jflow.protocol.heartbeat import liveness_s as liveness_s
+from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError
 from jflow.protocol.peers import Peers as Peers
@@ -15,6 +17,7 @@ from jflow.protocol.records import Artifacts as Artifacts
 from jflow.protocol.records import Client as Client
 from jflow.protocol.records import DeviceRecord as DeviceRecord
 from jflow.protocol.records import Registered as Registered
+from jflow.protocol.records import Riding as Riding
 from jflow.protocol.records import SavedState as SavedState
 from jflow.protocol.records import ServerInfo as ServerInfo
 from jflow.protocol.records import Staging as Staging

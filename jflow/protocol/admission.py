@@ -42,7 +42,9 @@ async def enter(
     await _write(stream, handshake.hello)
     await _write(stream, handshake.prove(await _read(stream)))
     info = admitted(answer_in(await _read(stream), handshake), handshake)
-    return MessageStream(stream), info
+    data = await stream.attach(info.data_offer)
+    messages = MessageStream(stream) if data is None else MessageStream(data, data.framing)
+    return messages, info
 
 
 def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:

@@ -12,11 +12,11 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from jflow import _forks
 from jflow.cluster import Target, Task
@@ -27,21 +27,30 @@ from jflow.errors import CancelledError, InternalError, OpError, UnavailableErro
 from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol import settings
-from jflow.protocol.admission import admitted, answer_in, new_nonce
+from jflow.protocol.admission import admitted, new_nonce
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
-from jflow.protocol.codec import error_of, frames, open_message
-from jflow.protocol.frame import Assembler
-from jflow.protocol.handshake import INFO_ID, Caller, CallerHandshake, Secret
+from jflow.protocol.carrier import Carrier
+from jflow.protocol.codec import control_of
+from jflow.protocol.frame import Message
+from jflow.protocol.handshake import Caller, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
-from jflow.protocol.outbox import Outbox
-from jflow.protocol.outcome import CallAnswer, Outcome, Reply
+from jflow.protocol.interrupts import Interrupts
+from jflow.protocol.outcome import (
+    Answers,
+    CallAnswer,
+    Outcome,
+    Reply,
+    answer_timeout,
+    calls_back,
+)
+from jflow.protocol.receiver import Answered, Receiver
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
     Registered,
     ServerInfo,
 )
-from jflow.protocol.rpc import Rpc
+from jflow.protocol.rpc import Request, Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
     MASTER,
@@ -52,9 +61,10 @@ from jflow.protocol.rpcs import (
     RUN_STEP,
 )
 from jflow.protocol.services import MasterSession
+from jflow.protocol.stable import StableWriter
 from jflow.protocol.ticker import ticker
 from jflow.protocol.traced import without_records
-from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
+from jflow.protocol.transport import Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
@@ -65,13 +75,7 @@ _LEAST_S = 0.001
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class _Answers(Protocol):
-    """The receiver of one call's answer."""
-
-    def put(self, answer: CallAnswer, /) -> None:
-        """Takes an answer, on any thread."""
+T = TypeVar("T")
 
 
 @_forks.guarded(
@@ -118,25 +122,23 @@ class MasterClient:
         self._address = target.address
         caller = Caller(secret, MASTER.name, target)
         self._handshake = CallerHandshake(caller, new_nonce())
-        self._take_next = self._take_challenge
         self._ids = itertools.count(1)
-        self._frame_ids = itertools.count(1)
-        self._pending: dict[int, _Answers] = {}
-        self._assembler = Assembler()
+        self._pending: dict[int, Answers] = {}
+        self._given_up: set[int] = set()
+        self._stable = StableWriter()
         self._lock = threading.Lock()
         self._end: OpError | None = None
-        self._outbox = Outbox()
+        self._carrier = Carrier()
+        self._receiver = Receiver(self._handshake, self._carrier.put)
         self._n_received = 0
         self._heartbeat = Heartbeat()
         self._liveness = liveness_s()
         self._ticker = ticker(self._liveness / TICKS)
         self._task: str | None = None
-        self._stream: ClientStream | None = None
         try:
-            self._stream = transport.open(
-                MASTER.name, target, limit, self._outbox.frames(), self._take, self._ended
-            )
+            self._carrier.open(transport, MASTER.name, target, limit, self._take, self._ended)
             self.info = self._entered(limit)
+            self._carrier.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
             self._task = str(self.info.task)
             self._ticker.add(self._tick)
             if not self.is_open:  # since the handshake
@@ -144,6 +146,11 @@ class MasterClient:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def transport(self) -> str:
+        """What carries the messages of this session: "grpc", or "unix"."""
+        return self._carrier.name
 
     @property
     def is_open(self) -> bool:
@@ -154,8 +161,7 @@ class MasterClient:
         self, rpc: Rpc[MasterSession, P, R], deadline: Deadline, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Calls a procedure of the master and waits for its result."""
-        envelope, tensors = rpc.envelope(*args, **kwargs)
-        return rpc.read(*self._call(rpc, envelope, tensors, deadline))
+        return rpc.read(*self._call(rpc, rpc.prepared(*args, **kwargs), deadline))
 
     def list_devices(
         self,
@@ -205,12 +211,12 @@ class MasterClient:
         if not functions and records is None:
             return self.call(RUN_STEP, deadline, handle, feeds, effect=effect)
         is_traced = records is not None
-        request = RUN_STEP.envelope(
+        request = RUN_STEP.prepared(
             handle, feeds, calls_back=bool(functions), is_traced=is_traced, effect=effect
         )
         callbacks = Callbacks(functions, self._send) if functions else None
         sent = now()
-        reply, tensors = self._run_calling(*request, deadline, callbacks)
+        reply, tensors = self._run_calling(request, deadline, callbacks)
         return tensors if records is None else without_records(reply.traced, tensors, sent, records)
 
     def start(
@@ -225,8 +231,9 @@ class MasterClient:
         The server enforces the deadline.
         """
         outcome = Outcome(self._cancel)
-        envelope, tensors = RUN_STEP.envelope(handle, feeds, effect=effect)
-        outcome.key = self._begin(envelope, tensors, outcome, deadline)
+        request = RUN_STEP.prepared(handle, feeds, effect=effect)
+        with self._carrier.expecting():
+            outcome.key = self._begin(request, outcome, deadline)
         return outcome
 
     def release(self, handle: int) -> None:
@@ -254,12 +261,7 @@ class MasterClient:
     def close(self) -> None:
         """Ends the session; pending calls fail with CancelledError."""
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
-        self._end_stream()
-
-    def _end_stream(self) -> None:
-        self._outbox.close()
-        if self._stream is not None:
-            self._stream.close()
+        self._carrier.close()
 
     def _entered(self, limit: Deadline) -> ServerInfo:
         """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
@@ -271,7 +273,7 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         try:
             self._enroll(next(self._ids), answers)
-            self._outbox.put(INFO_ID, iter([self._handshake.hello]))
+            self._carrier.put(self._handshake.hello)
             answer = answers.get(timeout=limit.remaining())
         except Empty:
             raise limit.error(
@@ -287,71 +289,68 @@ class MasterClient:
     def _call(
         self,
         rpc: Rpc[MasterSession, ..., Any],
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
+        request: Request,
         deadline: Deadline,
         callbacks: Callbacks | None = None,
     ) -> Reply:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
-        key = self._begin(envelope, tensors, answers, deadline)
-        try:
-            answer = self._answer(key, answers, deadline, callbacks)
-            if answer is None:
-                doing = rpc.doing(getattr(envelope, rpc.name))
-                answer = self._late_answer(key, answers, deadline, doing)
-        except BaseException:
-            # Typically Ctrl-C: the step stops and the session remains usable.
-            self._cancel(key)
-            raise
-        finally:
-            self._pending.pop(key, None)
+        with self._carrier.interrupts() as interrupts:
+            key = self._begin(request, answers, deadline)
+            try:
+                answer = self._answer(key, answers, deadline, callbacks, interrupts)
+                if answer is None:
+                    answer = self._late_answer(key, answers, deadline, rpc.doing(request.body))
+            except BaseException:
+                # Typically Ctrl-C: the step stops and the session remains usable.
+                self._cancel(key)
+                raise
+            finally:
+                self._give_up(key)
         if isinstance(answer, OpError):
             raise answer
         return answer
 
     def _run_calling(
-        self,
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
-        deadline: Deadline,
-        callbacks: Callbacks | None,
+        self, request: Request, deadline: Deadline, callbacks: Callbacks | None
     ) -> Reply:
         """Runs a step that calls functions of this client, unless `callbacks` is None."""
         try:
-            return self._call(RUN_STEP, envelope, tensors, deadline, callbacks)
+            return self._call(RUN_STEP, request, deadline, callbacks)
         except OpError:
             if callbacks is None or callbacks.error is None:
                 raise
         # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error
 
-    def _begin(
-        self,
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
-        answers: _Answers,
-        deadline: Deadline,
-    ) -> int:
+    def _begin(self, request: Request, answers: Answers, deadline: Deadline) -> int:
         """Sends a call; returns its id."""
-        key = envelope.id = next(self._ids)
+        key, times = next(self._ids), (0.0, 0.0)
         if deadline.timeout is not None:
-            envelope.timeout_s = deadline.timeout
-            envelope.remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
-        envelope.incarnation = self.info.incarnation
+            times = deadline.timeout, max(deadline.remaining() or 0.0, _LEAST_S)
         self._enroll(key, answers)
         try:
-            self._send(key, envelope, tensors)
+            control = request.control(self._stable, key, self.info.incarnation, *times)
+            self._carrier.send(key, control, request.tensors)
         except BaseException:
             self._pending.pop(key, None)
             raise
         return key
 
-    def _enroll(self, key: int, answers: _Answers) -> None:
+    def _enroll(self, key: int, answers: Answers) -> None:
         """Notes where the answer to a call goes. Raises OpError if the session is over."""
         with self._lock:
             if self._end is not None:
                 raise copy.copy(self._end)
             self._pending[key] = answers
+
+    def _give_up(self, key: int) -> None:
+        """Ends the wait for an answer, which is taken and dropped if it still comes."""
+        with self._lock:
+            is_expected = self._pending.pop(key, None) is not None and self._end is None
+            if is_expected:
+                self._given_up.add(key)
+        if is_expected:
+            self._carrier.expect(1)
 
     def _answer(
         self,
@@ -359,6 +358,7 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer],
         deadline: Deadline,
         callbacks: Callbacks | None,
+        interrupts: Interrupts,
     ) -> CallAnswer | None:
         """The answer to a call, None if there is none shortly after the deadline.
 
@@ -366,10 +366,10 @@ class MasterClient:
         """
         with suppress(Empty):
             while True:
-                answer = answers.get(timeout=_timeout(deadline))
-                if callbacks is None or not _calls_back(answer):
+                answer = self._carrier.get(answers, answer_timeout(deadline))
+                if callbacks is None or not calls_back(answer):
                     return answer
-                callbacks.answer(*answer)
+                interrupts.waiting(callbacks.answer, *answer)
         self._cancel(key)
         return None
 
@@ -384,9 +384,9 @@ class MasterClient:
         """
         reason, op = "", None
         with suppress(Empty):
-            answer = answers.get(timeout=settings.GRACE_S)
-            while _calls_back(answer):
-                answer = answers.get(timeout=settings.GRACE_S)
+            answer = self._carrier.get(answers, settings.GRACE_S)
+            while calls_back(answer):
+                answer = self._carrier.get(answers, settings.GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
             reason, op = answer.message.partition("; ")[2], answer.op
@@ -397,10 +397,7 @@ class MasterClient:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
 
     def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
-        """Queues a message to send; messages of one key are sent in order."""
-        message = frames(next(self._frame_ids), envelope, tensors)
-        # The first frame is made here, so that a message that cannot be sent fails its caller.
-        self._outbox.put(key, itertools.chain([next(message)], message))
+        self._carrier.send(key, control_of(envelope, tensors), tensors)
 
     def _take(self, frame: bytes) -> bool:
         """Takes a frame, on the thread of the transport that reads it, and wakes its caller.
@@ -409,41 +406,41 @@ class MasterClient:
           False if the session is over.
         """
         self._n_received += 1
+        self._taking(self._receiver.frame, frame)
+        return self._end is None
+
+    def _take_message(self, message: Message) -> None:
+        """Takes a message, on the thread that reads the data stream, and wakes its caller."""
+        self._taking(self._receiver.message, message)
+
+    def _taking(self, receive: Callable[[T], Answered | None], received: T) -> None:
         try:
-            self._take_next(frame)
+            if (answered := receive(received)) is not None:
+                self._answered(answered)
         except OpError as error:
             self._finish(error)
         except Exception as error:  # its caller would wait forever
             self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
-        return self._end is None
 
-    def _take_challenge(self, frame: bytes) -> None:
-        self._take_next = self._take_answer
-        self._outbox.put(INFO_ID, iter([self._handshake.prove(frame)]))
-
-    def _take_answer(self, frame: bytes) -> None:
-        self._take_next = self._take_frame
-        self._receive(answer_in(frame, self._handshake), [])
-
-    def _take_frame(self, frame: bytes) -> None:
-        message = self._assembler.feed(frame)
-        if message is not None:
-            self._receive(*open_message(message))
-
-    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
-        # Decoded before its call is taken out: if that fails, the call ends with the session.
-        failed = envelope.status.code
-        answer = error_of(envelope.status) if failed else (envelope, tensors)
+    def _answered(self, answered: Answered) -> None:
+        """Wakes the caller of a call."""
+        call, answer, is_final = answered
+        is_unawaited = False
         with self._lock:
-            answers = self._pending.pop(envelope.id, None)
-            if answers is not None and envelope.HasField("call_back"):
-                self._pending[envelope.id] = answers
+            answers = self._pending.pop(call, None)
+            if answers is not None and not is_final:
+                self._pending[call] = answers
+            elif isinstance(answers, Outcome) or call in self._given_up:
+                self._given_up.discard(call)
+                is_unawaited = True
+        if is_unawaited:
+            self._carrier.expect(-1)
         if answers is not None:
             answers.put(answer)
-        elif not envelope.id and isinstance(answer, OpError):
+        elif not call and isinstance(answer, OpError):
             self._finish(answer)
 
-    def _ended(self, cause: BrokenStreamError | None) -> None:
+    def _ended(self, cause: Exception | None) -> None:
         """Takes the end of the stream."""
         if cause is None:
             error = f"the server at {self._address} ended the session"
@@ -451,20 +448,29 @@ class MasterClient:
         else:
             self._lose(cause)
 
+    def _data_ended(self, cause: Exception | None) -> None:
+        """Takes the end of the data stream, with which the session ends."""
+        if isinstance(cause, OpError):  # a message is malformed
+            self._finish(cause)
+        else:
+            self._ended(cause)
+        self._carrier.close()
+
     def _lose(self, cause: object) -> None:
         server = f"the server at {self._address}"
         self._finish(stream_error(cause, server, "this client", self._task))
 
     def _tick(self) -> None:
         """Asks for a sign of life, or gives the stream up, if there was none for too long."""
-        signs = self._n_received + self._outbox.n_chunks
+        self._carrier.tick()
+        signs = self._n_received + self._carrier.n_signs
         match self._heartbeat.tick(signs, is_waiting=bool(self._pending)):
             case Beat.ASK:
                 key = next(self._ids)
                 self._send(key, pb.Envelope(id=key, ping=pb.Ping()), ())
             case Beat.LOST:
                 self._lose(silence(self._liveness))
-                self._end_stream()
+                self._carrier.close()
 
     def _finish(self, end: OpError) -> None:
         self._ticker.remove(self._tick)
@@ -477,13 +483,4 @@ class MasterClient:
         for answers in pending:
             # A new error for each: one exception must not be raised in several threads.
             answers.put(copy.copy(self._end))
-
-
-def _timeout(deadline: Deadline) -> float | None:
-    """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
-    return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
-
-
-def _calls_back(answer: CallAnswer) -> TypeGuard[Reply]:
-    """Whether an answer is a call of one of this client's functions instead of the final one."""
-    return isinstance(answer, tuple) and answer[0].HasField("call_back")
+        self._carrier.end_data()

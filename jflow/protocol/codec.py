@@ -38,7 +38,7 @@ from jflow.plan import (
     verify,
 )
 from jflow.protocol.coroutines import computed
-from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Message, aligned, encode
+from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned, encode
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
@@ -51,31 +51,45 @@ _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
 MAX_STRINGS = 1 << 22
 """Maximum number of strings of a message: each takes 8 bytes of it and some 50 bytes of a task."""
-_NAMES = {dtype: name for name, dtype in NUMBERS.items()}
+NAMES = {dtype: name for name, dtype in NUMBERS.items()}
+"""The names that messages have for the dtypes of numbers."""
 
 # Messages --------------------------------------------------------------------------------------
 
 
 def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> Iterator[bytes]:
-    """The frames of an envelope with its tensors.
+    """The frames of an envelope with its tensors, as bytes. Arguments as of `frames_of`."""
+    return frames_of(encode, frame_id, control_of(envelope, tensors), tensors)
 
-    Args:
-      frame_id: identifies this message among those in flight on the stream.
-      envelope: the control part; this sets its `tensors`.
-      tensors: arrays of any dtype of JAX, and host values.
-    """
+
+def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
+    """The control part of a message. This sets the `tensors` of the envelope."""
     del envelope.tensors[:]
     for tensor in tensors:
-        name = _NAMES.get(tensor.dtype) or type_name(tensor)
+        name = NAMES.get(tensor.dtype) or type_name(tensor)
         if name == string.name:
             check_strings(tensor.size)
         envelope.tensors.add(dtype=name, shape=tensor.shape)
-    return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
+    return envelope.SerializeToString()
+
+
+def frames_of(
+    encoder: Encoder[F], frame_id: int, control: bytes, tensors: Sequence[Array]
+) -> Iterator[F]:
+    """The frames of a message, in the form that a stream takes.
+
+    Args:
+      encoder: makes the frames, such as `frame.encode`.
+      frame_id: identifies this message among those in flight on the stream.
+      control: its control part, which describes the tensors.
+      tensors: arrays of any dtype of JAX, and host values.
+    """
+    return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors])
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:
     """A tensor's bytes in row-major order; a view unless the tensor is small."""
-    if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in _NAMES or not is_host(tensor)):
+    if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_host(tensor)):
         return tensor.tobytes()
     return raw_bytes(tensor).data
 
@@ -163,6 +177,14 @@ def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Arr
             f"a tensor {meta.dtype}{shape} does not fit the {left} payload bytes that are left: "
             f"{error}"
         ) from None
+
+
+def checked_shape(meta: pb_tensor.TensorMeta) -> tuple[int, ...]:
+    """The shape of a tensor. Raises InvalidArgumentError if no array can have it."""
+    _check_rank(meta.shape)
+    shape = tuple(meta.shape)
+    _check_sizes(shape)
+    return shape
 
 
 def _check_rank(shape: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 Arguments = TypeVar("Arguments")
@@ -72,6 +72,37 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         failed.set_exception(error)
         return failed
     return asyncio.create_task(_Begun(steps, waits_for))
+
+
+class Started(Generic[T]):
+    """A coroutine that has run up to its first wait, in the plain function that started it.
+
+    Start it in the task that completes it: then it need not know which part of it runs where.
+
+    Args:
+      coroutine: what it raises until its first wait is raised here.
+
+    Attributes:
+      is_done: whether it ended without a wait; otherwise `rest` must be awaited.
+      result: its result, if it is done.
+    """
+
+    __slots__ = ("_steps", "_waits_for", "is_done", "result")
+
+    result: T
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._steps = coroutine.__await__()
+        self.is_done = False
+        try:
+            self._waits_for = next(self._steps)
+        except StopIteration as end:
+            self.is_done = True
+            self.result = end.value
+
+    async def rest(self) -> T:
+        """Completes the coroutine, which is not started again; await it at once."""
+        return await _rest(self._steps, self._waits_for)
 
 
 class _Begun(Coroutine[Any, Any, T]):

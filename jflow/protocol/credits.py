@@ -16,7 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from jflow.values import Array
 
 MAX_UNREAD_BYTES = 20 << 20
 """How much the unread replies of a stream, and those being made, may take; with what gRPC buffers
@@ -27,7 +31,14 @@ UNKNOWN_BYTES = 4 << 20
 """What a reply is expected to take whose step has not run before."""
 
 SMALL_BYTES = 64 << 10
-"""Replies up to this size are not counted: messages of calls take as much."""
+"""Replies up to this size take no credits: messages of calls take as much. See `Unsent`."""
+
+MAX_UNSENT_BYTES = 4 << 20
+"""How much small replies may take that the transport has not accepted, before no more calls are
+read: a caller that does not read its answers gets no new ones."""
+
+MESSAGE_BYTES = 1024
+"""What a reply takes beside its values."""
 
 
 @dataclass
@@ -98,3 +109,33 @@ class Reservation:
         """The reply takes this much, now that it is known; 0 when it was sent."""
         self._credits.give(self._n_bytes - n_bytes)
         self._n_bytes = n_bytes
+
+
+class Unsent:
+    """How much the small replies of one stream take that are being sent."""
+
+    def __init__(self) -> None:
+        self._n_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    @contextmanager
+    def sending(self, values: Sequence[Array]) -> Iterator[None]:
+        """A block that sends a reply."""
+        n_bytes = sum(value.nbytes for value in values)
+        # Larger ones are sent from the memory of their values, and credits limit them.
+        counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
+        self._n_bytes += counted
+        try:
+            yield
+        finally:
+            self._n_bytes -= counted
+            if self._waiter is not None and self._n_bytes <= MAX_UNSENT_BYTES:
+                if not self._waiter.done():
+                    self._waiter.set_result(None)
+                self._waiter = None
+
+    async def below_limit(self) -> None:
+        """Waits until there is less than the limit. One caller at a time."""
+        while self._n_bytes > MAX_UNSENT_BYTES:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter

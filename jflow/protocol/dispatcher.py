@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 from jflow.errors import (
@@ -18,11 +19,12 @@ from jflow.errors import (
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
-from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation
+from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation, Unsent
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service
+from jflow.protocol.stable import StableMessage, StableReply, Varying
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
@@ -64,6 +66,7 @@ class Dispatcher(Generic[S]):
         self._session = session
         self._functions = ClientFunctions(stream)
         self._credits = Credits()
+        self._unsent = Unsent()
         self._working: dict[int, asyncio.Task[None]] = {}
         self._all: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -111,10 +114,14 @@ class Dispatcher(Generic[S]):
         error: Exception | None = None
         try:
             while reads_on:
-                received = await self._stream.receive()
+                await self._unsent.below_limit()
+                received = await self._stream.receive_any()
                 if received is None:
                     break
-                await self._take(*received, hand_over)
+                if isinstance(received, StableMessage):
+                    await self._take_stable(received, hand_over)
+                else:
+                    await self._take(*received, hand_over)
             else:
                 return
         except Exception as caught:
@@ -130,33 +137,92 @@ class Dispatcher(Generic[S]):
         elif message.HasField("ping"):
             await self._send(pb.Envelope(id=message.id), ())
         elif message.id:
-            await self._take_call(message, tensors, hand_over)
+            size = self._reply_size(message)
+            work = partial(self._dispatch, message, tensors)
+            n_fed = sum(tensor.nbytes for tensor in tensors)
+            await self._take_call(message, message.id, size, hand_over, work, n_fed)
         else:
             with suppress(AbortedError):
                 self._check_incarnation(message)
                 await self._dispatch(message, tensors)
 
+    async def _take_stable(self, message: StableMessage, hand_over: Callable[[], None]) -> None:
+        """Takes a message with a stable control part; as `_take`, but begun without a coroutine."""
+        call, envelope = message.varying.id, message.of.envelope
+        rpc = self._rpcs.get(message.of.name)
+        size = None if rpc is None else rpc.reply_size(self._session, envelope)
+        started = None
+        try:
+            # A call that has to wait for credits has not begun then.
+            if rpc is not None and (size is None or size.n_bytes <= SMALL_BYTES):
+                self._check_incarnation(envelope)
+                started = rpc.begin(self._session, message, self._functions)
+        except Exception as error:
+            if call:
+                await self._send(self._failed(call, error), ())
+            elif not isinstance(error, AbortedError):
+                raise
+            return
+        if started is None:
+            await self._take(message.envelope, message.tensors, hand_over)
+        elif not call:
+            if not started.is_done:
+                with suppress(AbortedError):
+                    await started.rest()
+        elif not started.is_done:
+            await self._take_call(envelope, call, size, hand_over, started.rest)
+        else:
+            n_bytes = sum(value.nbytes for value in started.result.tensors)
+            if n_bytes > CHUNK_BYTES:
+                hand_over()
+            if size is not None:
+                size.n_bytes = n_bytes
+            await self._send_stable(call, started.result)
+
     async def _take_call(
-        self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
+        self,
+        request: pb.Envelope,
+        call: int,
+        size: ReplySize | None,
+        hand_over: Callable[[], None],
+        work: Callable[[], Awaitable[Reply | StableReply]],
+        n_fed: int = 0,
     ) -> None:
-        size = self._reply_size(message)
+        """Completes a call and answers it.
+
+        Args:
+          request: its envelope; it may be shared.
+          call: its id.
+          size: that of the last reply to such a call; None if it takes no credits.
+          hand_over: lets another task read on.
+          work: does what the call asks for.
+          n_fed: the bytes of what it is given, which are kept while it waits for credits.
+        """
         reserved = None
         if size is not None and size.n_bytes > SMALL_BYTES:
             reserved = Reservation(self._credits, size.n_bytes)
         try:
-            if reserved is not None and sum(tensor.nbytes for tensor in tensors) > SMALL_BYTES:
+            if reserved is not None and n_fed > SMALL_BYTES:
                 # Nothing is read meanwhile, or what waits for credits would take memory instead.
                 await reserved.take()
-            reply, values = await noticing(self._answer(message, tensors, reserved), hand_over)
+            answer = self._answer(request, call, work, reserved)
+            reply = await noticing(answer, hand_over)
+            if isinstance(reply, StableReply):
+                values, has_failed = reply.tensors, False
+            else:
+                values, has_failed = reply[1], bool(reply[0].status.code)
             n_bytes = sum(value.nbytes for value in values)
             # A small answer is sent before the next message is read.
             if n_bytes > CHUNK_BYTES:
                 hand_over()
-            if size is not None and not reply.status.code:
+            if size is not None and not has_failed:
                 size.n_bytes = n_bytes
             if reserved is not None:
                 reserved.resize(n_bytes)
-            await self._send(reply, values)
+            if isinstance(reply, StableReply):
+                await self._send_stable(call, reply)
+            else:
+                await self._send(*reply)
         finally:
             if reserved is not None:
                 reserved.resize(0)
@@ -181,38 +247,55 @@ class Dispatcher(Generic[S]):
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
 
     async def _answer(
-        self, request: pb.Envelope, tensors: list[Array], reserved: Reservation | None
-    ) -> Reply:
+        self,
+        request: pb.Envelope,
+        call: int,
+        work: Callable[[], Awaitable[Reply | StableReply]],
+        reserved: Reservation | None,
+    ) -> Reply | StableReply:
         task = asyncio.current_task()
         assert task is not None
-        self._working[request.id] = task
+        self._working[call] = task
         try:
             self._check_incarnation(request)
             if reserved is not None:
                 await reserved.take()
-            reply, values = await self._dispatch(request, tensors)
+            reply = await work()
+            if not isinstance(reply, StableReply):
+                reply[0].id = call
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
             said = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
-            reply, values = self._failed(CancelledError(message=said, op=waited.op)), ()
+            reply = self._failed(call, CancelledError(message=said, op=waited.op)), ()
         except Exception as error:  # any error is reported to the caller
-            if not isinstance(error, OpError):
-                _LOG.exception("a call failed with an unexpected error")
-            reply, values = self._failed(error), ()
-        self._working.pop(request.id, None)
-        reply.id = request.id
-        return reply, values
+            reply = self._failed(call, error), ()
+        self._working.pop(call, None)
+        return reply
 
     async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
         # If the caller is gone, the task that reads the stream notices its end.
-        with suppress(BrokenStreamError):
+        with suppress(BrokenStreamError), self._unsent.sending(values):
             try:
                 await self._stream.send(reply, values)
             except ResourceExhaustedError as error:
-                await self._stream.send(pb.Envelope(id=reply.id, status=self._failed(error).status))
+                await self._stream.send(self._failed(reply.id, error))
 
-    def _failed(self, error: BaseException) -> pb.Envelope:
-        return pb.Envelope(status=error_to_status(error, self._task))
+    async def _send_stable(self, call: int, reply: StableReply) -> None:
+        """Answers a call, in the stable form if the reply can have it."""
+        control = self._stream.stable.control(reply.key, Varying(call), reply.tensors, reply.make)
+        if control is None:
+            envelope = reply.make()
+            envelope.id = call
+            await self._send(envelope, reply.tensors)
+            return
+        with suppress(BrokenStreamError), self._unsent.sending(reply.tensors):
+            await self._stream.send_control(control, reply.tensors)
+
+    def _failed(self, call: int, error: BaseException) -> pb.Envelope:
+        """The answer to a call that failed."""
+        if not isinstance(error, OpError):
+            _LOG.error("a call failed with an unexpected error", exc_info=error)
+        return pb.Envelope(id=call, status=error_to_status(error, self._task))
 
     def _check_incarnation(self, request: pb.Envelope) -> None:
         if request.incarnation not in (0, self._incarnation):

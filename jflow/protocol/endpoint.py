@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from jflow.protocol.admission import admit, introduce
@@ -56,9 +57,18 @@ class Endpoint:
         if handshake is None:
             return
         info = self._server.info()
+        upgrade = stream.offer()
+        if upgrade is not None:
+            info = replace(info, data_offer=upgrade.offer)
         await introduce(stream, handshake, info)
-        messages = MessageStream(stream, caller_of(handshake.hello))
-        session = service.open(self._server, messages.caller)
+        caller = caller_of(handshake.hello)
+        session = service.open(self._server, caller)
+        try:
+            carrier = (stream, None) if upgrade is None else await upgrade.carrier()
+        except BaseException:
+            session.close()
+            raise
+        messages = MessageStream(*carrier, caller)
         dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()

@@ -16,20 +16,26 @@ payloads, which are copied anyway, is not aligned.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.protocol.buffers import ALIGNMENT, receive_buffer
 from jflow.values import Array
 
 ByteBuffer = bytes | memoryview
+Parts = list[ByteBuffer]
+"""A frame as the buffers that make it up, one behind the other."""
+
+F = TypeVar("F")
+Encoder = Callable[[int, bytes, Sequence[ByteBuffer]], Iterator[F]]
+"""Makes the frames of a message, in the form that a stream takes; as `encode`."""
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 16
 """That a frame of this size is taken is a sign of life: buffers on the way are small."""
-ALIGNMENT = 64
 SMALL_BYTES = 4096
 """Up to this size, in bytes, copying is cheaper than avoiding it."""
 MAX_CONTROL_BYTES = 4 << 20
@@ -41,6 +47,7 @@ _HEADER = struct.Struct("<BQIQ")
 _FIRST, _MORE = 1, 2
 _NOTHING: Array = np.empty(0, np.uint8)
 
+HEADER_BYTES = _HEADER.size
 MAX_FRAME_BYTES = _HEADER.size + MAX_CONTROL_BYTES + CHUNK_BYTES
 
 
@@ -57,18 +64,13 @@ def aligned(n_bytes: int) -> int:
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
-def aligned_buffer(n_bytes: int) -> Array:
-    """Uninitialized memory, u8[n_bytes], whose address is a multiple of 64."""
-    try:
-        buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
-    except MemoryError:
-        raise ResourceExhaustedError(f"cannot allocate {n_bytes} bytes for a message") from None
-    start = -buffer.ctypes.data % ALIGNMENT
-    return buffer[start : start + n_bytes]
-
-
 def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> Iterator[bytes]:
-    """The frames of a message.
+    """The frames of a message. Arguments and errors as of `encode_parts`."""
+    return map(b"".join, encode_parts(message_id, control, tensors))
+
+
+def encode_parts(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> Iterator[Parts]:
+    """The frames of a message, each as the buffers that make it up.
 
     Args:
       message_id: not 0, and not in use by another message in flight on the stream.
@@ -83,18 +85,20 @@ def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> It
             f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
         )
     total = sum(aligned(len(tensor)) for tensor in tensors)
-    chunks = _chunks(tensors)
-    first = next(chunks, ())
     header = _HEADER.pack(_FIRST, message_id, len(control), total)
-    yield b"".join((header, control, *first))
+    if not total:
+        yield [header, control]
+        return
+    chunks = _chunks(tensors)
+    yield [header, control, *next(chunks)]
     header = _HEADER.pack(_MORE, message_id, 0, 0)
     for parts in chunks:
-        yield b"".join((header, *parts))
+        yield [header, *parts]
 
 
-def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[list[ByteBuffer]]:
+def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Parts]:
     """The padded payload in chunks of at most CHUNK_BYTES, each as parts to be joined."""
-    parts: list[ByteBuffer] = []
+    parts: Parts = []
     room = CHUNK_BYTES
     for tensor in tensors:
         position, size = 0, len(tensor)
@@ -117,25 +121,54 @@ def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[list[ByteBuffer]]:
         yield parts
 
 
+def head_bytes(frame: ByteBuffer | bytearray, size: int) -> int:
+    """The size of the header and the control part of a frame.
+
+    Args:
+      frame: it begins the frame, with the whole header if the frame has one.
+      size: that of the whole frame.
+
+    Raises:
+      InvalidArgumentError: if the frame is too short for them.
+    """
+    if size < _HEADER.size:
+        raise InvalidArgumentError(f"malformed frame: {size} bytes are too few")
+    kind, message_id, length, _ = _HEADER.unpack_from(frame)
+    if kind != _FIRST:
+        return HEADER_BYTES
+    if HEADER_BYTES + length > size:
+        raise InvalidArgumentError(f"malformed first frame of message {message_id}")
+    return HEADER_BYTES + int(length)
+
+
+def message_id_of(frame: ByteBuffer | bytearray) -> int:
+    """The id of the message of a frame, of which at least the header is given."""
+    return int(_HEADER.unpack_from(frame)[1])
+
+
 class _Partial:
     """A message whose payload is still arriving."""
 
     def __init__(self, message_id: int, control: bytes, total: int) -> None:
-        self.message = Message(message_id, control, aligned_buffer(total))
+        self.message = Message(message_id, control, receive_buffer(total))
         self.n_bytes = len(control) + total
         self._filled = 0
 
-    def add(self, piece: memoryview) -> bool:
-        """Takes the next chunk; True when the payload is complete."""
-        end = self._filled + len(piece)
+    def next(self, n_bytes: int) -> memoryview:
+        """The memory of the next chunk, which the caller fills; see `is_complete`."""
+        start, end = self._filled, self._filled + n_bytes
         if end > len(self.message.payload):
             raise InvalidArgumentError(
                 f"message {self.message.id} has more than the {len(self.message.payload)} "
                 "payload bytes it declared"
             )
-        self.message.payload[self._filled : end] = np.frombuffer(piece, np.uint8)
         self._filled = end
-        return end == len(self.message.payload)
+        return self.message.payload.data[start:end]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the payload is complete, once the chunks that were asked for are filled."""
+        return self._filled == len(self.message.payload)
 
 
 class Assembler:
@@ -166,41 +199,53 @@ class Assembler:
           InvalidArgumentError: if the frame is malformed or out of order.
           ResourceExhaustedError: if the message would be too large.
         """
-        if len(frame) < _HEADER.size:
-            raise InvalidArgumentError(f"malformed frame: {len(frame)} bytes are too few")
-        kind, message_id, control_length, total = _HEADER.unpack_from(frame)
-        if kind == _FIRST:
-            return self._begin(frame, message_id, control_length, total)
+        start = head_bytes(frame, len(frame))
+        kind, message_id, _, total = _HEADER.unpack_from(frame)
+        is_whole = kind == _FIRST and total <= SMALL_BYTES and start + total == len(frame)
+        if is_whole and message_id not in self._unfinished:
+            payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else _NOTHING
+            return Message(message_id, frame[_HEADER.size : start], payload)
+        self.begin(frame[:start], len(frame) - start)[:] = memoryview(frame)[start:]
+        return self.end(message_id)
+
+    def begin(self, head: bytes, n_bytes: int) -> memoryview:
+        """Takes the head of a frame, see `head_bytes`.
+
+        Args:
+          head: its header and control part.
+          n_bytes: the size of the rest.
+
+        Returns:
+          The memory that the caller fills with the rest before it calls `end`.
+
+        Raises: as `feed`.
+        """
+        kind, message_id, length, total = _HEADER.unpack_from(head)
         partial = self._unfinished.get(message_id)
-        if kind != _MORE or partial is None:
+        if kind == _FIRST and partial is None:
+            self._check_room(length + total)
+            if len(self._unfinished) == self._max_unfinished:
+                raise ResourceExhaustedError(
+                    f"a message begins beside {self._max_unfinished} unfinished ones; that is the "
+                    "limit"
+                )
+            partial = _Partial(message_id, head[_HEADER.size :], total)
+            self._unfinished[message_id] = partial
+            self._n_bytes += partial.n_bytes
+        elif kind != _MORE or partial is None:
             raise InvalidArgumentError(
                 f"malformed frame: unexpected kind {kind} for message {message_id}"
             )
-        if not partial.add(memoryview(frame)[_HEADER.size :]):
+        return partial.next(n_bytes)
+
+    def end(self, message_id: int) -> Message | None:
+        """The message whose frame was begun last and is filled, if that completes it."""
+        partial = self._unfinished[message_id]
+        if not partial.is_complete:
             return None
         del self._unfinished[message_id]
         self._n_bytes -= partial.n_bytes
         return partial.message
-
-    def _begin(self, frame: bytes, message_id: int, length: int, total: int) -> Message | None:
-        start = _HEADER.size + length
-        if message_id in self._unfinished or start > len(frame):
-            raise InvalidArgumentError(f"malformed first frame of message {message_id}")
-        control = frame[_HEADER.size : start]
-        if total <= SMALL_BYTES and start + total == len(frame):
-            payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else _NOTHING
-            return Message(message_id, control, payload)
-        self._check_room(length + total)
-        partial = _Partial(message_id, control, total)
-        if partial.add(memoryview(frame)[start:]):
-            return partial.message
-        if len(self._unfinished) == self._max_unfinished:
-            raise ResourceExhaustedError(
-                f"a message begins beside {self._max_unfinished} unfinished ones; that is the limit"
-            )
-        self._unfinished[message_id] = partial
-        self._n_bytes += partial.n_bytes
-        return None
 
     def _check_room(self, n_bytes: int) -> None:
         if n_bytes + self._n_bytes > self._max_bytes:

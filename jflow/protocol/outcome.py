@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Protocol, TypeGuard
 
+from jflow.deadline import Deadline
 from jflow.errors import OpError
+from jflow.protocol import settings
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
 Reply = tuple[pb.Envelope, list[Array]]
 CallAnswer = Reply | OpError
 """What answers a call: a message with its tensors, or an error."""
+
+
+class Answers(Protocol):
+    """The receiver of one call's answer."""
+
+    def put(self, answer: CallAnswer, /) -> None:
+        """Takes an answer, on any thread."""
+
+
+def calls_back(answer: CallAnswer) -> TypeGuard[Reply]:
+    """Whether an answer is a call of one of this client's functions instead of the final one."""
+    return isinstance(answer, tuple) and answer[0].HasField("call_back")
+
+
+def answer_timeout(deadline: Deadline) -> float | None:
+    """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
+    return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
 class Outcome(Future[list[Array]]):

@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
-from jflow.errors import CancelledError, OpError, RestartedError, UnavailableError
+from jflow.errors import OpError, RestartedError, UnavailableError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import Waited, begin
+from jflow.protocol.coroutines import begin
 from jflow.protocol.frame import CHUNK_BYTES, aligned
 from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
@@ -31,7 +30,8 @@ from jflow.protocol.records import (
     ServerInfo,
     Staging,
 )
-from jflow.protocol.rpc import Rpc
+from jflow.protocol.reply import PendingReply
+from jflow.protocol.rpc import Request, Rpc
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
     RELEASE,
@@ -39,7 +39,9 @@ from jflow.protocol.rpcs import (
     RUN_PLANS,
     SEND_TENSORS,
 )
+from jflow.protocol.run_rpcs import ridden
 from jflow.protocol.services import WorkerSession
+from jflow.protocol.stable import StableMessage
 from jflow.protocol.stream import MessageStream, Received
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.traced import without_records
@@ -72,6 +74,9 @@ class Peer:
       transport: carries the frames.
       task: the task to call.
       caller: who calls, and the server that is meant.
+
+    Attributes:
+      arrivals: takes values that ride on replies; None if none may.
     """
 
     def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
@@ -81,6 +86,7 @@ class Peer:
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._link: _Link | None = None
+        self.arrivals: Arrivals | None = None
 
     @property
     def connection(self) -> int:
@@ -117,26 +123,22 @@ class Peer:
         self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Calls an RPC of one incarnation of the worker; returns its result."""
-        return rpc.read(*await self._reply(incarnation, *rpc.envelope(*args, **kwargs)))
+        return rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
 
     async def _reply(
-        self,
-        incarnation: int,
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
-        connection: int | None = None,
+        self, incarnation: int, request: Request, connection: int | None = None
     ) -> Received:
         try:
             link = await self._incarnation(incarnation)
             if connection is not None and link.number != connection:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
-            return await link.call(envelope, tensors)
+            return await link.call(request)
         except _UnsentError:
             if connection is not None:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task)) from None
             # The connection had ended before, unnoticed, and the request was not sent: it cannot be
             # executed twice.
-            return await (await self._incarnation(incarnation)).call(envelope, tensors)
+            return await (await self._incarnation(incarnation)).call(request)
 
     async def register(
         self,
@@ -165,11 +167,17 @@ class Peer:
           UnregisteredError: if the connection is not the one with the number `connection`, over
             which the plans were registered; nothing was sent then.
         """
-        is_traced = records is not None
-        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=is_traced, staging=staging)
+        is_traced, arrivals = records is not None, self.arrivals
+        asker = arrivals.task if arrivals is not None and not is_traced else ""
+        request = RUN_PLANS.prepared(
+            step, handle, feeds, is_traced=is_traced, staging=staging, asker=asker
+        )
         sent = now()
-        reply, tensors = await self._reply(incarnation, *request, connection)
+        reply, tensors = await self._reply(incarnation, request, connection)
         if records is None:
+            if arrivals is not None and reply.HasField("ran_plans"):
+                for edge, value in ridden(reply.ran_plans, tensors).items():
+                    arrivals.deliver(step, edge, value)
             return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)
 
@@ -180,7 +188,7 @@ class Peer:
         await self.connect(connect_timeout, deadline)
         if self._link is not None:
             async with deadline.bounding(f"resetting {self._task}", str(self._task)):
-                await self._link.call(*RESET.envelope(containers))
+                await self._link.call(RESET.prepared(containers))
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal (None), under an edge of a step.
@@ -196,7 +204,7 @@ class Peer:
         link = self._link
         if link is None or link.is_broken or link.info.incarnation != incarnation:
             return
-        await link.push(*RELEASE.envelope(handle))
+        await link.push(RELEASE.prepared(handle))
 
     async def close(self) -> None:
         """Ends the connection; pending calls fail with UnavailableError."""
@@ -223,6 +231,19 @@ class Peer:
                 task=str(self._task),
             )
         return link
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What takes values for the plans of the task that calls.
+
+    Attributes:
+      task: the name of that task.
+      deliver: takes a value, or a signal (None), under an edge of a step.
+    """
+
+    task: str
+    deliver: Callable[[int, int, Array | None], object]
 
 
 class UnregisteredError(UnavailableError):
@@ -256,30 +277,30 @@ class _Link:
         self.info = info
         self._ids = itertools.count(1)
         self._cancelling = TaskSet()
-        self._pending: dict[int, asyncio.Future[Received]] = {}
+        self._pending: dict[int, PendingReply] = {}
         self._batch: _Batch | None = None
         self._reader = asyncio.create_task(self._read())
         self._watcher = asyncio.create_task(self._watch(liveness_s()))
         self._cause: object = "this end closed the connection"
         self.is_broken = False
 
-    async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
+    async def call(self, request: Request) -> Received:
         """Sends a request and waits for its reply; cancelling the wait cancels the call.
 
         If the reply arrives nevertheless, it is returned.
         """
-        key = envelope.id = next(self._ids)
-        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
-        self._pending[key] = future
+        key = next(self._ids)
+        reply = self._pending[key] = PendingReply()
         # Shielded from the caller's cancellation: a message that is sent in part, or a write that
         # the transport sees cancelled, would break the stream.
-        sending = begin(self._send(envelope, tensors))
-        sending.add_done_callback(partial(_fail, future))
+        sending = begin(self._send_request(request, key))
+        sending.add_done_callback(reply.sent)
         try:
-            return await asyncio.shield(future)
+            await reply.wait()
+            return reply.result()
         except asyncio.CancelledError:
             self._cancelling.start(self._cancel(key, sending))
-            return await _reply_after_cancel(future)
+            return await reply.after_cancel()
         finally:
             self._pending.pop(key, None)
 
@@ -287,11 +308,11 @@ class _Link:
         """Cancels a call at the other end, after its request was sent."""
         with suppress(OpError):  # nothing to cancel, or the other end is gone
             await sending
-            await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
+            await self._send_control(pb.Envelope(cancel=pb.Cancel(id=key)).SerializeToString(), ())
 
-    async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
+    async def push(self, request: Request) -> None:
         """Sends a message without a reply."""
-        sending = begin(self._send(envelope, tensors))
+        sending = begin(self._send_request(request))
         sending.add_done_callback(_retrieve)  # the caller may be cancelled before it fails
         await asyncio.shield(sending)
 
@@ -310,7 +331,7 @@ class _Link:
     async def _send_batch(self, step: int, values: dict[int, Array | None]) -> None:
         if self._batch is not None and self._batch.values is values:
             self._batch = None
-        await self._send(*SEND_TENSORS.envelope(step, values))
+        await self._send_request(SEND_TENSORS.prepared(step, values))
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -318,13 +339,15 @@ class _Link:
         await asyncio.gather(self._reader, self._watcher, return_exceptions=True)
         await self._stream.close()
 
-    async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+    async def _send_request(self, request: Request, call: int = 0) -> None:
+        control = request.control(self._stream.stable, call, self.info.incarnation)
+        await self._send_control(control, request.tensors)
+
+    async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
         if self.is_broken:
             raise self._lost(self._cause)
-        if envelope.WhichOneof("body") not in ("cancel", "ping"):
-            envelope.incarnation = self.info.incarnation
         try:
-            await self._stream.send(envelope, tensors)
+            await self._stream.send_control(control, tensors)
         except EndedStreamError as error:
             self.is_broken = True
             raise _UnsentError(self._lost(error).message, task=str(self._task)) from None
@@ -334,8 +357,8 @@ class _Link:
     async def _read(self) -> None:
         cause: object = "it closed the connection"
         try:
-            while (received := await self._stream.receive()) is not None:
-                self._receive(*received)
+            while (received := await self._stream.receive_any()) is not None:
+                self._receive(received)
         except (BrokenStreamError, OpError) as error:
             cause = error
         except asyncio.CancelledError:
@@ -348,9 +371,8 @@ class _Link:
     def _lose(self, cause: object) -> None:
         """Fails what waits for the other end."""
         self.is_broken, self._cause = True, cause
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(self._lost(cause))
+        for reply in self._pending.values():
+            reply.put(self._lost(cause))
 
     async def _watch(self, liveness: float) -> None:
         """Asks for a sign of life, or gives the stream up, if there was none for too long."""
@@ -367,49 +389,30 @@ class _Link:
 
     async def _ping(self) -> None:
         with suppress(OpError):  # its reader notices that the stream has ended
-            await self._send(pb.Envelope(id=next(self._ids), ping=pb.Ping()), ())
+            ping = pb.Envelope(id=next(self._ids), ping=pb.Ping())
+            await self._send_control(ping.SerializeToString(), ())
 
-    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
-        future = self._pending.get(envelope.id)
-        if future is None or future.done():
-            return
-        if envelope.status.code:
-            future.set_exception(error_of(envelope.status))
-        else:
-            future.set_result((envelope, tensors))
+    def _receive(self, received: Received | StableMessage) -> None:
+        if isinstance(received, StableMessage):
+            if not received.of.is_error:
+                reply = self._pending.get(received.varying.id)
+                if reply is not None:
+                    reply.put((received.of.envelope, received.tensors))
+                return
+            received = received.common
+        envelope, _ = received
+        reply = self._pending.get(envelope.id)
+        if reply is not None:
+            reply.put(error_of(envelope.status) if envelope.status.code else received)
 
     def _lost(self, cause: object) -> OpError:
         where = f"{self._task} at {self._address}"
         return stream_error(cause, where, _CALLER, str(self._task))
 
 
-async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
-    """The reply to a call that was cancelled, which may have been done before it was known.
-
-    It may hold an element that was taken from a queue, which must not be lost.
-    """
-    grace = asyncio.get_running_loop().call_later(settings.GRACE_S, reply.cancel)
-    while not reply.done():
-        with suppress(asyncio.CancelledError):  # the call was cancelled once already
-            await asyncio.wait([reply])
-    grace.cancel()
-    try:
-        return reply.result()
-    except CancelledError as error:
-        waited = Waited(error.message.partition("; ")[2], error.op)
-        raise asyncio.CancelledError(waited) from None
-
-
 def _retrieve(sending: asyncio.Future[None]) -> None:
     if not sending.cancelled():
         sending.exception()
-
-
-def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
-    """Fails the wait for the reply if the request could not be sent."""
-    error = None if sending.cancelled() else sending.exception()
-    if error is not None and not future.done():
-        future.set_exception(error)
 
 
 class _Connector:
@@ -437,7 +440,8 @@ class _Connector:
             notice.cancel()
         handshake = CallerHandshake(self._caller, new_nonce())
         try:
-            return _Link(task, address, *await enter(stream, handshake), number)
+            messages, info = await enter(stream, handshake)
+            return _Link(task, address, messages, info.over(messages.kind), number)
         except BrokenStreamError as error:
             await stream.close()
             raise stream_error(error, f"{task} at {address}", _CALLER, str(task)) from None

@@ -9,7 +9,7 @@ from jflow.effects import Earlier, Effect
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
 from jflow.protocol.handshake import Caller, Secret
-from jflow.protocol.peer import Peer
+from jflow.protocol.peer import Arrivals, Peer
 from jflow.protocol.rpcs import GET_OUTCOME, WORKER
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet
@@ -26,6 +26,9 @@ class Peers:
       secret: the token.
       task: the task of the server that calls.
       cluster_name: the name of the cluster; "" if it has none.
+
+    Attributes:
+      arrivals: see `Peer`; set it before the first connection.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Peers:
         self._peers: dict[Task, Peer] = {}
         self._closing = TaskSet()
         self.cluster = cluster
+        self.arrivals: Arrivals | None = None
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -78,7 +82,9 @@ class Peers:
         target = Target(address, self._cluster_name, task)
         own = cluster.task_address(self._task.job, self._task.index)
         caller = Caller(self._secret, WORKER.name, target, self._task, own)
-        return Peer(self._transport, task, caller)
+        peer = Peer(self._transport, task, caller)
+        peer.arrivals = self.arrivals
+        return peer
 
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal (None), to a task under an edge of a step."""

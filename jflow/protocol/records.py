@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.effects import Effect
 from jflow.errors import InternalError
+from jflow.protocol.offers import OFFER_NONCE_BYTES, DataOffer
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -25,11 +26,20 @@ Takes the number of the function, its operands, and a future for the results or 
 
 @dataclass(frozen=True)
 class DeviceRecord:
-    """A device of a task; `platform` is what `jax.export` calls it."""
+    """A device of a task.
+
+    Attributes:
+      device: the device.
+      platform: what `jax.export` calls it.
+      incarnation: which life of the process it is of.
+      transport: what carries messages between its task and the server that tells of it, "grpc" or
+        "unix"; "" if they are the same.
+    """
 
     device: Device
     platform: str
     incarnation: int
+    transport: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class ServerInfo:
       cluster: the cluster as the server knows it.
       devices: its own devices, accelerators first.
       n_compiled: the number of programs that it has compiled.
+      data_offer: of a data stream for this caller.
     """
 
     task: Task
@@ -49,6 +60,11 @@ class ServerInfo:
     cluster: ClusterSpec
     devices: tuple[DeviceRecord, ...]
     n_compiled: int
+    data_offer: DataOffer | None = field(default=None, compare=False, repr=False)
+
+    def over(self, transport: str) -> ServerInfo:
+        """The same, and what carries messages to the server."""
+        return replace(self, devices=tuple(replace(d, transport=transport) for d in self.devices))
 
 
 @dataclass(frozen=True)
@@ -81,28 +97,50 @@ class Staging:
     participants: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Riding:
+    """Values that plans send at their end to the task that asked for them: they ride on the reply.
+
+    Attributes:
+      asker: the task.
+      values: what rides, by edge; None for signals. The run of the plans fills it.
+    """
+
+    asker: Task
+    values: dict[int, Array | None] = field(default_factory=dict)
+
+
 def device_to_proto(record: DeviceRecord) -> pb.Device:
     """A device as a message."""
     return pb.Device(
-        name=str(record.device), platform=record.platform, incarnation=record.incarnation
+        name=str(record.device),
+        platform=record.platform,
+        incarnation=record.incarnation,
+        transport=record.transport,
     )
 
 
 def device_from_proto(message: pb.Device) -> DeviceRecord:
     """The device of a message. Raises ValueError if its name is malformed."""
-    return DeviceRecord(Device.parse(message.name), message.platform, message.incarnation)
+    device = Device.parse(message.name)
+    return DeviceRecord(device, message.platform, message.incarnation, message.transport)
 
 
 def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
     """Server info as a message."""
-    cluster = info.cluster
+    cluster, offer = info.cluster, info.data_offer
     return pb.ServerInfo(
         task=str(info.task),
         incarnation=info.incarnation,
         cluster={str(t): cluster.task_address(t.job, t.index) for t in cluster.tasks()},
         devices=[device_to_proto(device) for device in info.devices],
         n_compiled=info.n_compiled,
+        data_offer=None if offer is None else _offer_to_proto(offer),
     )
+
+
+def _offer_to_proto(offer: DataOffer) -> pb.DataOffer:
+    return pb.DataOffer(path=offer.path, boot_id=offer.boot_id, nonce=offer.nonce)
 
 
 def info_from_proto(message: pb.ServerInfo) -> ServerInfo:
@@ -124,4 +162,11 @@ def _info(message: pb.ServerInfo) -> ServerInfo:
         ClusterSpec(jobs),
         tuple(device_from_proto(device) for device in message.devices),
         message.n_compiled,
+        _offer(message.data_offer) if message.HasField("data_offer") else None,
     )
+
+
+def _offer(message: pb.DataOffer) -> DataOffer | None:
+    """The offer of a message; None if it is not one that this version can take."""
+    is_usable = message.path and len(message.nonce) == OFFER_NONCE_BYTES
+    return DataOffer(message.path, message.boot_id, message.nonce) if is_usable else None

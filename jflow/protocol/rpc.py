@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InternalError
 from jflow.protocol.client_functions import ClientFunctions
+from jflow.protocol.codec import control_of
+from jflow.protocol.coroutines import Started
 from jflow.protocol.credits import ReplySize
+from jflow.protocol.stable import Numbers, StableMessage, StableReply, StableWriter, Varying
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -29,13 +33,100 @@ class Incoming(NamedTuple):
     @property
     def deadline(self) -> Deadline:
         """The deadline of the call, by the clock of this machine."""
-        if not self.envelope.remaining_s > 0:
-            return FOREVER
-        return Deadline(self.envelope.timeout_s, self.envelope.remaining_s)
+        return deadline_of(self.envelope.timeout_s, self.envelope.remaining_s)
+
+
+def deadline_of(timeout_s: float, remaining_s: float) -> Deadline:
+    """The deadline of a call, by the clock of this machine; 0 s remain if there is no limit."""
+    return Deadline(timeout_s, remaining_s) if remaining_s > 0 else FOREVER
 
 
 Outgoing = tuple[Any, Sequence[Array]]
 """A message, None if there is nothing but tensors, and its tensors."""
+
+
+class Repeated(NamedTuple):
+    """What a request has in common with others of its RPC, for a stable control part.
+
+    Attributes:
+      key: tells its message from others, but for the numbers.
+      numbers: see `stable`.
+      tensors: its tensors.
+    """
+
+    key: Hashable
+    numbers: Numbers
+    tensors: Sequence[Array]
+
+
+class Request:
+    """A request to send.
+
+    Args:
+      name: that of the RPC.
+      make: makes its envelope and tensors, which are the same each time.
+      repeated: see `Repeated`; None if its control part cannot be stable.
+    """
+
+    __slots__ = ("_made", "_make", "_name", "_repeated", "tensors")
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], tuple[pb.Envelope, Sequence[Array]]],
+        repeated: Repeated | None,
+    ) -> None:
+        self._name = name
+        self._make = make
+        self._made: pb.Envelope | None = None
+        self._repeated = repeated
+        if repeated is None:
+            self._made, self.tensors = make()
+        else:
+            self.tensors = repeated.tensors
+
+    @property
+    def body(self) -> Any:
+        """The request message."""
+        return getattr(self._envelope(), self._name)
+
+    def _envelope(self) -> pb.Envelope:
+        if self._made is None:
+            self._made, _ = self._make()
+        return self._made
+
+    def control(
+        self,
+        writer: StableWriter,
+        call: int,
+        incarnation: int,
+        timeout_s: float = 0.0,
+        remaining_s: float = 0.0,
+    ) -> bytes:
+        """The control part of the request's message.
+
+        Args:
+          writer: that of the stream.
+          call: the id of the call; 0 if it has no reply.
+          incarnation: that of the process that is meant.
+          timeout_s, remaining_s: what the caller allowed and what is left of it; 0 for no limit.
+        """
+
+        def common() -> pb.Envelope:
+            envelope = self._envelope()
+            envelope.incarnation, envelope.timeout_s = incarnation, timeout_s
+            return envelope
+
+        if self._repeated is not None:
+            key, numbers, tensors = self._repeated
+            varying = Varying(call, remaining_s, numbers)
+            whole = (self._name, key, incarnation, timeout_s)
+            stable = writer.control(whole, varying, tensors, common)
+            if stable is not None:
+                return stable
+        envelope = common()
+        envelope.id, envelope.remaining_s = call, remaining_s
+        return control_of(envelope, self.tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +141,10 @@ class Rpc(Generic[S_contra, P, R]):
       reply: the field of `Envelope` that holds the reply message; empty if there is none.
       doing: describes a request, for messages about deadlines.
       reply_size: gives the size of the last reply to such a request; None if it takes no credits.
+      repeated: says what its requests have in common; None for one that is like no other.
+      begin: as `serve`, for a request with a stable control part: begins the call in a plain
+        function. What it begins is awaited if it has to wait. None for a request that it cannot
+        begin, nothing of which is done then.
     """
 
     name: str
@@ -59,6 +154,15 @@ class Rpc(Generic[S_contra, P, R]):
     reply: str = ""
     doing: Callable[[Any], str] = lambda _: "a call"
     reply_size: Callable[[Any, pb.Envelope], ReplySize | None] = lambda _, __: None
+    repeated: Callable[P, Repeated | None] = lambda *_, **__: None
+    begin: Callable[[S_contra, StableMessage, ClientFunctions], Started[StableReply] | None] = (
+        lambda *_: None
+    )
+
+    def prepared(self, *args: P.args, **kwargs: P.kwargs) -> Request:
+        """The request to send."""
+        make = partial(self.envelope, *args, **kwargs)
+        return Request(self.name, make, self.repeated(*args, **kwargs))
 
     def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
         """The request with its tensors."""

@@ -1,20 +1,17 @@
 """The table of the RPCs of a server's services.
 
 Clients, peers and the dispatcher are derived from this table: a new RPC is a message in
-`service.proto`, an entry here and a method of the service (`services.py`). The entries of saves and
-restores are in `save_rpcs.py`.
+`service.proto`, an entry here and a method of the service (`services.py`). The entries of steps are
+in `run_rpcs.py`, those of saves and restores in `save_rpcs.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from jflow.cluster import Device, Task
-from jflow.effects import Effect
 from jflow.errors import InvalidArgumentError
-from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
@@ -27,22 +24,21 @@ from jflow.protocol.codec import (
 from jflow.protocol.effect_rpcs import (
     DECIDE_EFFECT,
     TAKE_OVER_EFFECT,
-    effect_from_proto,
-    effect_to_proto,
 )
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
     Registered,
     SavedState,
-    Staging,
     device_from_proto,
     device_to_proto,
 )
 from jflow.protocol.rpc import Incoming, Outgoing, Rpc, Service
+from jflow.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
+from jflow.protocol.run_rpcs import RUN_STEP as RUN_STEP
+from jflow.protocol.run_rpcs import SEND_TENSORS as SEND_TENSORS
 from jflow.protocol.save_rpcs import OF_MASTER, OF_WORKER
 from jflow.protocol.services import MasterSession, WorkerService, WorkerSession
-from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -56,10 +52,6 @@ _DONE: Outgoing = (None, ())
 
 def _nothing(_: Any, __: list[Array]) -> None:
     """The result of an RPC that returns nothing."""
-
-
-def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
-    return tensors
 
 
 def _registered(message: pb.Registered, _: list[Array]) -> Registered:
@@ -149,41 +141,6 @@ REGISTER_STEP = Rpc(
         "registering the step on "
         + ", ".join(dict.fromkeys(str(Device.parse(plan.device).task) for plan in body.plans))
     ),
-)
-
-
-def _run_step(
-    handle: int,
-    feeds: Sequence[Array],
-    *,
-    calls_back: bool = False,
-    is_traced: bool = False,
-    effect: Effect | None = None,
-) -> Outgoing:
-    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced)
-    if effect is not None:
-        message.effect.CopyFrom(effect_to_proto(effect))
-    return message, feeds
-
-
-async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
-    body = call.envelope.run_step
-    effect = effect_from_proto(body.effect) if body.HasField("effect") else None
-    if not body.calls_back and not body.is_traced:
-        return None, await session.run(body.handle, call.deadline, call.tensors, effect=effect)
-    client = call.functions.of_call(call.envelope.id) if body.calls_back else None
-    run = partial(session.run, body.handle, call.deadline, call.tensors, client, effect=effect)
-    return await serve_traced(run) if body.is_traced else (None, await run())
-
-
-RUN_STEP = Rpc(
-    "run_step",
-    _run_step,
-    _serve_run_step,
-    _tensors,
-    "traced",
-    lambda _: "running the step",
-    lambda session, envelope: session.reply_size(envelope.run_step.handle),
 )
 
 
@@ -309,65 +266,6 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
 REGISTER_PLANS = Rpc(
     "register_plans", _register_plans, _serve_register_plans, _registered, "registered"
 )
-
-
-def _run_plans(
-    step: int,
-    handle: int,
-    feeds: Sequence[Array],
-    *,
-    is_traced: bool = False,
-    staging: Staging | None = None,
-) -> Outgoing:
-    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced)
-    if staging is not None:
-        message.effect.CopyFrom(effect_to_proto(staging.effect))
-        message.is_alone = staging.is_alone
-        message.participants.extend(staging.participants)
-    return message, feeds
-
-
-async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
-    body = call.envelope.run_plans
-    staging = None
-    if body.HasField("effect"):
-        effect = effect_from_proto(body.effect)
-        staging = Staging(effect, body.is_alone, tuple(body.participants))
-    if body.is_traced:
-        run = partial(worker.run, body.step, body.handle, call.tensors, None, staging=staging)
-        return await serve_traced(run)
-    return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
-
-
-RUN_PLANS = Rpc("run_plans", _run_plans, _serve_run_plans, _tensors, "traced")
-
-
-def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
-    tensors = {edge: value for edge, value in values.items() if value is not None}
-    signals = [edge for edge in values if edge not in tensors]
-    return pb.SendTensors(step=step, edges=tensors, signals=signals), [*tensors.values()]
-
-
-async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
-    body = call.envelope.send_tensors
-    if len(body.edges) != len(call.tensors):
-        raise InvalidArgumentError(
-            f"expected a tensor for each of {len(body.edges)} edges, got {len(call.tensors)}"
-        )
-    if (action := async_failpoint("worker.before_deliver")) is not None:
-        await action
-    is_full = False
-    for edge, tensor in zip(body.edges, call.tensors, strict=True):
-        is_full |= worker.deliver(body.step, edge, tensor)
-    for edge in body.signals:
-        is_full |= worker.deliver(body.step, edge, None)
-    # The stream is not read meanwhile. What is on its way may be the beginning of the step.
-    if is_full and not call.functions.is_receiving:
-        await worker.make_room()
-    return _DONE
-
-
-SEND_TENSORS = Rpc("send_tensors", _send_tensors, _serve_send_tensors, _nothing)
 
 
 def _reset(containers: Sequence[str]) -> Outgoing:

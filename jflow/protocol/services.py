@@ -17,6 +17,7 @@ from jflow.protocol.records import (
     Client,
     DeviceRecord,
     Registered,
+    Riding,
     SavedState,
     ServerInfo,
     Staging,
@@ -131,12 +132,14 @@ class WorkerService(Protocol):
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
         staging: Staging | None = None,
+        riding: Riding | None = None,
     ) -> Sequence[Array]:
         """Runs registered plans; values are in the order of their indices.
 
         `client` is given only on the task that the client is connected to. If there are `records`,
         the step is traced, and what this task notes is added to them. With `staging`, what the
         plans write is applied once: when `decide_effect` says so, or at once if this task is alone.
+        What may ride on the reply is added to `riding` instead of being sent.
 
         Raises:
           ConflictError: if an older step has what it waits for; nothing was done.

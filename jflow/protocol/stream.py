@@ -8,9 +8,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from jflow.cluster import Task
-from jflow.protocol.codec import decoding_cost, frames, open_control, open_tensors
+from jflow.protocol.codec import (
+    control_of,
+    decoding_cost,
+    frames_of,
+    open_control,
+    open_tensors,
+)
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
-from jflow.protocol.frame import LARGE_BYTES, Assembler
+from jflow.protocol.framing import ByteFraming, Framing
+from jflow.protocol.stable import StableMessage, StableParser, StableWriter
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -23,24 +30,29 @@ class MessageStream:
 
     Args:
       stream: carries the frames.
+      framing: the form in which it does; if None, frames are bytes.
       caller: the task at the other end, if this is a server's end and it is called by a task.
 
     Attributes:
-      n_signs: how many signs of life there were: frames that came, and large ones that were sent.
+      stable: makes stable control parts for `send_control`.
     """
 
-    def __init__(self, stream: FrameStream, caller: Task | None = None) -> None:
+    def __init__(
+        self, stream: FrameStream, framing: Framing | None = None, caller: Task | None = None
+    ) -> None:
         self.caller = caller
         self._stream = stream
+        self._framing = ByteFraming() if framing is None else framing
         self._errors = stream.errors
         self._eof = stream.eof
-        self._assembler = Assembler()
         self._frame_ids = itertools.count(1)
         # A transport takes one write at a time. The lock is held for one frame only, so that small
         # messages pass between the chunks of large ones.
         self._writing = asyncio.Lock()
         self._is_over = False
-        self.n_signs = 0
+        self._n_taken = 0
+        self.stable = StableWriter()
+        self._parser = StableParser()
 
     async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message; returns when the transport has accepted it.
@@ -50,8 +62,13 @@ class MessageStream:
           EndedStreamError: if the stream has ended before anything of the message was sent.
           BrokenStreamError: if the stream breaks.
         """
+        await self.send_control(control_of(envelope, tensors), tensors)
+
+    async def send_control(self, control: bytes, tensors: Sequence[Array] = ()) -> None:
+        """As `send`, for a control part that is made already."""
         n_sent = 0
-        for frame in frames(next(self._frame_ids), envelope, tensors):
+        framing = self._framing
+        for frame in frames_of(framing.encode, next(self._frame_ids), control, tensors):
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
@@ -64,18 +81,33 @@ class MessageStream:
                         broken = _ended(str(broken), n_sent)
                     raise broken from error
                 n_sent += 1
-                self.n_signs += len(frame) >= LARGE_BYTES
+                self._n_taken += framing.is_sign_of_life(frame)
+
+    @property
+    def kind(self) -> str:
+        """What carries the messages: "grpc", or "unix"."""
+        return self._stream.kind
+
+    @property
+    def n_signs(self) -> int:
+        """How many signs of life there were: something came, or a large frame was taken."""
+        return self._n_taken + self._framing.n_received
 
     @property
     def is_receiving(self) -> bool:
         """Whether a part of a message has come, and not the rest."""
-        return self._assembler.has_unfinished
+        return self._framing.has_unfinished
 
     def end(self) -> None:
         """Refuses further messages."""
         self._is_over = True
 
     async def receive(self) -> Received | None:
+        """The next message in its common form; otherwise as `receive_any`."""
+        received = await self.receive_any()
+        return received.common if isinstance(received, StableMessage) else received
+
+    async def receive_any(self) -> Received | StableMessage | None:
         """The next message, or None at the end of the stream. One caller at a time.
 
         Raises:
@@ -89,9 +121,11 @@ class MessageStream:
                 raise self._stream.broken(error) from error
             if frame is self._eof:
                 return None
-            self.n_signs += 1
-            message = self._assembler.feed(frame)
+            message = self._framing.feed(frame)
             if message is not None:
+                stable = self._parser.open(message)
+                if stable is not None:
+                    return stable
                 envelope = open_control(message)
                 cost = decoding_cost(envelope, message.payload)
                 if cost <= MAX_COST_ON_LOOP:

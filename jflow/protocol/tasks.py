@@ -18,3 +18,8 @@ class TaskSet:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """Cancels those that are not done."""
+        for task in self._tasks:
+            task.cancel()

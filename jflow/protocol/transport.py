@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
 
 from jflow.cluster import Target, Task
 from jflow.deadline import Deadline
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
+from jflow.protocol.frame import Message, Parts
+from jflow.protocol.framing import Framing
+from jflow.protocol.offers import DataOffer
+
+T = TypeVar("T")
 
 
 class BrokenStreamError(Exception):
@@ -44,7 +50,10 @@ class FrameStream(Protocol):
       errors: the exceptions that `read` and `write` raise; see `broken`.
       caller_names: of a server's end, the names in the certificate of the caller; None if it has
         none.
+      kind: "grpc", or "unix".
     """
+
+    kind: str
 
     @property
     def read(self) -> Callable[[], Awaitable[Any]]: ...
@@ -64,12 +73,102 @@ class FrameStream(Protocol):
     def broken(self, error: Exception) -> BrokenStreamError:
         """The error for one of `errors`."""
 
+    def offer(self) -> Upgrade | None:
+        """Of a server's end: a data stream to offer to the caller; None if there can be none."""
+
+    async def attach(self, offer: DataOffer | None) -> DataStream | None:
+        """Of a caller's end: attaches the data stream that it was offered.
+
+        Returns:
+          The stream that carries the messages from now on; None if this one does.
+
+        Raises:
+          UnavailableError: if there can be no data stream, and there must be one.
+        """
+
     async def close(self) -> None:
         """Ends the stream and frees its connection."""
 
 
+class DataStream(FrameStream, Protocol):
+    """A stream that carries the messages of a session instead of the one of its handshake.
+
+    It ends with that one, and closes it.
+
+    Attributes:
+      framing: the form of its frames.
+    """
+
+    @property
+    def framing(self) -> Framing: ...
+
+
+class Upgrade(Protocol):
+    """An offer of a data stream, at the server's end of the stream of a handshake.
+
+    Attributes:
+      offer: what to tell the caller.
+    """
+
+    @property
+    def offer(self) -> DataOffer: ...
+
+    async def carrier(self) -> tuple[FrameStream, Framing | None]:
+        """What the caller has chosen by its first message: the data stream, or the first one."""
+
+
+class ClientData(Protocol):
+    """A client's end of a data stream, which the threads that wait for answers read."""
+
+    def send(self, key: int, message: Iterator[Parts]) -> None:
+        """Sends the frames of a message, as `Outbox.put`. Never blocks, and never raises."""
+
+    def get(self, answers: SimpleQueue[T], timeout: float | None) -> T:
+        """An item of a queue that `received` fills; meanwhile the stream is read.
+
+        Raises:
+          Empty: if there is none within `timeout` seconds.
+        """
+
+    def expect(self, n: int) -> None:
+        """So many more messages are expected that no thread waits for; fewer, if negative."""
+
+    def tick(self) -> None:
+        """Reads what is there, if no thread reads. Call it now and then."""
+
+    @property
+    def n_signs(self) -> int:
+        """A number that grows when something is received, or a large frame is taken."""
+
+    def close(self) -> None:
+        """Ends the stream and frees its connection; thread-safe."""
+
+
 class ClientStream(Protocol):
     """A client's end of a stream, on threads of its own."""
+
+    def attach(
+        self,
+        offer: DataOffer | None,
+        limit: Deadline,
+        received: Callable[[Message], object],
+        ended: Callable[[Exception | None], object],
+    ) -> ClientData | None:
+        """Attaches the data stream that this client was offered.
+
+        Args:
+          offer: the offer, if there was one.
+          limit: when to give up.
+          received: takes each message, on a thread that waits for one.
+          ended: called once at the end of the data stream, with the error if it broke.
+
+        Returns:
+          The stream that carries the messages from now on; None if this one does.
+
+        Raises:
+          UnavailableError: if there can be no data stream, and there must be one.
+          DeadlineExceededError: if it takes longer than the limit.
+        """
 
     def close(self) -> None:
         """Ends the stream and frees its connection; thread-safe."""

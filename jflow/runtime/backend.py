@@ -98,11 +98,14 @@ class DeviceInfo:
       name: its full name, such as "/job:ps/task:0/device:CPU:0".
       device_type: such as "CPU" or "GPU".
       incarnation: a random number that identifies the life of its process; 0 in this process.
+      transport: what carries messages to its task, "grpc" or "unix"; to tasks other than that of
+        the session's server, those of that server. "" in this process.
     """
 
     name: str
     device_type: str
     incarnation: int
+    transport: str = ""
 
 
 class Backend(Protocol):

@@ -161,7 +161,10 @@ class RemoteBackend:
         own = client.info.task
         tasks = sorted(client.info.cluster.tasks(), key=lambda task: (task != own, task))
         found = client.list_devices(tasks, _LIST_TIMEOUT_S, deadline, only_up=True)
-        return [DeviceInfo(str(d.device), d.device.type, d.incarnation) for d in found]
+        return [
+            DeviceInfo(str(d.device), d.device.type, d.incarnation, d.transport or client.transport)
+            for d in found
+        ]
 
     def close(self) -> None:
         # Without the lock, which a connecting thread holds. That thread sets `_client` and then

@@ -20,6 +20,7 @@ from jflow.execution import local_devices
 from jflow.failpoints import async_failpoint
 from jflow.master import Master
 from jflow.protocol import (
+    Arrivals,
     DeviceRecord,
     Endpoint,
     MasterSession,
@@ -224,6 +225,7 @@ class _Running:
         self.threads = threads
         self.peers = Peers(cluster, transport, trust.secret, task, trust.cluster_name)
         self.worker = make_worker(task, devices, self.peers, threads, roots, take_64_bits)
+        self.peers.arrivals = Arrivals(str(task), self.worker.deliver)
         self._task = task
         self._incarnation = incarnation
         self._devices = tuple(

@@ -12,12 +12,16 @@ import grpc
 from jflow.cluster import Target, certified_name, split_address
 from jflow.deadline import Deadline
 from jflow.errors import UnavailableError
+from jflow.protocol.frame import Message
+from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError
 from jflow.wire.grpc_channels import client_channel, method_of
 from jflow.wire.grpc_stream import broken
 from jflow.wire.names import looked_up, unresolved
 from jflow.wire.tls import Tls
 from jflow.wire.tls_refusal import look_for_refusal
+from jflow.wire.unix_attach import DataStreams, UnattachedError, attached_socket, without
+from jflow.wire.unix_client import UnixClient
 
 _PATIENCE_S = 0.2
 """How long gRPC may take to connect before the reason is looked for, in seconds."""
@@ -34,7 +38,10 @@ class GrpcClientStream:
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
         tls: Tls | None = None,
+        data_streams: DataStreams = DataStreams.NEVER,
     ) -> None:
+        self._data_streams = data_streams
+        self._is_direct = target.address == target.own_address
         address, name = target.address, _certified_name(target)
         self._ended = ended
         self._refusal: str | None = None
@@ -53,6 +60,23 @@ class GrpcClientStream:
         except BaseException:  # for example, no thread can be started
             self.close()
             raise
+
+    def attach(
+        self,
+        offer: DataOffer | None,
+        limit: Deadline,
+        received: Callable[[Message], object],
+        ended: Callable[[Exception | None], object],
+    ) -> UnixClient | None:
+        if self._data_streams is DataStreams.NEVER:
+            return None
+        try:
+            if not self._is_direct:  # what passes a tunnel is meant to pass it
+                raise UnattachedError("the target leads through a tunnel")
+            return UnixClient(attached_socket(offer, limit), received, ended)
+        except UnattachedError as error:
+            without(self._data_streams, str(error), "the server")
+            return None
 
     def close(self) -> None:
         self._is_decided.set()

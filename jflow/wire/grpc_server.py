@@ -16,6 +16,8 @@ from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.tls import Tls
+from jflow.wire.unix_attach import DataStreams
+from jflow.wire.unix_listener import UnixListener
 
 _LOG = logging.getLogger(__name__)
 _STATUS = {
@@ -30,28 +32,40 @@ class GrpcServer:
     Args:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
+      data_streams: whether callers are offered data streams.
     """
 
-    def __init__(self, services: Services, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        tls: Tls | None = None,
+        data_streams: DataStreams = DataStreams.NEVER,
+    ) -> None:
         self._tls = tls
         self._server = aio_server()
-        self._server.add_generic_rpc_handlers((_Methods(services),))
+        self._data = None if data_streams is DataStreams.NEVER else UnixListener()
+        self._server.add_generic_rpc_handlers((_Methods(services, self._data),))
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
         bound = bind(self._server, hosts, port, self._tls)
+        if self._data is not None:
+            self._data.start()
         await self._server.start()
         return bound
 
     async def stop(self) -> None:
+        if self._data is not None:
+            self._data.stop()
         await self._server.stop(None)
 
 
 class _Methods(grpc.GenericRpcHandler):
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, data: UnixListener | None) -> None:
         refusals = RefusalLog()
         # gRPC checks whether a handler is a coroutine function: a partial is, a lambda is not.
         self._methods = {
-            method_of(name): partial(_serve, serve, refusals) for name, serve in services.items()
+            method_of(name): partial(_serve, serve, refusals, data)
+            for name, serve in services.items()
         }
 
     def service(self, details: Any) -> Any:
@@ -60,14 +74,21 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 async def _serve(
-    serve: Callable[[FrameStream], Awaitable[None]], refusals: RefusalLog, _: Any, context: Any
+    serve: Callable[[FrameStream], Awaitable[None]],
+    refusals: RefusalLog,
+    data: UnixListener | None,
+    _: Any,
+    context: Any,
 ) -> None:
+    stream = GrpcStream(context, caller_names=_names(context), listener=data)
     with suppress(BrokenStreamError):  # the caller is gone
         try:
-            await serve(GrpcStream(context, caller_names=_names(context)))
+            await serve(stream)
         except (UnauthenticatedError, ResourceExhaustedError) as error:
             refusals.add(context.peer(), error.message)
             await context.abort(_STATUS[type(error)], error.message)
+        finally:
+            stream.end_data()
 
 
 class RefusalLog:

@@ -11,11 +11,16 @@ import grpc
 
 from jflow.cluster import Task, certified_name
 from jflow.errors import UnauthenticatedError, UnavailableError
-from jflow.protocol.transport import BrokenStreamError, EndedStreamError
+from jflow.protocol.framing import Framing
+from jflow.protocol.offers import DataOffer
+from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.wire.grpc_channels import aio_channel, method_of
 from jflow.wire.names import looked_up, unresolved
+from jflow.wire.paired_stream import PairedStream
 from jflow.wire.tls import Tls
 from jflow.wire.tls_refusal import look_for_refusal
+from jflow.wire.unix_attach import DataStreams, UnattachedError, attach, without
+from jflow.wire.unix_listener import OpenOffer, UnixListener
 
 
 class _Call(Protocol):
@@ -33,8 +38,11 @@ class GrpcStream:
       call: gRPC's object for this end.
       channel: closed with the stream.
       caller_names: see `FrameStream`.
+      data_streams: whether a caller's end attaches them.
+      listener: where a server's end offers them.
     """
 
+    kind = "grpc"
     eof: object = grpc.aio.EOF
     errors: tuple[type[Exception], ...] = (grpc.RpcError, asyncio.InvalidStateError)
 
@@ -43,8 +51,13 @@ class GrpcStream:
         call: _Call,
         channel: grpc.aio.Channel | None = None,
         caller_names: frozenset[str] | None = None,
+        data_streams: DataStreams = DataStreams.NEVER,
+        listener: UnixListener | None = None,
     ) -> None:
         self.caller_names = caller_names
+        self._data_streams = data_streams
+        self._listener = listener
+        self._upgrade: GrpcUpgrade | None = None
         self.read: Callable[[], Awaitable[Any]] = call.read
         self.write: Callable[[bytes], Awaitable[None]] = call.write
         self._channel = channel
@@ -54,9 +67,73 @@ class GrpcStream:
             return broken(error)
         return EndedStreamError(str(error))
 
+    def unread(self, reading: asyncio.Future[Any]) -> None:
+        """Makes the next read give the result of one that was made before."""
+        read = self.read
+
+        def again() -> Awaitable[Any]:
+            self.read = read
+            return reading
+
+        self.read = again
+
+    def offer(self) -> GrpcUpgrade | None:
+        made = None if self._listener is None else self._listener.offer()
+        if made is not None and self._listener is not None:
+            self._upgrade = GrpcUpgrade(self, self._listener, made)
+        return self._upgrade
+
+    async def attach(self, offer: DataOffer | None) -> PairedStream | None:
+        if self._data_streams is DataStreams.NEVER:
+            return None
+        try:
+            return PairedStream(await attach(offer), self)
+        except UnattachedError as error:
+            without(self._data_streams, str(error), "the server")
+            return None
+
+    def end_data(self) -> None:
+        """Ends the data stream that a server's end has offered, if there is one."""
+        if self._upgrade is not None:
+            self._upgrade.end()
+
     async def close(self) -> None:
         if self._channel is not None:
             await self._channel.close()
+
+
+class GrpcUpgrade:
+    """A data stream that was offered beside a server's end; see `protocol.transport.Upgrade`."""
+
+    def __init__(self, stream: GrpcStream, listener: UnixListener, made: OpenOffer) -> None:
+        self.offer = made.offer
+        self._stream = stream
+        self._listener = listener
+        self._made = made
+        self._paired: PairedStream | None = None
+
+    async def carrier(self) -> tuple[FrameStream, Framing | None]:
+        reading = asyncio.ensure_future(self._stream.read())
+        attached = self._made.attached
+        try:
+            await asyncio.wait([reading, attached], return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            reading.cancel()
+            raise
+        # A caller that has attached a data stream was told that, and uses no other one.
+        if attached.done():
+            self._paired = PairedStream(attached.result(), self._stream, reading)
+            return self._paired, self._paired.framing
+        self._listener.withdraw(self._made)
+        self._stream.unread(reading)
+        return self._stream, None
+
+    def end(self) -> None:
+        """Ends the data stream, or the offer of it."""
+        if self._paired is not None:
+            self._paired.end()
+        else:
+            self._listener.withdraw(self._made)
 
 
 async def connect(
@@ -65,6 +142,7 @@ async def connect(
     address: str,
     refused_s: float | None = None,
     tls: Tls | None = None,
+    data_streams: DataStreams = DataStreams.NEVER,
 ) -> GrpcStream:
     """Opens a stream to a service of a task; see `protocol.transport.Transport.connect`."""
     await _resolve(task, address)
@@ -72,7 +150,7 @@ async def connect(
     try:
         await _ready(channel, task, address, refused_s, tls)
         method: Any = channel.stream_stream(method_of(service))
-        return GrpcStream(method(), channel)
+        return GrpcStream(method(), channel, data_streams=data_streams)
     except BaseException:
         await channel.close()
         raise

@@ -11,6 +11,7 @@ from jflow.wire.grpc_client import GrpcClientStream, resolve
 from jflow.wire.grpc_server import GrpcServer
 from jflow.wire.grpc_stream import GrpcStream, connect
 from jflow.wire.tls import Tls
+from jflow.wire.unix_attach import DataStreams
 
 
 class GrpcTransport:
@@ -18,10 +19,14 @@ class GrpcTransport:
 
     Args:
       tls: the certificates of this end; without them, nothing is encrypted.
+      data_streams: whether sessions use data streams beside their gRPC streams.
     """
 
-    def __init__(self, tls: Tls | None = None) -> None:
+    def __init__(
+        self, tls: Tls | None = None, data_streams: DataStreams = DataStreams.NEVER
+    ) -> None:
         self._tls = tls
+        self._data_streams = data_streams
 
     def open(
         self,
@@ -33,12 +38,14 @@ class GrpcTransport:
         ended: Callable[[BrokenStreamError | None], object],
     ) -> GrpcClientStream:
         resolve(target.address, limit)
-        return GrpcClientStream(service, target, outgoing, received, ended, self._tls)
+        return GrpcClientStream(
+            service, target, outgoing, received, ended, self._tls, self._data_streams
+        )
 
     async def connect(
         self, service: str, task: Task, address: str, refused_s: float | None = None
     ) -> GrpcStream:
-        return await connect(service, task, address, refused_s, self._tls)
+        return await connect(service, task, address, refused_s, self._tls, self._data_streams)
 
     def listener(self, services: Services) -> GrpcServer:
-        return GrpcServer(services, self._tls)
+        return GrpcServer(services, self._tls, self._data_streams)

@@ -13,11 +13,12 @@ from jflow.protocol import MasterClient, Secret, Transport
 from jflow.wire.grpc_transport import GrpcTransport
 from jflow.wire.tls import Tls, load_tls
 from jflow.wire.token import load_token
+from jflow.wire.unix_attach import chosen_data_streams
 
 _CLUSTER_VARIABLE = "JFLOW_CLUSTER"
 
 TRANSPORTS: Mapping[str, Callable[[Tls | None], Transport]] = {
-    "grpc": GrpcTransport,
+    "grpc": lambda tls: GrpcTransport(tls, chosen_data_streams()),
 }
 """Constructors of transports, by the name of the protocol; with the certificates of this end."""
 

@@ -12,7 +12,7 @@ from jflow.cluster import Task
 from jflow.effects import Earlier, Effect
 from jflow.errors import UnavailableError
 from jflow.execution.parked import ParkedAttempts
-from jflow.protocol import Array, Waited
+from jflow.protocol import Array, Riding, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
@@ -58,6 +58,7 @@ class WorkerContext:
       blocked: by step, what a cancelled plan of it was waiting for; for error messages.
       recorders: by step, what notes the traced ones.
       senders: the tasks that send it values, and what waits for these.
+      riding: by step, what takes values that ride on the reply.
     """
 
     task: Task
@@ -70,6 +71,7 @@ class WorkerContext:
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
     senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
+    riding: dict[int, Riding] = field(default_factory=dict)
 
     def deliver(
         self, step: int, edge: int, value: Any, sender: Sender | None = None, n_bytes: int = 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -34,11 +32,14 @@ from jflow.plan import Recv, Send, Slot
 from jflow.protocol import Array, Client, Waited, begin
 from jflow.resources import Attempt, Cell, Transaction, Writing
 from jflow.resources.kernel import Wanted
+from jflow.values import held_bytes
 from jflow.worker.context import WorkerContext
 from jflow.worker.gather import all_of
+from jflow.worker.quick import QUICK_S, is_quick, timed
+from jflow.worker.waker import Waker
 
-QUICK_S = 200e-6
-"""The longest time that a program may take on the event loop, which does nothing else then."""
+MAX_RIDING_BYTES = 64 << 10
+"""A larger value leaves in its own message, as soon as it is there."""
 
 CONFLICT_S = 0.05
 """How long a step that is applied once waits for another one before it looks at whether the two may
@@ -97,7 +98,8 @@ class _PlanRun:
 
     __slots__ = (
         *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_may_be_quick"),
-        *("_programs", "_sends", "_state", "_step", "_transaction", "_waiters"),
+        *("_programs", "_riders", "_riding", "_sends", "_state", "_step", "_transaction"),
+        "_waiters",
     )
 
     def __init__(
@@ -128,6 +130,8 @@ class _PlanRun:
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
+        self._riding = context.riding.get(step) if context.riding else None
+        self._riders: list[Send] = []
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
@@ -142,6 +146,8 @@ class _PlanRun:
             await self._in_dataflow_order(linked.plan.after)
         else:
             await self._perform_all(chain.from_iterable(linked.stages))
+        if self._riders:
+            self._ride()
         if len(self._sends) == 1:
             await self._sends[0]
         elif self._sends:
@@ -205,7 +211,7 @@ class _PlanRun:
         """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if cell.submit(attempt, _Waker(waiter)):
+        if cell.submit(attempt, Waker(waiter)):
             return
         try:
             if self._transaction is None:
@@ -282,15 +288,15 @@ class _PlanRun:
     # Programs ---------------------------------------------------------------------------------
 
     def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
-        if self._may_be_quick and _is_quick(run):
-            _timed(run, state.compute, run)
+        if self._may_be_quick and is_quick(run):
+            timed(run, state.compute, run)
             return None
         return self._on_device(run, partial(state.compute, run, until_computed=True))
 
     def finish(self, state: StepState, access: VariableAccess, /) -> Awaitable[None] | None:
         run = access.linked
-        if self._may_be_quick and _is_quick(run) and not access.copies_much:
-            _timed(run, state.finish, access)
+        if self._may_be_quick and is_quick(run) and not access.copies_much:
+            timed(run, state.finish, access)
             return None
         work = partial(state.finish, access, until_computed=True)
         return self._on_device(run, work, access.give_up)
@@ -311,7 +317,7 @@ class _PlanRun:
           give_up: called instead if the plan is cancelled before the program starts.
         """
         try:
-            job = await self._context.devices.start(self._linked.device, partial(_timed, run, work))
+            job = await self._context.devices.start(self._linked.device, partial(timed, run, work))
         except BaseException:
             give_up()
             device = self._linked.plan.device
@@ -330,16 +336,16 @@ class _PlanRun:
 
     def call(self, state: StepState, call: LinkedCall, /) -> Awaitable[None] | None:
         if call.latency.seconds <= QUICK_S and all(map(self._is_computed, call.instruction.inputs)):
-            _timed(call, state.call, call)
+            timed(call, state.call, call)
             return None
         return self._call(state, call)
 
     async def _call(self, state: StepState, call: LinkedCall) -> None:
         await self._computed(*call.instruction.inputs)
         if call.latency.seconds > QUICK_S:
-            await self._in_thread(_timed, call, state.call, call)
+            await self._in_thread(timed, call, state.call, call)
         else:
-            _timed(call, state.call, call)
+            timed(call, state.call, call)
 
     def perform(
         self, state: StepState, kernel: LinkedKernel, /
@@ -430,16 +436,42 @@ class _PlanRun:
     def send(self, state: StepState, send: Send, /) -> None:
         if send.target.task == self._context.task:
             self._context.deliver(self._step, send.edge, self._own_value(send.slot))
+        elif self._may_ride(send):
+            self._riders.append(send)
+        else:
+            self._send_off(send)
+
+    def _may_ride(self, send: Send) -> bool:
+        """Whether a value may leave with the reply of this plan, instead of in its own message."""
+        riding = self._riding
+        if riding is None or send.target.task != riding.asker:
+            return False
+        if send.edge not in self._linked.last_sends:
+            return False
+        return send.slot is None or held_bytes(self._state[send.slot]) <= MAX_RIDING_BYTES
+
+    def _ride(self) -> None:
+        """Lets the last values leave with the reply, if that leaves now: they wait for nothing."""
+        slots = [fetch.slot for fetch in self._linked.fetches]
+        slots += [send.slot for send in self._riders if send.slot is not None]
+        if self._riding is None or self._sends or not all(map(self._is_computed, slots)):
+            for send in self._riders:
+                self._send_off(send)
             return
-        sending = begin(self._send(state, send))
+        for send in self._riders:
+            value = None if send.slot is None else self._state.fetch(send.slot)
+            self._riding.values[send.edge] = value
+
+    def _send_off(self, send: Send) -> None:
+        sending = begin(self._send(send))
         sending.add_done_callback(self._sent)
         self._sends.append(sending)
 
-    async def _send(self, state: StepState, send: Send) -> None:
+    async def _send(self, send: Send) -> None:
         tensor = None
         if send.slot is not None:
             await self._computed(send.slot)
-            tensor = state.host(send.slot, copy=False)
+            tensor = self._state.host(send.slot, copy=False)
         await self._context.transport.deliver(send.target.task, self._step, send.edge, tensor)
 
     def _sent(self, sending: asyncio.Future[None]) -> None:
@@ -457,39 +489,6 @@ class _PlanRun:
             return None
         value = self._state[slot]
         return jnp.copy(value) if self._state.is_leased(slot) else value
-
-
-def _timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object) -> None:
-    begun = time.perf_counter()
-    work(*args)
-    linked.latency.seconds = time.perf_counter() - begun
-
-
-def _is_quick(run: LinkedRun) -> bool:
-    """Whether a program may run on the event loop, which does nothing else meanwhile.
-
-    XLA runs some programs to their end in the thread that starts them. A loop with a computed
-    number of iterations may take minutes even if it was quick the last time (`may_be_quick`).
-    """
-    return run.latency.seconds <= QUICK_S and run.may_be_quick
-
-
-class _Waker:
-    """Wakes a waiter on an event loop; thread-safe, and harmless if the wait is over."""
-
-    def __init__(self, waiter: asyncio.Future[Any]) -> None:
-        self._waiter = waiter
-        self._thread = threading.get_ident()
-
-    def __call__(self, _: Attempt) -> None:
-        if threading.get_ident() == self._thread:
-            self._wake()
-        else:
-            self._waiter.get_loop().call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        if not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 def _is_ready(array: jax.Array) -> bool:

@@ -8,8 +8,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import jax
 
@@ -20,7 +20,6 @@ from jflow.errors import (
     AbortedError,
     InvalidArgumentError,
     RestartedError,
-    UnimplementedError,
 )
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
@@ -28,9 +27,9 @@ from jflow.execution.once import WritesOfTask
 from jflow.execution.step_state import StepEffect
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
-from jflow.moves import End, MovedError, StateId, Use, changes_of, states_of, writes_often
+from jflow.moves import End, MovedError, StateId, changes_of, states_of, writes_often
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
-from jflow.protocol import Array, Artifacts, Client, Registered, SavedState, Staging
+from jflow.protocol import Array, Artifacts, Client, Registered, Riding, SavedState, Staging
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
@@ -45,35 +44,12 @@ from jflow.worker.effects import TaskEffects
 from jflow.worker.gather import all_of
 from jflow.worker.moving import StateMoves
 from jflow.worker.plan_run import run_plan
+from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.saving import StateSaves
 from jflow.xla.cache import ProgramCache
 from jflow.xla.compile import CompiledProgram
 from jflow.xla.export import digest_of
-
-
-@dataclass(frozen=True)
-class _Registered:
-    """One task's plans of a step, and the indices of the values they are fed and give.
-
-    Attributes:
-      use: the state that they use.
-      is_restartable: whether the step can be run again if it ends while it waits for a queue.
-      writes_often: whether they write variables more than once.
-      claim: what their client had claimed when they were registered.
-      writes: what they write.
-      refusal: the error of a step that is to be applied once, because of what it does.
-    """
-
-    plans: tuple[LinkedPlan, ...]
-    feeds: tuple[int, ...]
-    fetches: tuple[int, ...]
-    use: Use
-    is_restartable: bool
-    writes_often: bool
-    claim: Claim | None
-    writes: WritesOfTask
-    refusal: UnimplementedError | None
 
 
 class Worker:
@@ -97,9 +73,11 @@ class Worker:
       saves: what it does when state is saved or restored.
       claims: what runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
+      lets_ride: whether values may leave with the replies of plans.
     """
 
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS
+    lets_ride: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -113,7 +91,7 @@ class Worker:
     ) -> None:
         self._devices = devices
         self._handles = itertools.count(1)
-        self._registered: dict[int, _Registered] = {}
+        self._registered: dict[int, RegisteredPlans] = {}
         self._of_caller: set[int] = set()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
@@ -188,7 +166,7 @@ class Worker:
         self._owners.update(_owners(plans))
         self.saves.registered(handle, changes := changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
-        self._registered[handle] = _Registered(
+        self._registered[handle] = RegisteredPlans(
             tuple(linked),
             feeds,
             fetches,
@@ -238,6 +216,7 @@ class Worker:
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
         staging: Staging | None = None,
+        riding: Riding | None = None,
     ) -> list[Array]:
         """Runs registered plans: what this task does in a step.
 
@@ -248,6 +227,7 @@ class Worker:
           client: calls functions of the client; None if it is not connected to this task.
           records: if given, the step is traced, and what this task notes is added to them.
           staging: how what they write is kept, if the step is applied once.
+          riding: takes what they send to the caller at their end; None to send it.
 
         Returns:
           Their fetched values in the order of their indices.
@@ -261,15 +241,20 @@ class Worker:
             `Waited`, if that is known.
         """
         registered = self._find(handle)
-        if registered.claim is None:
-            return await self._run(step, registered, feeds, client, records, staging)
-        with self.claims.running(registered.claim):
-            return await self._run(step, registered, feeds, client, records, staging)
+        if riding is not None and self.lets_ride and len(registered.plans) == 1:
+            self._context.riding[step] = riding
+        try:
+            if registered.claim is None:
+                return await self._run(step, registered, feeds, client, records, staging)
+            with self.claims.running(registered.claim):
+                return await self._run(step, registered, feeds, client, records, staging)
+        finally:
+            self._context.riding.pop(step, None)
 
     async def _run(
         self,
         step: int,
-        registered: _Registered,
+        registered: RegisteredPlans,
         feeds: Sequence[Array],
         client: Client | None,
         records: list[TaskRecord] | None,
@@ -308,7 +293,7 @@ class Worker:
 
     async def _run_kept(
         self,
-        registered: _Registered,
+        registered: RegisteredPlans,
         step: int,
         fed: Mapping[int, Array],
         client: Client | None,
@@ -327,7 +312,7 @@ class Worker:
 
     async def _run_plans(
         self,
-        registered: _Registered,
+        registered: RegisteredPlans,
         step: int,
         fed: Mapping[int, Array],
         client: Client | None,
@@ -355,7 +340,7 @@ class Worker:
         fetched = {index: value for result in results for index, value in result.items()}
         return [fetched[index] for index in registered.fetches]
 
-    def _find(self, handle: int) -> _Registered:
+    def _find(self, handle: int) -> RegisteredPlans:
         registered = self._registered.get(handle)
         if registered is None:
             task = str(self._context.task)
@@ -424,7 +409,7 @@ class Worker:
         for handle in tuple(self._of_caller):
             self.release(handle)
 
-    async def _enter(self, registered: _Registered) -> None:
+    async def _enter(self, registered: RegisteredPlans) -> None:
         """Waits until nothing holds the state that plans use, and counts them as running.
 
         A master starts no step whose state has moved. One that comes here nevertheless, because its

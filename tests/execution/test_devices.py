@@ -1,7 +1,14 @@
+"""Devices by their names, and what is moved to one before a program takes it."""
+
 import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
 
 from jflow.cluster import Device, Task
-from jflow.execution import local_devices
+from jflow.execution import local_devices, put
+from jflow.execution.devices import SMALL_BYTES
+from jflow.values import NUMBERS
 
 TASK = Task("worker", 3)
 
@@ -27,3 +34,23 @@ def test_accelerators_come_before_the_cpu_and_are_numbered_by_kind(monkeypatch):
         "/job:worker/task:3/device:CPU:0",
     ]
     assert list(devices.values()) == [*found[None], *found["cpu"]]
+
+
+@pytest.mark.parametrize("dtype", [*NUMBERS.values()], ids=[*NUMBERS])
+def test_a_small_numpy_array_goes_to_programs_as_it_is(dtype, monkeypatch):
+    monkeypatch.setattr(jax, "device_put", _unexpected)
+    for value in (np.ones((), dtype), np.ones(3, dtype)):
+        assert put(value, _FakeDevice("gpu")) is value
+
+
+def test_large_arrays_and_those_of_other_devices_are_moved(monkeypatch):
+    moved = []
+    monkeypatch.setattr(jax, "device_put", lambda value, device: moved.append(value))
+    large, elsewhere = np.zeros(SMALL_BYTES + 1, np.uint8), jnp.ones(())
+    for value in (large, elsewhere):
+        put(value, _FakeDevice("gpu"))
+    assert [id(value) for value in moved] == [id(large), id(elsewhere)]
+
+
+def _unexpected(*_):
+    raise AssertionError("a value was moved that programs take as it is")

@@ -1,9 +1,34 @@
 """A server of a scripted host, and a client of it."""
 
+import re
+
 import pytest
 
 from jflow.wire import connect
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, served
+
+ON_TRANSPORTS = ("test_batches", "test_callbacks", "test_client", "test_peer", "test_traced")
+"""Files whose tests run on every kind of stream that carries messages."""
+
+DIFFERING = re.compile(r"large|chunk|cancel|ctrl_c|close|closing|ends_|stops|broke|hundred")
+"""Names of tests that may differ between them: framing, flow control, cancellation and ends."""
+
+
+def pytest_generate_tests(metafunc):
+    """Runs all on the default stream, and by gRPC alone what may differ; `product` has the rest."""
+    if metafunc.module.__name__.rpartition(".")[2] in ON_TRANSPORTS:
+        marks = [] if DIFFERING.search(metafunc.function.__name__) else [pytest.mark.product]
+        kinds = [pytest.param("unix"), pytest.param("grpc", marks=marks)]
+        metafunc.parametrize("transport_kind", kinds, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def transport_kind(request, monkeypatch):
+    """What carries messages; the default if it is not a parameter of the test."""
+    kind = getattr(request, "param", "unix")
+    # Servers that tests script by hand have no data streams, so it is where they are possible.
+    monkeypatch.setenv("JFLOW_TRANSPORT", "" if kind == "unix" else kind)
+    return kind
 
 
 @pytest.fixture(autouse=True)

@@ -19,15 +19,17 @@ import pytest
 from jflow.cluster import ClusterSpec, Device, Target, Task
 from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, Secret, ServerInfo
 from jflow.protocol.admission import enter, new_nonce
+from jflow.protocol.codec import open_message
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
+from jflow.protocol.stable import StableParser
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
 from jflow.wire.grpc_channels import aio_channel, method_of, server_options
 from jflow.wire.grpc_stream import GrpcStream
-from jflow.wire.grpc_transport import GrpcTransport
+from jflow.wire.transports import TRANSPORTS
 
 TOKEN = "the token of the tests"
 TASK = Task("worker", 3)
@@ -72,6 +74,8 @@ class Session:
       started, cancelled: how many scripted calls have begun, and were cancelled.
       closed: set when the session is closed.
       closed_after: the calls up to then.
+      effects, stagings: those of the runs so far.
+      asker: the task that the last plans were run for, if values may ride on their reply.
     """
 
     def __init__(self, script):
@@ -80,6 +84,8 @@ class Session:
         self.started = self.cancelled = 0
         self.closed = threading.Event()
         self.closed_after = None
+        self.asker = None
+        self.effects, self.stagings = [], []
 
     async def _call(self, name, default, *args):
         self.calls.append((name, *args))
@@ -98,7 +104,12 @@ class Session:
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
 
-    async def run(self, *args, effect=None, staging=None):
+    async def run(self, *args, effect=None, staging=None, riding=None):
+        self.effects.append(effect)
+        self.stagings.append(staging)
+        if riding is not None:
+            self.asker = riding.asker
+            riding.values.update(self.script.get("ridden", {}))
         return await self._call("run", args[-1], *args)
 
     async def reset(self, containers, *times):
@@ -160,25 +171,36 @@ class Host:
         return sum(session.cancelled for session in self.sessions)
 
 
+def envelope_of(message):
+    """The control part of a message, of either form."""
+    stable = StableParser().open(message)
+    return open_message(message)[0] if stable is None else stable.envelope
+
+
 async def forever(*_):
     """A script for a call that never ends by itself."""
     await asyncio.Event().wait()
 
 
+def transport(tls=None):
+    """The transport that JFLOW_TRANSPORT says, as servers and clients have it."""
+    return TRANSPORTS["grpc"](tls)
+
+
 def server_of(host, tls=None):
     """A server of a host, which does not listen yet."""
-    return GrpcTransport(tls).listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
+    return transport(tls).listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
 
 
 def peer_of(task, address, token=TOKEN):
     """A connection to the worker service of a task."""
     caller = Caller(Secret(token), WORKER.name, Target(address, task=task))
-    return Peer(GrpcTransport(), task, caller)
+    return Peer(transport(), task, caller)
 
 
 def peers_of(cluster):
     """Connections of the first task of a cluster to all of them."""
-    return Peers(cluster, GrpcTransport(), Secret(TOKEN), next(iter(cluster.tasks())))
+    return Peers(cluster, transport(), Secret(TOKEN), next(iter(cluster.tasks())))
 
 
 @asynccontextmanager

@@ -31,16 +31,16 @@ def test_values_of_a_step_that_leave_together_are_one_message_unless_they_are_la
         async with serving(host) as address:
             peer = peer_of(TASK, address)
             await peer.connect(PATIENCE_S)
-            stream = peer._link._stream
-            send = stream.send
+            link = peer._link
+            send = link._send_request
 
-            async def noted(envelope, tensors):
-                if envelope.HasField("send_tensors"):
-                    body = envelope.send_tensors
+            async def noted(request, *call):
+                body = request.body
+                if isinstance(body, pb.SendTensors):
                     messages.append((body.step, [*body.edges], [*body.signals]))
-                await send(envelope, tensors)
+                await send(request, *call)
 
-            stream.send = noted
+            link._send_request = noted
             delivered = [peer.deliver(7, edge, value) for edge, value in values.items()]
             await asyncio.gather(*delivered, peer.deliver(8, 1, None))
             await peer.deliver(7, 5, None)

@@ -26,6 +26,7 @@ from tests.protocol.hosts import (
     TASK,
     TOKEN,
     Host,
+    envelope_of,
     eventually,
     forever,
     large,
@@ -179,7 +180,7 @@ def _gated_server():
             frames.append(frame)
             message = assembler.feed(frame)
             if message is not None:
-                messages.append(pb.Envelope.FromString(message.control))
+                messages.append(envelope_of(message))
                 await stream.send(id=messages[-1].id)
             await gate.wait()
 

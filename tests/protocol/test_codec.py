@@ -20,6 +20,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
+from jflow.protocol.buffers import aligned_buffer
 from jflow.protocol.codec import (
     error_of,
     error_to_status,
@@ -28,7 +29,7 @@ from jflow.protocol.codec import (
     plan_from_proto,
     plan_to_proto,
 )
-from jflow.protocol.frame import Assembler, Message, aligned_buffer
+from jflow.protocol.frame import Assembler, Message
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jflow.protocol.coroutines import begin, completing, noticing
+from jflow.protocol.coroutines import Started, begin, completing, noticing
 
 
 async def _quick(done):
@@ -166,5 +166,34 @@ def test_errors_of_what_is_completed_are_raised():
         future.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    asyncio.run(check())
+
+
+def test_what_never_waits_is_done_once_it_was_started():
+    done = []
+    started = Started(_quick(done))
+    assert (started.is_done, started.result, done) == (True, 7, ["begun"])
+    with pytest.raises(ValueError, match="bad"):
+        Started(_bad())
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_what_has_started_goes_on_in_the_task_that_awaits_the_rest(is_cancelled):
+    async def check():
+        done, gate = [], asyncio.Event()
+        started = Started(_slow(done, gate))
+        assert (started.is_done, done) == (False, ["begun"])
+        rest = asyncio.ensure_future(started.rest())
+        await asyncio.sleep(0)
+        if is_cancelled:
+            rest.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await rest
+            assert done == ["begun", "cancelled", "cleaned up"]
+        else:
+            gate.set()
+            assert await rest == 8
+            assert done == ["begun", "went on"]
 
     asyncio.run(check())

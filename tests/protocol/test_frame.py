@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from jflow.protocol import frame
+from jflow.protocol.buffers import aligned_buffer
 from jflow.protocol.codec import open_message
-from jflow.protocol.frame import Assembler, aligned, aligned_buffer, encode
+from jflow.protocol.frame import Assembler, aligned, encode
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.drawn import examples
 
@@ -212,7 +213,7 @@ def test_a_frame_that_is_malformed_or_out_of_order_is_an_error(frames):
 @pytest.mark.parametrize("total", [(16 << 30) + 1, 1 << 60, 2**64 - 1])
 def test_a_size_beyond_the_limit_is_refused_before_memory_is_taken(total):
     with (
-        mock.patch.object(frame, "aligned_buffer", side_effect=AssertionError("took memory")),
+        mock.patch.object(frame, "receive_buffer", side_effect=AssertionError("took memory")),
         pytest.raises(ResourceExhaustedError, match=str(total)),
     ):
         Assembler().feed(_first(total=total))

@@ -520,7 +520,7 @@ def test_cancelling_a_call_whose_answer_is_under_way_leaves_the_stream_whole():
     async def check(client):
         await client.send(id=2, run_step=pb.RunStep(handle=1))
         # Part of the answer is here and, because nothing reads on, the rest waits at the server.
-        assembler = client.stream._assembler
+        assembler = client.stream._framing._assembler
         assert assembler.feed(await client.call.read()) is None
         await client.send(cancel=pb.Cancel(id=2))
         await client.send(id=3, run_step=pb.RunStep(handle=2))

@@ -28,6 +28,12 @@ SHORT = [PAIRS[3]]
 """Those that are tested each time: the others wait until a loss is noticed."""
 
 
+@pytest.fixture(autouse=True)
+def _by_network(monkeypatch):
+    """Tasks of one machine would reach each other without the proxies."""
+    monkeypatch.setenv("JFLOW_TRANSPORT", "grpc")
+
+
 class Network:
     """Servers in this process, each of which reaches each other one through a proxy of its own."""
 

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensors", "cancel", "reset", "release", "call_back", "called_back", "traced", "ping", "claim", "claimed", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes", "take_over_effect", "earlier_effect", "decide_effect")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensors", "cancel", "reset", "release", "call_back", "called_back", "traced", "ping", "claim", "claimed", "ran_plans", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes", "take_over_effect", "earlier_effect", "decide_effect")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Envelope(_message.Message):
     PING_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    RAN_PLANS_FIELD_NUMBER: _ClassVar[int]
     MOVE_STATE_FIELD_NUMBER: _ClassVar[int]
     HOLD_STATE_FIELD_NUMBER: _ClassVar[int]
     SAVE_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +87,7 @@ class Envelope(_message.Message):
     ping: Ping
     claim: Claim
     claimed: Claimed
+    ran_plans: RanPlans
     move_state: MoveState
     hold_state: HoldState
     save_state: SaveState
@@ -113,10 +115,10 @@ class Envelope(_message.Message):
     take_over_effect: TakeOverEffect
     earlier_effect: EarlierEffect
     decide_effect: DecideEffect
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensors: _Optional[_Union[SendTensors, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ..., take_over_effect: _Optional[_Union[TakeOverEffect, _Mapping]] = ..., earlier_effect: _Optional[_Union[EarlierEffect, _Mapping]] = ..., decide_effect: _Optional[_Union[DecideEffect, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensors: _Optional[_Union[SendTensors, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., ran_plans: _Optional[_Union[RanPlans, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ..., take_over_effect: _Optional[_Union[TakeOverEffect, _Mapping]] = ..., earlier_effect: _Optional[_Union[EarlierEffect, _Mapping]] = ..., decide_effect: _Optional[_Union[DecideEffect, _Mapping]] = ...) -> None: ...
 
 class ServerInfo(_message.Message):
-    __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled")
+    __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled", "data_offer")
     class ClusterEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -129,22 +131,36 @@ class ServerInfo(_message.Message):
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     N_COMPILED_FIELD_NUMBER: _ClassVar[int]
+    DATA_OFFER_FIELD_NUMBER: _ClassVar[int]
     task: str
     incarnation: int
     cluster: _containers.ScalarMap[str, str]
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     n_compiled: int
-    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ...) -> None: ...
+    data_offer: DataOffer
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ..., data_offer: _Optional[_Union[DataOffer, _Mapping]] = ...) -> None: ...
+
+class DataOffer(_message.Message):
+    __slots__ = ("path", "boot_id", "nonce")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    boot_id: str
+    nonce: bytes
+    def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "platform", "incarnation")
+    __slots__ = ("name", "platform", "incarnation", "transport")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PLATFORM_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     name: str
     platform: str
     incarnation: int
-    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    transport: str
+    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ...) -> None: ...
 
 class ListDevices(_message.Message):
     __slots__ = ("tasks", "connect_timeout_s", "only_up")
@@ -243,20 +259,30 @@ class CalledBack(_message.Message):
     def __init__(self, call: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class RunPlans(_message.Message):
-    __slots__ = ("step", "handle", "is_traced", "effect", "is_alone", "participants")
+    __slots__ = ("step", "handle", "is_traced", "effect", "is_alone", "participants", "asker")
     STEP_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     IS_TRACED_FIELD_NUMBER: _ClassVar[int]
     EFFECT_FIELD_NUMBER: _ClassVar[int]
     IS_ALONE_FIELD_NUMBER: _ClassVar[int]
     PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
+    ASKER_FIELD_NUMBER: _ClassVar[int]
     step: int
     handle: int
     is_traced: bool
     effect: Effect
     is_alone: bool
     participants: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, step: _Optional[int] = ..., handle: _Optional[int] = ..., is_traced: bool = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., is_alone: bool = ..., participants: _Optional[_Iterable[str]] = ...) -> None: ...
+    asker: str
+    def __init__(self, step: _Optional[int] = ..., handle: _Optional[int] = ..., is_traced: bool = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., is_alone: bool = ..., participants: _Optional[_Iterable[str]] = ..., asker: _Optional[str] = ...) -> None: ...
+
+class RanPlans(_message.Message):
+    __slots__ = ("edges", "signals")
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    edges: _containers.RepeatedScalarFieldContainer[int]
+    signals: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, edges: _Optional[_Iterable[int]] = ..., signals: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TakeOverEffect(_message.Message):
     __slots__ = ("effect",)

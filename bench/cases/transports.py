@@ -1,0 +1,84 @@
+"""Steps over each transport that carries messages on one machine, in turns, beside raw gRPC."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+import jflow as tf
+from bench.cases.remote import raw_channel
+from bench.echo_server import N_BYTES
+from bench.timing import alternate, tell
+
+TRANSPORTS = ("unix", "grpc")
+
+
+def opened(stack: ExitStack, transport: str) -> tf.LocalCluster:
+    """A cluster whose tasks, and the sessions that are opened next, use a transport."""
+    os.environ["JFLOW_TRANSPORT"] = transport
+    return stack.enter_context(tf.LocalCluster(ps=1, workers=1))
+
+
+def steps(stack: ExitStack, transport: str) -> tuple[dict[str, Callable[[], Any]], ...]:
+    """Small and large steps, by the names of their figures."""
+    cluster = opened(stack, transport)
+    stack.enter_context(tf.Graph().as_default())
+    expression = tf.constant(1.0) * 3
+    big = np.ones(N_BYTES // 4, np.float32)
+    with tf.device("/job:worker/task:0"):
+        x = tf.placeholder(tf.float32, ())
+        fed = x * 3 + 1
+        add_near = tf.Variable(0.0, name="near").assign_add(1.0)
+        queue = tf.FIFOQueue(10, [tf.float32], shapes=[()])
+        put, take = queue.enqueue(1.0), queue.dequeue()
+        large = tf.placeholder(tf.float32, big.shape)
+        total = tf.numpy.sum(large)
+        near_big = tf.Variable(lambda: tf.numpy.ones(big.shape), name="big")
+    with tf.device("/job:ps/task:0"):
+        far = tf.Variable(1.0, name="far")
+        far_big = tf.Variable(lambda: tf.numpy.ones(big.shape), name="far_big")
+    with tf.device("/job:worker/task:0"):
+        read_far, total_far = far * 2, tf.numpy.sum(far_big)
+    session = stack.enter_context(tf.Session(cluster.target("worker", 0)))
+    session.run(tf.global_variables_initializer())
+    used = {device.transport for device in session.list_devices()}
+    assert used == {transport}, f"asked for {transport}, got {used}"
+
+    def there_and_back() -> None:
+        session.run(put)
+        session.run(take)
+
+    small = {
+        "constant": lambda: session.run(expression),
+        "fed scalar": lambda: session.run(fed, {x: 1.0}),
+        "assign_add": lambda: session.run(add_near),
+        "enqueue and dequeue": there_and_back,
+        "scalar of another task": lambda: session.run(read_far),
+    }
+    bulk = {
+        "feed 100 MB": lambda: session.run(total, {large: big}),
+        "fetch 100 MB": lambda: session.run(near_big),
+        "100 MB from task to task": lambda: session.run(total_far),
+    }
+    return _named(transport, small), _named(transport, bulk)
+
+
+def _named(transport: str, calls: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+    return {f"{transport}: {name}": call for name, call in calls.items()}
+
+
+if __name__ == "__main__":
+    with ExitStack() as stack:
+        echo = stack.enter_context(raw_channel()).unary_unary("/raw/echo")
+        small: dict[str, Callable[[], Any]] = {"raw unary echo": lambda: echo(b"x" * 100)}
+        bulk: dict[str, Callable[[], Any]] = {}
+        for transport in TRANSPORTS:
+            of_small, of_bulk = steps(stack, transport)
+            small |= of_small
+            bulk |= of_bulk
+        tell(alternate(small, n=100))
+        tell(alternate(bulk, n=1, rounds=5))

@@ -1,0 +1,142 @@
+"""`Carrier`: what carries the messages of a client, its stream or a data stream beside that."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import TypeVar
+
+from jflow.cluster import Target
+from jflow.deadline import Deadline
+from jflow.protocol.codec import frames_of
+from jflow.protocol.frame import LARGE_BYTES, Encoder, Message, Parts, encode, encode_parts
+from jflow.protocol.handshake import INFO_ID
+from jflow.protocol.interrupts import Interrupts, deferred_interrupts
+from jflow.protocol.offers import DataOffer
+from jflow.protocol.outbox import Outbox
+from jflow.protocol.transport import BrokenStreamError, ClientData, ClientStream, Transport
+from jflow.values import Array
+
+F = TypeVar("F", bytes, Parts)
+T = TypeVar("T")
+
+
+class Carrier:
+    """Sends the messages of one client, from any thread, and waits for answers."""
+
+    def __init__(self) -> None:
+        self._frame_ids = itertools.count(1)
+        self._outbox: Outbox[bytes] = Outbox()
+        self._stream: ClientStream | None = None
+        self._data: ClientData | None = None
+        self._n_chunks = 0
+
+    @property
+    def name(self) -> str:
+        """The kind of stream that carries the messages: "grpc" or "unix"."""
+        return "grpc" if self._data is None else "unix"
+
+    @property
+    def n_signs(self) -> int:
+        """A number that grows with signs of life, except for frames of the first stream."""
+        return self._n_chunks + (0 if self._data is None else self._data.n_signs)
+
+    def open(
+        self,
+        transport: Transport,
+        service: str,
+        target: Target,
+        limit: Deadline,
+        take: Callable[[bytes], bool],
+        ended: Callable[[BrokenStreamError | None], object],
+    ) -> None:
+        """Opens the stream; see `Transport.open`."""
+        self._stream = transport.open(service, target, limit, self._frames(), take, ended)
+
+    def attach(
+        self,
+        offer: DataOffer | None,
+        limit: Deadline,
+        received: Callable[[Message], object],
+        ended: Callable[[Exception | None], object],
+    ) -> None:
+        """Attaches the data stream that was offered, if it can be; see `ClientStream.attach`."""
+        if self._stream is not None:
+            self._data = self._stream.attach(offer, limit, received, ended)
+
+    def put(self, frame: bytes) -> None:
+        """Sends a frame of the handshake."""
+        self._outbox.put(INFO_ID, iter([frame]))
+
+    def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+        """Queues a message to send; messages of one key are sent in order.
+
+        Args:
+          key: the call that it belongs to.
+          control: its control part, which describes the tensors.
+          tensors: its tensors.
+
+        Raises:
+          ResourceExhaustedError: if it is too large.
+        """
+        if self._data is None:
+            self._outbox.put(key, self._encoded(encode, control, tensors))
+        else:
+            self._data.send(key, self._encoded(encode_parts, control, tensors))
+
+    def _encoded(
+        self, encoder: Encoder[F], control: bytes, tensors: Sequence[Array]
+    ) -> Iterator[F]:
+        message = frames_of(encoder, next(self._frame_ids), control, tensors)
+        # The first frame is made here, so that a message that cannot be sent fails its caller.
+        return itertools.chain([next(message)], message)
+
+    def get(self, answers: SimpleQueue[T], timeout: float | None) -> T:
+        """An item of a queue that answers are put into. Raises Empty after so many seconds."""
+        if self._data is None:
+            return answers.get(timeout=timeout)
+        return self._data.get(answers, timeout)
+
+    def interrupts(self) -> Interrupts:
+        """The `with` block of a call, in which this thread may read and write the stream."""
+        return Interrupts() if self._data is None else deferred_interrupts()
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """A block that sends a request for whose answer no thread waits."""
+        with self.interrupts():
+            self.expect(1)
+            try:
+                yield
+            except BaseException:
+                self.expect(-1)
+                raise
+
+    def expect(self, n: int) -> None:
+        """So many more answers are expected that no thread waits for; fewer, if negative."""
+        if self._data is not None:
+            self._data.expect(n)
+
+    def tick(self) -> None:
+        """Takes what has come although no thread waits. Call it now and then."""
+        if self._data is not None:
+            self._data.tick()
+
+    def end_data(self) -> None:
+        """Ends the data stream, if there is one."""
+        if self._data is not None:
+            self._data.close()
+
+    def close(self) -> None:
+        """Ends all streams; thread-safe."""
+        self._outbox.close()
+        self.end_data()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _frames(self) -> Iterator[bytes]:
+        for frame in self._outbox.frames():
+            yield frame
+            self._n_chunks += len(frame) >= LARGE_BYTES

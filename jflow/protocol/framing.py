@@ -1,0 +1,95 @@
+"""How messages become what a stream writes, and what it reads becomes messages."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from jflow.protocol.frame import (
+    CHUNK_BYTES,
+    LARGE_BYTES,
+    Assembler,
+    Encoder,
+    Message,
+    Parts,
+    encode,
+    encode_parts,
+)
+from jflow.protocol.parser import Parser
+
+
+class Framing(Protocol):
+    """The framing of one end of a stream.
+
+    Attributes:
+      encode: makes what the stream writes.
+      n_received: a number that grows when something is received.
+      has_unfinished: whether a part of a message has come, and not the rest.
+    """
+
+    @property
+    def encode(self) -> Encoder[Any]: ...
+
+    @property
+    def n_received(self) -> int: ...
+
+    @property
+    def has_unfinished(self) -> bool: ...
+
+    def feed(self, read: Any) -> Message | None:
+        """Takes what the stream has read; returns the message that it completes.
+
+        Raises:
+          OpError: if it is malformed, or the message too large.
+        """
+
+    def is_sign_of_life(self, frame: Any) -> bool:
+        """Whether the other end must have read something for the stream to take this frame."""
+
+
+class ByteFraming:
+    """Each frame is one piece of bytes, which the stream delimits."""
+
+    encode: Encoder[Any] = staticmethod(encode)
+
+    def __init__(self) -> None:
+        self._assembler = Assembler()
+        self.n_received = 0
+
+    @property
+    def has_unfinished(self) -> bool:
+        return self._assembler.has_unfinished
+
+    def feed(self, read: bytes) -> Message | None:
+        self.n_received += 1
+        return self._assembler.feed(read)
+
+    def is_sign_of_life(self, frame: bytes) -> bool:
+        return len(frame) >= LARGE_BYTES
+
+
+class PartsFraming:
+    """A frame is written as its buffers; what is read are messages, because the stream parses.
+
+    Args:
+      parser: that of the stream.
+    """
+
+    encode: Encoder[Any] = staticmethod(encode_parts)
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+
+    @property
+    def n_received(self) -> int:
+        return self._parser.n_received
+
+    @property
+    def has_unfinished(self) -> bool:
+        return self._parser.has_unfinished
+
+    def feed(self, read: Message) -> Message:
+        return read
+
+    def is_sign_of_life(self, frame: Parts) -> bool:
+        # Socket buffers of the kernel are smaller.
+        return sum(map(len, frame)) >= CHUNK_BYTES

@@ -1,0 +1,140 @@
+"""`Parser`: messages from a stream of bytes, without I/O.
+
+A byte stream has each frame behind its length, as u32. What is received goes into a scratch buffer,
+from which small frames are taken. A frame that is larger than the scratch buffer is received where
+it belongs: its head first, then its payload in the memory of its message, without a copy.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from jflow.errors import ResourceExhaustedError
+from jflow.protocol.frame import (
+    HEADER_BYTES,
+    MAX_FRAME_BYTES,
+    Assembler,
+    ByteBuffer,
+    Message,
+    Parts,
+    head_bytes,
+    message_id_of,
+)
+
+SCRATCH_BYTES = 64 << 10
+"""The size of the scratch buffer: it holds what the kernel gives at once of small messages."""
+
+_LENGTH = struct.Struct("<I")
+
+
+def delimited(frame: Sequence[ByteBuffer]) -> Parts:
+    """A frame as a byte stream has it. Small ones become one buffer."""
+    size = sum(map(len, frame))
+    parts = [_LENGTH.pack(size), *frame]
+    return [b"".join(parts)] if size < SCRATCH_BYTES else parts
+
+
+class Parser:
+    """Takes the bytes of one stream and gives its messages.
+
+    Receive into `buffer()`, then call `received`. After an error the stream cannot be used.
+
+    Args:
+      assembler: assembles the messages.
+
+    Attributes:
+      n_received: how many times something was received.
+    """
+
+    def __init__(self, assembler: Assembler | None = None) -> None:
+        self.n_received = 0
+        self._assembler = Assembler() if assembler is None else assembler
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._start = self._end = 0
+        # What is missing of the payload of a large frame, and the message that the frame is of.
+        self._missing: memoryview | None = None
+        self._message_id = 0
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether a part of a message was received, and not the rest."""
+        return self._end > self._start or self._assembler.has_unfinished
+
+    def buffer(self) -> memoryview:
+        """Where to put the bytes that come next; at least one byte long."""
+        return self._scratch[self._end :] if self._missing is None else self._missing
+
+    def received(self, n_bytes: int) -> list[Message]:
+        """Takes the bytes that were put into `buffer()`; returns the messages that they complete.
+
+        Raises:
+          InvalidArgumentError: if a frame is malformed or out of order.
+          ResourceExhaustedError: if a frame or a message would be too large.
+        """
+        self.n_received += 1
+        if self._missing is None:
+            self._end += n_bytes
+            return self._parse()
+        self._missing = self._missing[n_bytes:] if n_bytes < len(self._missing) else None
+        message = self._assembler.end(self._message_id) if self._missing is None else None
+        return [] if message is None else [message]
+
+    def _parse(self) -> list[Message]:
+        """Takes what is complete in the scratch buffer."""
+        messages = []
+        while (needed := self._needed()) <= self._end - self._start:
+            message = self._take(needed)
+            if message is not None:
+                messages.append(message)
+        self._make_room(needed)
+        return messages
+
+    def _needed(self) -> int:
+        """How many bytes have to be in the scratch buffer before the next frame can be taken."""
+        n_bytes = self._end - self._start
+        if n_bytes < _LENGTH.size:
+            return _LENGTH.size
+        size = self._frame_bytes()
+        if _LENGTH.size + size <= SCRATCH_BYTES:
+            return _LENGTH.size + size
+        if n_bytes < _LENGTH.size + HEADER_BYTES:
+            return _LENGTH.size + HEADER_BYTES
+        return _LENGTH.size + head_bytes(self._scratch[self._start + _LENGTH.size :], size)
+
+    def _frame_bytes(self) -> int:
+        (size,) = _LENGTH.unpack_from(self._scratch, self._start)
+        if size > MAX_FRAME_BYTES:
+            raise ResourceExhaustedError(
+                f"a frame of {size} bytes exceeds the limit of {MAX_FRAME_BYTES}"
+            )
+        return int(size)
+
+    def _take(self, n_bytes: int) -> Message | None:
+        """Takes the first `n_bytes`: the next frame, or its head if it is large."""
+        rest_bytes = _LENGTH.size + self._frame_bytes() - n_bytes
+        taken = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
+        self._start += n_bytes
+        if not rest_bytes:
+            return self._assembler.feed(taken)
+        rest = self._assembler.begin(taken, rest_bytes)
+        here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
+        rest[: len(here)] = here
+        self._start += len(here)
+        self._message_id = message_id_of(taken)
+        if len(here) == rest_bytes:
+            return self._assembler.end(self._message_id)
+        self._missing = rest[len(here) :]
+        return None
+
+    def _make_room(self, needed: int) -> None:
+        """Makes the scratch buffer large enough for the bytes that are needed next."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        if self._start + needed <= len(self._scratch):
+            return
+        left = self._scratch[self._start : self._end]
+        if needed > len(self._scratch):
+            self._scratch = memoryview(bytearray(needed))
+        self._scratch[: len(left)] = left
+        self._start, self._end = 0, len(left)

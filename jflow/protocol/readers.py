@@ -1,0 +1,45 @@
+"""`Readers`: which of the threads that wait on a stream reads it; a state machine.
+
+A client has no event loop and no thread of its own that reads: the first thread that waits for an
+answer becomes the *leader*. It reads until its own answer has come, and wakes the others whose
+answers it finds. When it leaves, one that still waits is promoted, and has to be woken.
+
+Invariant: there is a leader whenever there are participants.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+W = TypeVar("W")
+
+
+class Readers(Generic[W]):
+    """The participants of one stream. Calls must not be concurrent; nothing here blocks.
+
+    Attributes:
+      leader: the one that reads; None if none waits.
+    """
+
+    def __init__(self) -> None:
+        self.leader: W | None = None
+        self._followers: dict[int, W] = {}
+
+    def enter(self, who: W) -> bool:
+        """Adds one that begins to wait; returns whether it leads."""
+        if self.leader is None:
+            self.leader = who
+        elif self.leader is not who:
+            self._followers[id(who)] = who
+        return self.leader is who
+
+    def leave(self, who: W) -> W | None:
+        """Removes one that waits no longer; returns the one that leads instead, if that changes."""
+        if self.leader is not who:
+            self._followers.pop(id(who), None)
+            return None
+        if not self._followers:
+            self.leader = None
+            return None
+        self.leader = self._followers.pop(next(iter(self._followers)))
+        return self.leader

@@ -1,0 +1,78 @@
+"""`Receiver`: what a client receives on its streams, from the handshake on; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jflow.protocol.admission import answer_in
+from jflow.protocol.codec import error_of, open_message
+from jflow.protocol.frame import Assembler, Message
+from jflow.protocol.handshake import CallerHandshake
+from jflow.protocol.outcome import CallAnswer
+from jflow.protocol.stable import StableParser
+from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
+
+
+class Answered(NamedTuple):
+    """An answer to a call.
+
+    Attributes:
+      call: its id.
+      answer: what it returns, or the error with which it failed.
+      is_final: whether no other answer to that call follows.
+    """
+
+    call: int
+    answer: CallAnswer
+    is_final: bool = True
+
+
+class Receiver:
+    """The challenge of the server, its answer, and then messages, in the order in which they come.
+
+    Args:
+      handshake: of the client.
+      prove: sends the proof, when the challenge has come.
+    """
+
+    def __init__(self, handshake: CallerHandshake, prove: Callable[[bytes], object]) -> None:
+        self._handshake = handshake
+        self._prove = prove
+        self._next: Callable[[bytes], Answered | None] = self._challenge
+        self._assembler = Assembler()
+        self._parser = StableParser()
+
+    def frame(self, frame: bytes) -> Answered | None:
+        """Takes a frame of the first stream; returns the answer that it completes, or None.
+
+        Raises:
+          OpError: if the frame is not what may come now; the session cannot go on.
+        """
+        return self._next(frame)
+
+    def message(self, message: Message) -> Answered:
+        """Takes a message. Raises as `frame`."""
+        stable = self._parser.open(message)
+        if stable is not None and stable.of.is_plain:
+            return Answered(stable.varying.id, (stable.of.envelope, stable.tensors))
+        return _answered(*(open_message(message) if stable is None else stable.common))
+
+    def _challenge(self, frame: bytes) -> None:
+        self._next = self._introduction
+        self._prove(self._handshake.prove(frame))
+
+    def _introduction(self, frame: bytes) -> Answered:
+        self._next = self._chunk
+        return _answered(answer_in(frame, self._handshake), [])
+
+    def _chunk(self, frame: bytes) -> Answered | None:
+        message = self._assembler.feed(frame)
+        return None if message is None else self.message(message)
+
+
+def _answered(envelope: pb.Envelope, tensors: list[Array]) -> Answered:
+    failed = envelope.status.code
+    answer = error_of(envelope.status) if failed else (envelope, tensors)
+    return Answered(envelope.id, answer, is_final=not envelope.HasField("call_back"))

@@ -1,0 +1,301 @@
+"""The RPCs that run steps, for the table in `rpcs.py`: all that a step takes once it is registered.
+
+Their requests are repeated, so their control parts are stable, and servers begin them in a plain
+function: what need not wait is answered there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from jflow.cluster import Task
+from jflow.effects import Effect
+from jflow.errors import InternalError, InvalidArgumentError
+from jflow.failpoints import async_failpoint
+from jflow.protocol.client_functions import ClientFunctions
+from jflow.protocol.coroutines import Started
+from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
+from jflow.protocol.records import Riding, Staging
+from jflow.protocol.rpc import Incoming, Outgoing, Repeated, Rpc, deadline_of
+from jflow.protocol.services import MasterSession, WorkerSession
+from jflow.protocol.stable import Numbers, StableMessage, StableReply
+from jflow.protocol.traced import serve_traced
+from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
+
+_DONE: Outgoing = (None, ())
+
+
+def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
+    return tensors
+
+
+def _nothing(_: Any, __: list[Array]) -> None:
+    """The result of an RPC that returns nothing."""
+
+
+def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
+    """What an effect has in common with those of other runs of a step, and its numbers."""
+    if effect is None:
+        return None, 0, 0
+    key = effect.client, effect.epoch, effect.attempt, effect.is_saved
+    return key, effect.sequence, effect.acknowledged
+
+
+def _effect(message: pb.Effect, numbers: Numbers) -> Effect:
+    _, sequence, acknowledged = numbers
+    return Effect(
+        message.client,
+        message.epoch,
+        sequence,
+        message.attempt,
+        acknowledged,
+        message.is_saved,
+    )
+
+
+# The step of a client ---------------------------------------------------------------------------
+
+
+def _run_step(
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
+) -> Outgoing:
+    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced)
+    if effect is not None:
+        message.effect.CopyFrom(effect_to_proto(effect))
+    return message, feeds
+
+
+async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
+    body = call.envelope.run_step
+    effect = effect_from_proto(body.effect) if body.HasField("effect") else None
+    if not body.calls_back and not body.is_traced:
+        return None, await session.run(body.handle, call.deadline, call.tensors, effect=effect)
+    client = call.functions.of_call(call.envelope.id) if body.calls_back else None
+    run = partial(session.run, body.handle, call.deadline, call.tensors, client, effect=effect)
+    return await serve_traced(run) if body.is_traced else (None, await run())
+
+
+def _repeated_step(
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
+) -> Repeated:
+    key, sequence, acknowledged = _key(effect)
+    return Repeated((handle, calls_back, is_traced, key), (0, sequence, acknowledged), feeds)
+
+
+def _begin_step(
+    session: MasterSession, call: StableMessage, __: ClientFunctions
+) -> Started[StableReply] | None:
+    body, varying = call.of.envelope.run_step, call.varying
+    if body.calls_back or body.is_traced:
+        return None
+    effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
+    deadline = deadline_of(call.of.envelope.timeout_s, varying.remaining_s)
+    run = session.run(body.handle, deadline, call.tensors, effect=effect)
+    return Started(_fetched(run))
+
+
+async def _fetched(run: Awaitable[Sequence[Array]]) -> StableReply:
+    return StableReply(await run)
+
+
+RUN_STEP = Rpc(
+    "run_step",
+    _run_step,
+    _serve_run_step,
+    _tensors,
+    "traced",
+    lambda _: "running the step",
+    lambda session, envelope: session.reply_size(envelope.run_step.handle),
+    _repeated_step,
+    _begin_step,
+)
+
+
+# The plans of a task ----------------------------------------------------------------------------
+
+
+def _run_plans(
+    step: int,
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    is_traced: bool = False,
+    staging: Staging | None = None,
+    asker: str = "",
+) -> Outgoing:
+    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced, asker=asker)
+    if staging is not None:
+        message.effect.CopyFrom(effect_to_proto(staging.effect))
+        message.is_alone = staging.is_alone
+        message.participants.extend(staging.participants)
+    return message, feeds
+
+
+async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.run_plans
+    staging = None
+    if body.HasField("effect"):
+        effect = effect_from_proto(body.effect)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
+    if body.is_traced:
+        run = partial(worker.run, body.step, body.handle, call.tensors, None, staging=staging)
+        return await serve_traced(run)
+    return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
+
+
+def _repeated_plans(
+    step: int,
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    is_traced: bool = False,
+    staging: Staging | None = None,
+    asker: str = "",
+) -> Repeated:
+    key, sequence, acknowledged = _key(None if staging is None else staging.effect)
+    if staging is not None:
+        key = key, staging.is_alone, staging.participants
+    return Repeated((handle, is_traced, asker, key), (step, sequence, acknowledged), feeds)
+
+
+def _begin_plans(
+    worker: WorkerSession, call: StableMessage, __: ClientFunctions
+) -> Started[StableReply] | None:
+    body = call.of.envelope.run_plans
+    if body.is_traced:
+        return None
+    numbers, staging = call.varying.numbers, None
+    if body.HasField("effect"):
+        effect = _effect(body.effect, numbers)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
+    riding = Riding(_task(body.asker)) if body.asker else None
+    run = worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding)
+    return Started(_fetched(run) if riding is None else _fetched_beside(run, riding))
+
+
+async def _fetched_beside(run: Awaitable[Sequence[Array]], riding: Riding) -> StableReply:
+    fetched = await run
+    if not riding.values:
+        return StableReply(fetched)
+    tensors = {edge: value for edge, value in riding.values.items() if value is not None}
+    signals = tuple(edge for edge in riding.values if edge not in tensors)
+
+    def make() -> pb.Envelope:
+        return pb.Envelope(ran_plans=pb.RanPlans(edges=tensors, signals=signals))
+
+    return StableReply([*fetched, *tensors.values()], (tuple(tensors), signals), make)
+
+
+def ridden(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
+    """Takes the values that ride on a reply, by edge, out of its tensors.
+
+    Raises:
+      InternalError: if the reply is malformed.
+    """
+    n_fetched = len(tensors) - len(message.edges)
+    if n_fetched < 0:
+        raise InternalError(
+            f"expected a tensor for each of {len(message.edges)} edges, got {len(tensors)}"
+        )
+    values: dict[int, Array | None] = dict(zip(message.edges, tensors[n_fetched:], strict=True))
+    del tensors[n_fetched:]
+    return values | dict.fromkeys(message.signals)
+
+
+@lru_cache(256)
+def _task(name: str) -> Task:
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None
+
+
+RUN_PLANS = Rpc(
+    "run_plans",
+    _run_plans,
+    _serve_run_plans,
+    _tensors,
+    "traced",
+    repeated=_repeated_plans,
+    begin=_begin_plans,
+)
+
+
+# Values between tasks ---------------------------------------------------------------------------
+
+
+def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
+    tensors = {edge: value for edge, value in values.items() if value is not None}
+    signals = [edge for edge in values if edge not in tensors]
+    return pb.SendTensors(step=step, edges=tensors, signals=signals), [*tensors.values()]
+
+
+async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.send_tensors
+    await _delivered(worker, body, body.step, call.tensors, call.functions)
+    return _DONE
+
+
+async def _delivered(
+    worker: WorkerSession,
+    body: pb.SendTensors,
+    step: int,
+    tensors: list[Array],
+    functions: ClientFunctions,
+) -> None:
+    """Hands over values and signals of a step."""
+    if len(body.edges) != len(tensors):
+        raise InvalidArgumentError(
+            f"expected a tensor for each of {len(body.edges)} edges, got {len(tensors)}"
+        )
+    if (action := async_failpoint("worker.before_deliver")) is not None:
+        await action
+    is_full = False
+    for edge, tensor in zip(body.edges, tensors, strict=True):
+        is_full |= worker.deliver(step, edge, tensor)
+    for edge in body.signals:
+        is_full |= worker.deliver(step, edge, None)
+    # The stream is not read meanwhile. What is on its way may be the beginning of the step.
+    if is_full and not functions.is_receiving:
+        await worker.make_room()
+
+
+def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated:
+    tensors = [value for value in values.values() if value is not None]
+    key = tuple((edge, value is None) for edge, value in values.items())
+    return Repeated(key, (step, 0, 0), tensors)
+
+
+def _begin_tensors(
+    worker: WorkerSession, call: StableMessage, functions: ClientFunctions
+) -> Started[StableReply]:
+    body, (step, *_) = call.of.envelope.send_tensors, call.varying.numbers
+    return Started(_received(_delivered(worker, body, step, call.tensors, functions)))
+
+
+async def _received(delivered: Awaitable[None]) -> StableReply:
+    await delivered
+    return StableReply(())
+
+
+SEND_TENSORS = Rpc(
+    "send_tensors",
+    _send_tensors,
+    _serve_send_tensors,
+    _nothing,
+    repeated=_repeated_tensors,
+    begin=_begin_tensors,
+)

@@ -1,0 +1,264 @@
+"""Stable control parts: those of repeated calls, made once by one end and parsed once by the other.
+
+The messages of a registered step differ from one run to the next in a few numbers only. In the
+stable form of a control part these stand in front of the envelope, which is the same bytes every
+time:
+
+    0 | call id u64 | remaining f64 | number u64 | number u64 | number u64 | envelope
+
+An envelope itself never begins with 0, so a control part of either form says which one it has. The
+stable form of a message means the same as the other one (`Received.envelope`): a transport, and
+whatever takes the message apart, may use either. What the numbers are depends on the body of the
+envelope (`_RENUMBER`).
+
+Invariant: the envelope of a stable control part is parsed once and shared by all messages with the
+same bytes, so nothing may change it. The shapes of its tensors were checked then; that they fit the
+payload is checked for each message.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jflow.errors import InvalidArgumentError
+from jflow.protocol.codec import NAMES, checked_shape, open_control, open_tensors
+from jflow.protocol.frame import Message, aligned
+from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import NUMBERS, Array
+
+MARK = 0
+MAX_BYTES = 2048
+"""Larger envelopes are not kept, so they have the other form."""
+MAX_KEPT = 512
+"""How many envelopes one end of a stream keeps; then it begins anew."""
+
+_VARYING = struct.Struct("<BQdQQQ")
+_NO_NUMBERS = (0, 0, 0)
+
+Numbers = tuple[int, int, int]
+
+
+class Varying(NamedTuple):
+    """What differs from one message to the next with the same stable envelope.
+
+    Attributes:
+      id: the call; 0 for messages without a reply.
+      remaining_s: what is left of the time that the caller allowed, in seconds; 0 for no limit.
+      numbers: depend on the body.
+    """
+
+    id: int
+    remaining_s: float = 0.0
+    numbers: Numbers = _NO_NUMBERS
+
+
+class StableReply(NamedTuple):
+    """A reply to a request with a stable control part.
+
+    Attributes:
+      tensors: its tensors.
+      key: identifies its envelope among those of the same tensors.
+      make: makes the envelope, with nothing but a body.
+    """
+
+    tensors: Sequence[Array]
+    key: Hashable = None
+    make: Callable[[], pb.Envelope] = pb.Envelope
+
+
+class _Slot(NamedTuple):
+    """Where a tensor is in the payload."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    start: int
+
+
+class StableEnvelope:
+    """An envelope that many messages have; it must not be changed.
+
+    Args:
+      envelope: the envelope without what varies.
+
+    Attributes:
+      envelope: the same.
+      name: the field of its body; "" if it has none.
+      is_plain: whether it says nothing, and the message is its tensors.
+      is_error: whether it says that a call failed.
+
+    Raises:
+      InvalidArgumentError: if one of its tensors is malformed, has no elements or is not numbers.
+    """
+
+    def __init__(self, envelope: pb.Envelope) -> None:
+        self.envelope = envelope
+        self.name: str = envelope.WhichOneof("body") or ""
+        self.is_error = envelope.HasField("status")
+        self.is_plain = not self.name and not self.is_error
+        self._slots: list[_Slot] = []
+        self._n_bytes = 0
+        start = 0
+        for meta in envelope.tensors:
+            shape, dtype = checked_shape(meta), NUMBERS.get(meta.dtype)
+            n_bytes = 0 if dtype is None else dtype.itemsize * math.prod(shape)
+            if dtype is None or not n_bytes:
+                raise InvalidArgumentError(
+                    f"malformed control message: a stable one has a tensor {meta.dtype}{shape}"
+                )
+            self._slots.append(_Slot(shape, dtype, start))
+            self._n_bytes = start + n_bytes
+            start += aligned(n_bytes)
+
+    def tensors(self, payload: Array) -> list[Array]:
+        """The tensors of a message. Raises InvalidArgumentError if they do not fit its payload."""
+        if self._n_bytes > len(payload):
+            return open_tensors(self.envelope, payload)
+        return [np.ndarray(slot.shape, slot.dtype, payload, slot.start) for slot in self._slots]
+
+
+class StableMessage:
+    """A received message with a stable control part.
+
+    Attributes:
+      of: its envelope.
+      varying: what else it says.
+      tensors: its tensors.
+    """
+
+    __slots__ = ("__dict__", "of", "tensors", "varying")
+
+    def __init__(self, of: StableEnvelope, varying: Varying, tensors: list[Array]) -> None:
+        self.of = of
+        self.varying = varying
+        self.tensors = tensors
+
+    @cached_property
+    def envelope(self) -> pb.Envelope:
+        """The same as an envelope of its own."""
+        whole = pb.Envelope()
+        whole.CopyFrom(self.of.envelope)
+        whole.id, whole.remaining_s, numbers = self.varying
+        name = self.of.name
+        if name in _RENUMBER:
+            _RENUMBER[name](getattr(whole, name), numbers)
+        return whole
+
+    @property
+    def common(self) -> tuple[pb.Envelope, list[Array]]:
+        """The message as any other one: its envelope and its tensors."""
+        return self.envelope, self.tensors
+
+
+class StableParser:
+    """Takes apart the stable control parts of one stream."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, StableEnvelope] = {}
+
+    def open(self, message: Message) -> StableMessage | None:
+        """A message with a stable control part; None if its control part has the other form.
+
+        Raises:
+          InvalidArgumentError: if the message is malformed.
+        """
+        control = message.control
+        if not control or control[0] != MARK:
+            return None
+        size = _VARYING.size
+        if not size <= len(control) <= size + MAX_BYTES:
+            raise InvalidArgumentError(
+                f"malformed control message: a stable one has {size} to {size + MAX_BYTES} bytes, "
+                f"got {len(control)}"
+            )
+        _, call, remaining_s, *numbers = _VARYING.unpack_from(control)
+        encoded = control[size:]
+        stable = self._kept.get(encoded)
+        if stable is None:
+            stable = StableEnvelope(open_control(message._replace(control=encoded)))
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[encoded] = stable
+        varying = Varying(call, remaining_s, (numbers[0], numbers[1], numbers[2]))
+        return StableMessage(stable, varying, stable.tensors(message.payload))
+
+
+class StableWriter:
+    """Makes the stable control parts of one stream; thread-safe."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, bytes] = {}
+
+    def control(
+        self,
+        key: Hashable,
+        varying: Varying,
+        tensors: Sequence[Array],
+        make: Callable[[], pb.Envelope],
+    ) -> bytes | None:
+        """The control part of a message; None if it cannot have this form.
+
+        Args:
+          key: identifies the envelope, among those of the same tensors.
+          varying: what differs from the other messages with this envelope.
+          tensors: the tensors of the message.
+          make: makes the envelope, without tensors; what varies may be in it.
+        """
+        whole = (key, *[(tensor.dtype, tensor.shape) for tensor in tensors])
+        encoded = self._kept.get(whole)
+        if encoded is None:
+            if not all(tensor.dtype in NAMES and tensor.size for tensor in tensors):
+                return None
+            envelope = make()
+            _strip(envelope)
+            for tensor in tensors:
+                envelope.tensors.add(dtype=NAMES[tensor.dtype], shape=tensor.shape)
+            encoded = envelope.SerializeToString()
+            if len(encoded) > MAX_BYTES:
+                return None
+            if len(self._kept) >= MAX_KEPT:
+                self._kept = {}
+            self._kept[whole] = encoded
+        return _VARYING.pack(MARK, varying.id, varying.remaining_s, *varying.numbers) + encoded
+
+
+# What the numbers are ---------------------------------------------------------------------------
+
+
+def _strip(envelope: pb.Envelope) -> None:
+    """Takes out of an envelope what varies."""
+    envelope.id, envelope.remaining_s = 0, 0.0
+    name = envelope.WhichOneof("body")
+    if name in _RENUMBER:
+        _RENUMBER[name](getattr(envelope, name), _NO_NUMBERS)
+
+
+def _renumber_step(body: pb.RunStep, numbers: Numbers) -> None:
+    if body.HasField("effect"):
+        _renumber_effect(body.effect, numbers[1:])
+
+
+def _renumber_plans(body: pb.RunPlans, numbers: Numbers) -> None:
+    body.step = numbers[0]
+    if body.HasField("effect"):
+        _renumber_effect(body.effect, numbers[1:])
+
+
+def _renumber_tensors(body: pb.SendTensors, numbers: Numbers) -> None:
+    body.step = numbers[0]
+
+
+def _renumber_effect(effect: pb.Effect, numbers: tuple[int, ...]) -> None:
+    effect.sequence, effect.acknowledged = numbers
+
+
+_RENUMBER: Mapping[str, Callable[[Any, Numbers], None]] = {
+    "run_step": _renumber_step,
+    "run_plans": _renumber_plans,
+    "send_tensors": _renumber_tensors,
+}

@@ -1,0 +1,272 @@
+"""`UnixClient`: a client's end of a data stream, without an event loop.
+
+The threads that wait for answers read the stream, one at a time (`protocol.readers`), and a thread
+that sends writes to it, as far as the kernel takes it. What is left over is sent by the thread that
+reads. A thread of its own reads only while messages are expected that no caller waits for.
+
+Locks: `_writing` is held while frames are written, and never waited for: whoever holds it also
+writes what others add meanwhile. `_lock` guards the readers and the end. Neither is held while
+something is called that is not of this file. Nothing blocks with a lock held.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from io import FileIO
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from jflow.errors import OpError
+from jflow.protocol.frame import CHUNK_BYTES, Message, Parts
+from jflow.protocol.interrupts import Interrupts, deferred_interrupts
+from jflow.protocol.outbox import Outbox
+from jflow.protocol.parser import Parser, delimited
+from jflow.protocol.readers import Readers
+from jflow.protocol.transport import BrokenStreamError
+from jflow.wire.unix_stream import MAX_BUFFERS, unsent
+
+T = TypeVar("T")
+
+_LINGER_S = 1.0
+"""For how long the thread of the stream stays after it was needed, in seconds."""
+
+_ONE = (1).to_bytes(8, sys.byteorder)
+_LEADS: Any = object()
+"""Put into the queue of a waiting thread that has become the leader."""
+
+
+class UnixClient:
+    """A client's end of a data stream; see `protocol.transport.ClientData`.
+
+    Args:
+      connected: the socket, which does not block; it belongs to the stream from now on.
+      received: takes each message, on the thread that reads; must not block.
+      ended: called once when the stream has ended, with the error if it broke.
+    """
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        received: Callable[[Message], object],
+        ended: Callable[[Exception | None], object],
+    ) -> None:
+        self._socket = connected
+        self._received, self._ended = received, ended
+        self._parser = Parser()
+        self._outbox: Outbox[Parts] = Outbox()
+        self._unsent: Parts = []
+        self._n_chunks = 0
+        self._writing = threading.Lock()
+        self._lock = threading.Lock()
+        self._readers: Readers[SimpleQueue[Any]] = Readers()
+        self._n_expected = 0
+        self._has_helper = False
+        self._is_over = self._is_freed = False
+        # Wakes the leader when there is something to send that the kernel did not take.
+        self._wake = FileIO(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK), "r+")
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+
+    @property
+    def n_signs(self) -> int:
+        return self._parser.n_received + self._n_chunks
+
+    def send(self, key: int, message: Iterator[Parts]) -> None:
+        self._outbox.put(key, message)
+        with deferred_interrupts():
+            if not self._flush():
+                with suppress(OSError, ValueError):  # it was closed meanwhile
+                    self._wake.write(_ONE)
+
+    def get(self, answers: SimpleQueue[T], timeout: float | None) -> T:
+        until = None if timeout is None else time.monotonic() + timeout
+        with deferred_interrupts() as interrupts:
+            with self._lock:
+                leads = self._readers.enter(answers)
+            try:
+                while True:
+                    if leads:
+                        self._lead(answers, until, interrupts)
+                    item = interrupts.waiting(answers.get, timeout=_left(until))
+                    if item is not _LEADS:
+                        return item
+                    leads = self._readers.leader is answers
+            finally:
+                self._leave(answers)
+
+    def expect(self, n: int) -> None:
+        with self._lock:
+            self._n_expected += n
+            is_needed = self._needs_help and not self._has_helper
+            self._has_helper |= is_needed
+        if is_needed:
+            try:
+                threading.Thread(target=self._help, name="jflow reader", daemon=True).start()
+            except BaseException:  # no thread can be started
+                self._has_helper = False
+                raise
+
+    def tick(self) -> None:
+        nobody: SimpleQueue[Any] = SimpleQueue()
+        with self._lock:
+            leads = not self._is_over and self._readers.leader is None
+            if leads:
+                self._readers.enter(nobody)
+        if leads:
+            try:
+                self._flush()
+                self._read()
+            finally:
+                self._leave(nobody)
+            self.expect(0)
+
+    def close(self) -> None:
+        self._end(None, is_told=False)
+
+    def _lead(self, answers: SimpleQueue[Any], until: float | None, interrupts: Interrupts) -> None:
+        """Reads until there is an item in a queue, or the end. Raises Empty if time is over."""
+        while answers.empty() and not self._is_over:
+            left = _left(until)
+            if left == 0.0:
+                raise Empty
+            self._poll.register(
+                self._socket, select.POLLIN | (select.POLLOUT if self._has_more else 0)
+            )
+            ready = interrupts.waiting(self._poll.poll, None if left is None else left * 1000)
+            if len(ready) > 1 or (ready and ready[0][0] == self._wake.fileno()):
+                self._wake.read(8)
+            self._flush()
+            self._read()
+
+    def _leave(self, who: SimpleQueue[Any]) -> None:
+        with self._lock:
+            promoted = self._readers.leave(who)
+            is_last = self._readers.leader is None
+        if promoted is not None:
+            promoted.put(_LEADS)
+        elif self._is_over and is_last:
+            self._free()
+
+    def _read(self) -> None:
+        """Takes what has come. Only the leader calls it."""
+        while not self._is_over:
+            buffer = self._parser.buffer()
+            try:
+                n_bytes = self._socket.recv_into(buffer)
+                messages = self._parser.received(n_bytes) if n_bytes else []
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._end(BrokenStreamError(f"the data stream broke: {error}"))
+                return
+            except OpError as error:  # a message is malformed
+                self._end(error)
+                return
+            if not n_bytes:
+                self._end(None)
+                return
+            for message in messages:
+                self._received(message)
+            if n_bytes < len(buffer):
+                return
+
+    def _flush(self) -> bool:
+        """Sends what there is to send; False if the kernel does not take all of it now."""
+        while self._has_more and not self._is_over:
+            if not self._writing.acquire(blocking=False):
+                return True  # the thread that writes sees that there is more
+            try:
+                is_blocked = self._write()
+            finally:
+                self._writing.release()
+            if is_blocked:
+                return False
+        return True
+
+    def _write(self) -> bool:
+        """Sends frames; returns whether the kernel takes no more."""
+        while not self._is_over:
+            if not self._unsent:
+                frame = self._outbox.next_frame()
+                if frame is None:
+                    return False
+                self._unsent = delimited(frame)
+            try:
+                n_bytes = self._socket.sendmsg(self._unsent[:MAX_BUFFERS])
+            except (BlockingIOError, InterruptedError):
+                return True
+            except OSError:
+                # The thread that reads finds the reason, behind the answers that have come.
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_WR)
+                self._unsent = []
+                return False
+            self._n_chunks += n_bytes >= CHUNK_BYTES // 8
+            self._unsent = unsent(self._unsent, n_bytes)
+        return False
+
+    def _help(self) -> None:
+        """Reads while messages are expected that no thread waits for."""
+        me: SimpleQueue[Any] = SimpleQueue()
+        is_needed = True
+        while True:
+            with self._lock:
+                was_needed, is_needed = is_needed, self._needs_help
+                if self._is_over or not (was_needed or is_needed):
+                    self._has_helper = False
+                    return
+                leads = self._readers.enter(me)
+            try:
+                with suppress(Empty):
+                    until = time.monotonic() + _LINGER_S
+                    if leads:
+                        self._lead(me, until, deferred_interrupts())
+                    else:
+                        me.get(timeout=_LINGER_S)
+            finally:
+                self._leave(me)
+
+    @property
+    def _needs_help(self) -> bool:
+        """Whether the stream has to be read although no thread waits for an answer."""
+        return (self._n_expected > 0 or self._has_more) and not self._is_over
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether there is something to send."""
+        return bool(self._unsent) or not self._outbox.is_empty
+
+    def _end(self, error: Exception | None, *, is_told: bool = True) -> None:
+        """Ends the stream; wakes the thread that reads."""
+        with self._lock:
+            was_over, self._is_over = self._is_over, True
+            has_leader = self._readers.leader is not None
+        if was_over:
+            return
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if is_told:
+            self._ended(error)
+        if not has_leader:
+            self._free()
+
+    def _free(self) -> None:
+        """Closes the files; no thread reads any more."""
+        with self._writing:
+            was_freed, self._is_freed = self._is_freed, True
+            if not was_freed:
+                self._socket.close()
+                self._wake.close()
+                self._unsent = []
+
+
+def _left(until: float | None) -> float | None:
+    """How many seconds are left; None for no limit."""
+    return None if until is None else max(until - time.monotonic(), 0.0)

@@ -1,0 +1,165 @@
+"""`UnixStream`: one end of a data stream, on an event loop.
+
+It reads into the memory of its messages and writes from that of the tensors, which asyncio's own
+transports cannot. A write is over when the kernel has taken all of it, so buffers may be used again
+then. It reads on only as its reader takes messages, so that what a caller sends stays in the socket
+buffer until the server takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from jflow.errors import OpError
+from jflow.protocol.frame import Message, Parts
+from jflow.protocol.parser import Parser, delimited
+from jflow.protocol.transport import BrokenStreamError, EndedStreamError
+
+MAX_BUFFERS = 64
+"""How many buffers one system call sends at most; the kernel takes 1024."""
+
+_MAX_QUEUED = 64
+"""How many messages may be parsed and not taken before the stream is not read any more."""
+
+
+class UnixStream:
+    """One end of a data stream; see `protocol.transport.FrameStream` and `PairedStream`.
+
+    What `read` returns are messages, what `write` takes is a frame as its buffers.
+
+    Args:
+      connected: the socket; it belongs to the stream from now on.
+
+    Attributes:
+      parser: parses what comes.
+    """
+
+    eof: object = None
+    errors: tuple[type[Exception], ...] = (BrokenStreamError,)
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._fd = connected.fileno()
+        self._loop = asyncio.get_running_loop()
+        self.parser = Parser()
+        self._messages: deque[Message] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._is_reading = False
+        self._end: Exception | None = None
+        self._is_over = False
+        self.read: Callable[[], Awaitable[Message | None]] = self._read
+        self.write: Callable[[Any], Awaitable[None]] = self._write
+
+    def broken(self, error: Exception) -> BrokenStreamError:
+        return error if isinstance(error, BrokenStreamError) else BrokenStreamError(str(error))
+
+    async def close(self) -> None:
+        self.end(EndedStreamError("this end closed the data stream"))
+
+    def end(self, error: Exception | None) -> None:
+        """Ends the stream.
+
+        Args:
+          error: what reading and writing raises from now on; None for the end of the stream.
+        """
+        if self._is_over:
+            return
+        self._is_over, self._end = True, error
+        if self._is_reading:
+            self._loop.remove_reader(self._fd)
+        if self._writer is not None:
+            self._loop.remove_writer(self._fd)
+        self._socket.close()
+        for waiter in (self._reader, self._writer):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    async def _read(self) -> Message | None:
+        """The next message; None at the end of the stream."""
+        while not self._messages:
+            if self._is_over:
+                if self._end is None:
+                    return None
+                raise self._end
+            if not self._is_reading:
+                self._is_reading = True
+                self._loop.add_reader(self._fd, self._on_readable)
+            self._reader = self._loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        return self._messages.popleft()
+
+    def _on_readable(self) -> None:
+        try:
+            n_bytes = self._socket.recv_into(self.parser.buffer())
+            if n_bytes:
+                self._messages.extend(self.parser.received(n_bytes))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.end(BrokenStreamError(f"the data stream broke: {error}"))
+            return
+        except OpError as error:  # a message is malformed
+            self.end(error)
+            return
+        if not n_bytes:
+            self.end(None)
+        elif len(self._messages) > _MAX_QUEUED:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+        if self._messages and self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def _write(self, frame: Parts) -> None:
+        """Sends a frame; returns when the kernel has all of it."""
+        left = delimited(frame)
+        n_sent = 0
+        while left:
+            if self._is_over:
+                # The other end ignores a frame that is not complete, and so never acts on it.
+                raise EndedStreamError(_why(self._end))
+            try:
+                n_sent = self._socket.sendmsg(left[:MAX_BUFFERS])
+            except (BlockingIOError, InterruptedError):
+                await self._writable()
+                continue
+            except OSError as error:
+                broken = EndedStreamError(f"the data stream broke: {error}")
+                self.end(broken)
+                raise broken from error
+            left = unsent(left, n_sent)
+
+    async def _writable(self) -> None:
+        self._writer = self._loop.create_future()
+        self._loop.add_writer(self._fd, self._on_writable)
+        try:
+            await self._writer
+        finally:
+            if not self._is_over:
+                self._loop.remove_writer(self._fd)
+            self._writer = None
+
+    def _on_writable(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+
+def unsent(buffers: Parts, n_bytes: int) -> Parts:
+    """What is left of buffers of which so many bytes were sent."""
+    for i, buffer in enumerate(buffers):
+        if n_bytes < len(buffer):
+            return [memoryview(buffer)[n_bytes:], *buffers[i + 1 :]]
+        n_bytes -= len(buffer)
+    return []
+
+
+def _why(end: Exception | None) -> str:
+    return "the other end closed the data stream" if end is None else str(end)

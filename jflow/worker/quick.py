@@ -1,0 +1,27 @@
+"""What is quick enough for the event loop, which does nothing else meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from jflow.execution.link import LinkedCall, LinkedRun
+
+QUICK_S = 200e-6
+"""The longest time that a program may take on the event loop, which does nothing else then."""
+
+
+def timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object) -> None:
+    """Does the work of an instruction, and notes how long it took."""
+    begun = time.perf_counter()
+    work(*args)
+    linked.latency.note(time.perf_counter() - begun)
+
+
+def is_quick(run: LinkedRun) -> bool:
+    """Whether a program may run on the event loop, which does nothing else meanwhile.
+
+    XLA runs some programs to their end in the thread that starts them. A loop with a computed
+    number of iterations may take minutes even if it was quick the last time (`may_be_quick`).
+    """
+    return run.latency.seconds <= QUICK_S and run.may_be_quick

@@ -1,0 +1,27 @@
+"""`Waker`: wakes what waits on an event loop, from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from jflow.resources import Attempt
+
+
+class Waker:
+    """Wakes a waiter on an event loop; thread-safe, and harmless if the wait is over."""
+
+    def __init__(self, waiter: asyncio.Future[Any]) -> None:
+        self._waiter = waiter
+        self._thread = threading.get_ident()
+
+    def __call__(self, _: Attempt) -> None:
+        if threading.get_ident() == self._thread:
+            self._wake()
+        else:
+            self._waiter.get_loop().call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,597 @@
+"""Data streams beside gRPC: when they are used, how both end, and who may attach one."""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import psutil
+import pytest
+
+import jflow as tf
+from jflow import errors
+from jflow.deadline import FOREVER, Deadline
+from jflow.protocol.credits import MAX_UNSENT_BYTES
+from jflow.protocol.frame import Assembler, encode_parts
+from jflow.protocol.framing import PartsFraming
+from jflow.protocol.offers import DataOffer
+from jflow.protocol.stream import MessageStream
+from jflow.protocol.v1 import service_pb2 as pb
+from jflow.testing import FaultProxy
+from jflow.wire import connect, unix_attach, unix_listener
+from jflow.wire.unix_attach import UnattachedError, attach, attached_socket
+from jflow.wire.unix_sockets import (
+    boot_id,
+    is_of_this_user,
+    listen,
+    remove_stale,
+    socket_directory,
+)
+from tests.protocol.hosts import (
+    PATIENCE_S,
+    TASK,
+    TOKEN,
+    Host,
+    RawClient,
+    eventually,
+    eventually_async,
+    forever,
+    large,
+    on_loop,
+    peer_of,
+    raw_call,
+    same,
+    served,
+    serving,
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_sockets(monkeypatch, tmp_path_factory):
+    """A directory of sockets of the test's own, with a short path."""
+    monkeypatch.setenv("JFLOW_TOKEN", TOKEN)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+    unix_attach._tell.cache_clear()
+
+
+@pytest.fixture
+def host():
+    return Host()
+
+
+@pytest.fixture
+def server(host):
+    with served(host) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    client = connect(server.address, PATIENCE_S)
+    yield client
+    client.close()
+
+
+def _sockets():
+    return sorted(socket_directory().glob("*.sock"))
+
+
+# Choice -------------------------------------------------------------------------------------------
+
+
+def test_a_session_on_this_machine_uses_a_data_stream(client):
+    assert client.transport == "unix"
+    assert client.run(1, [np.float32(3)], FOREVER) == [3]
+
+
+@pytest.mark.parametrize("of", ["server", "client"])
+def test_grpc_carries_messages_if_one_end_says_so(host, monkeypatch, caplog, of):
+    caplog.set_level(logging.INFO, "jflow")
+    if of == "server":
+        monkeypatch.setenv("JFLOW_TRANSPORT", "grpc")
+    with served(host) as server:
+        monkeypatch.setenv("JFLOW_TRANSPORT", "" if of == "server" else "grpc")
+        for _ in range(2):
+            client = connect(server.address, PATIENCE_S)
+            assert client.transport == "grpc"
+            assert client.run(1, [np.float32(3)], FOREVER) == [3]
+            client.close()
+    told = [one.message for one in caplog.records if "gRPC" in one.message]
+    assert told == (["messages go over gRPC: the server offers none"] if of == "server" else [])
+
+
+def test_a_data_stream_that_must_be_and_cannot_be_is_an_error(host, monkeypatch):
+    monkeypatch.setenv("JFLOW_TRANSPORT", "grpc")
+    with served(host) as server:
+        monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
+        with pytest.raises(errors.UnavailableError, match=r"JFLOW_TRANSPORT=unix, .* offers none"):
+            connect(server.address, PATIENCE_S)
+
+        async def peer():
+            await peer_of(TASK, server.address).connect(PATIENCE_S)
+
+        with pytest.raises(errors.UnavailableError, match=r"JFLOW_TRANSPORT=unix, .* offers none"):
+            on_loop(peer())
+
+
+def test_a_transport_that_does_not_exist_is_an_error(server, monkeypatch):
+    monkeypatch.setenv("JFLOW_TRANSPORT", "pigeon")
+    with pytest.raises(errors.InvalidArgumentError, match=r"'grpc' or 'unix', .* got 'pigeon'"):
+        connect(server.address, PATIENCE_S)
+
+
+def test_an_offer_of_another_machine_is_not_taken(server, monkeypatch):
+    monkeypatch.setattr(unix_listener, "boot_id", lambda: "another")
+    client = connect(server.address, PATIENCE_S)
+    assert client.transport == "grpc"
+    assert client.run(1, [], FOREVER) == []
+    client.close()
+
+
+def test_a_target_through_a_tunnel_is_not_passed_by(server, monkeypatch):
+    with FaultProxy(server.address) as proxy:
+        client = connect(proxy.target, PATIENCE_S)
+        assert client.transport == "grpc"
+        assert client.run(1, [], FOREVER) == []
+        client.close()
+        monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
+        with pytest.raises(errors.UnavailableError, match="leads through a tunnel"):
+            connect(proxy.target, PATIENCE_S)
+
+
+@pytest.mark.parametrize("what", ["open to others", "too long", "a file"])
+def test_a_server_without_a_place_for_its_socket_offers_no_data_stream(
+    host, monkeypatch, tmp_path, what, caplog
+):
+    caplog.set_level(logging.INFO, "jflow")
+    place = tmp_path / ("x" * 100 if what == "too long" else "run")
+    place.mkdir()
+    if what == "open to others":
+        (place / "jflow").mkdir()
+        (place / "jflow").chmod(0o755)
+    if what == "a file":
+        (place / "jflow").write_text("")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    with served(host) as server:
+        client = connect(server.address, PATIENCE_S)
+        assert client.transport == "grpc"
+        assert client.run(1, [], FOREVER) == []
+        client.close()
+    assert "no data streams are offered" in caplog.text
+
+
+def test_tasks_call_each_other_over_data_streams_and_by_grpc_where_one_has_none(host, monkeypatch):
+    async def transports():
+        kinds = []
+        for kind in ("unix", "grpc"):
+            monkeypatch.setenv("JFLOW_TRANSPORT", kind)
+            async with serving(host) as address:
+                monkeypatch.setenv("JFLOW_TRANSPORT", "")
+                peer = peer_of(TASK, address)
+                info = await peer.connect(PATIENCE_S)
+                (value,) = await peer.run(info.incarnation, 1, 2, [np.arange(3)])
+                same(value, np.arange(3))
+                kinds.append(type(peer._link._stream._framing).__name__)
+                await peer.close()
+        return kinds
+
+    assert on_loop(transports()) == ["PartsFraming", "ByteFraming"]
+
+
+def test_a_cluster_may_have_a_task_without_data_streams_and_devices_tell(monkeypatch):
+    monkeypatch.setenv("JFLOW_TRANSPORT", "")
+    with ExitStack() as stack:
+        servers = []
+        for job, kind in (("worker", ""), ("ps", "grpc")):
+            monkeypatch.setenv("JFLOW_TRANSPORT", kind)
+            one = tf.train.Server({job: {0: "127.0.0.1:0"}}, job, 0)
+            servers.append(stack.enter_context(one))
+        spec = {
+            job: [server.cluster_spec.task_address(job, 0)]
+            for job, server in zip(("worker", "ps"), servers, strict=True)
+        }
+        for server in servers:
+            server.connect(spec)
+        monkeypatch.setenv("JFLOW_TRANSPORT", "")
+        with tf.device("/job:ps/task:0"):
+            count = tf.Variable(1.0, name="count")
+        with tf.device("/job:worker/task:0"):
+            doubled = count.assign_add(1.0) * 2.0
+        with tf.Session(servers[0].target) as session:
+            session.run(count.initializer)
+            assert session.run(doubled) == 4.0
+            found = {d.name.split("/")[1]: d.transport for d in session.list_devices()}
+            assert found == {"job:worker": "unix", "job:ps": "grpc"}
+        with tf.Session(servers[1].target) as session:
+            assert session.run(doubled) == 6.0
+            found = {d.name.split("/")[1]: d.transport for d in session.list_devices()}
+            assert set(found.values()) == {"grpc"}, "its calls use none either"
+
+
+# Ends ---------------------------------------------------------------------------------------------
+
+
+def _cut_data(client):
+    client._carrier._data._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _cut_grpc(client):
+    client._carrier._stream._stream.cancel()
+
+
+@pytest.mark.parametrize("cut", [_cut_data, _cut_grpc])
+def test_a_session_ends_with_either_of_its_streams(client, host, cut):
+    host.script["run"] = forever
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(client.run, i, [], FOREVER) for i in range(3)]
+        calls.append(client.start(3, [], FOREVER))
+        eventually(lambda: host.started == 4)
+        cut(client)
+        for call in calls:
+            assert isinstance(call.exception(PATIENCE_S), errors.UnavailableError)
+    with pytest.raises(errors.UnavailableError):
+        client.run(1, [], FOREVER)
+    assert not client.is_open
+    eventually(host.sessions[0].closed.is_set)
+    assert host.cancelled == 4
+
+
+@pytest.mark.parametrize("cut", [_cut_data, _cut_grpc])
+def test_a_session_in_which_nothing_is_under_way_ends_too(server, host, monkeypatch, cut):
+    monkeypatch.setenv("JFLOW_LIVENESS_S", "1.5")
+    client = connect(server.address, PATIENCE_S)
+    assert client.run(1, [], FOREVER) == []
+    cut(client)
+    eventually(lambda: not client.is_open)
+    eventually(host.sessions[0].closed.is_set)
+    client.close()
+
+
+@pytest.mark.parametrize("which", ["data", "lifeline"])
+def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_again(which):
+    host = Host(script={"run": forever})
+
+    async def check():
+        async with serving(host) as address:
+            peer = peer_of(TASK, address)
+            info = await peer.connect(PATIENCE_S)
+            call = asyncio.ensure_future(peer.run(info.incarnation, 1, 2, []))
+            await eventually_async(lambda: host.started == 1)
+            paired = peer._link._stream._stream
+            if which == "data":
+                paired._data._socket.shutdown(socket.SHUT_RDWR)
+            else:
+                await paired._lifeline.close()
+            with pytest.raises(errors.UnavailableError):
+                await call
+            await eventually_async(lambda: host.cancelled == 1)
+            await eventually_async(host.sessions[0].closed.is_set)
+            del host.script["run"]
+            assert list(await peer.run(info.incarnation, 1, 2, [])) == []
+            await peer.close()
+
+    on_loop(check())
+
+
+def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
+    assert client.run(1, [], FOREVER) == []
+    client._carrier._outbox.put(1, iter([b"frame"]))
+    eventually(host.sessions[0].closed.is_set)
+    with pytest.raises(errors.UnavailableError):
+        client.run(1, [], FOREVER)
+
+
+def test_a_message_that_is_malformed_ends_the_session_and_no_other(client, server, host):
+    other = connect(server.address, PATIENCE_S)
+    client._carrier._data._socket.send(b"\xff" * 64)
+    eventually(host.sessions[0].closed.is_set)
+    with pytest.raises(errors.OpError):
+        client.run(1, [], FOREVER)
+    assert other.run(1, [], FOREVER) == []
+    other.close()
+
+
+def test_the_thread_that_waits_for_nothing_else_reads_what_was_given_up(client, host):
+    """A late answer that nothing waits for is taken, so that the server's memory is free."""
+    release = threading.Event()
+
+    async def run(handle, *_):
+        while handle == 1 and not release.is_set():
+            try:
+                await asyncio.sleep(0.001)
+            except asyncio.CancelledError:
+                continue
+        return [large(4)] if handle == 1 else []
+
+    host.script["run"] = run
+    with pytest.raises(errors.DeadlineExceededError):
+        client.run(1, [], Deadline(0.05))
+    assert client._given_up
+    release.set()
+    eventually(lambda: not client._given_up)
+    assert client.run(2, [], FOREVER) == []
+
+
+def test_cancelling_what_is_still_being_sent_leaves_the_session_whole(client, host, monkeypatch):
+    """The server's loop stands still, so most of the request waits in this process."""
+    monkeypatch.setattr("jflow.protocol.settings.GRACE_S", 0.05)
+    host.script["run"] = _answer_slowly
+    with ThreadPoolExecutor(2) as pool:
+        standing = pool.submit(client.run, 1, [], FOREVER)
+        eventually(lambda: host.started == 1)
+        with pytest.raises(errors.DeadlineExceededError):
+            client.run(2, [large()], Deadline(0.05))
+        started = client.start(3, [large(16)], FOREVER)
+        assert started.cancel()
+        standing.result(PATIENCE_S)
+    host.script.clear()
+    (value,) = client.run(1, [np.float32(1)], Deadline(PATIENCE_S))
+    assert value == 1
+    assert client.transport == "unix"
+
+
+async def _answer_slowly(handle, *_):
+    if handle == 1:
+        time.sleep(1.0)
+    return []
+
+
+def test_interrupts_at_any_moment_leave_the_session_usable(client, host):
+    """Ctrl-C comes at random moments; bytes of answers must not be lost."""
+    done, random_ = threading.Event(), random.Random(1)
+    main = threading.main_thread().ident
+
+    def interrupt():
+        while not done.is_set():
+            time.sleep(random_.random() * 0.004)
+            if not done.is_set():
+                signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    n_interrupts = n_answers = 0
+    payload = np.arange(3000.0)
+    thread.start()
+    try:
+        while n_interrupts < 40 or n_answers < 40:
+            try:
+                (value,) = client.run(1, [payload], FOREVER)
+                assert len(value) == len(payload)
+                n_answers += 1
+            except KeyboardInterrupt:
+                n_interrupts += 1
+    finally:
+        while thread.is_alive():
+            try:
+                done.set()
+                thread.join()
+            except KeyboardInterrupt:
+                continue
+    assert client.transport == "unix"
+    (value,) = client.run(1, [payload], Deadline(PATIENCE_S))
+    same(value, payload)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_server_does_not_read_calls_whose_answers_are_not_read(host):
+    """What small answers take is limited, and all come once they are read."""
+
+    async def run(*_):
+        await asyncio.sleep(0)  # the call waits, so that the next one is read
+        return [np.zeros(8000, np.uint8)]
+
+    host.script["run"] = run
+    n_calls = 3 * MAX_UNSENT_BYTES // 8000
+
+    async def check():
+        async with serving(host) as address, raw_call(address) as call:
+            raw = RawClient(call)
+            offer = (await raw.handshake()).data_offer
+            stream = await attach(offer)
+            messages = MessageStream(stream, PartsFraming(stream.parser))
+
+            async def send():
+                for key in range(1, n_calls + 1):
+                    await messages.send(pb.Envelope(id=key, run_step=pb.RunStep(handle=1)))
+
+            sending = asyncio.create_task(send())
+            started = -1
+            while started != host.started:  # until nothing moves
+                started = host.started
+                await asyncio.sleep(0.2)
+            assert host.started * 8000 < 2 * MAX_UNSENT_BYTES
+            ids = set()
+            while len(ids) < n_calls:
+                envelope, _ = await messages.receive()
+                ids.add(envelope.id)
+            await sending
+            assert ids == set(range(1, n_calls + 1))
+            await stream.close()
+
+    on_loop(check())
+
+
+# Who may attach one -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _offered(address):
+    """An offer for a session of its own, which stays open while the block lasts."""
+    is_over = threading.Event()
+    offers = []
+
+    async def hold():
+        async with raw_call(address) as call:
+            offers.append((await RawClient(call).handshake()).data_offer)
+            await eventually_async(is_over.is_set)
+
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(on_loop, hold())
+        try:
+            eventually(lambda: offers or held.done())
+            yield offers[0]
+        finally:
+            is_over.set()
+            held.result(PATIENCE_S)
+
+
+def test_an_offer_is_taken_once_and_who_takes_it_again_does_no_harm(server, host):
+    with _offered(server.address) as offer:
+        first = attached_socket(offer, Deadline(PATIENCE_S))
+        for _ in range(2):
+            with pytest.raises(UnattachedError, match="refused"):
+                attached_socket(offer, Deadline(PATIENCE_S))
+        message = pb.Envelope(id=5, run_step=pb.RunStep(handle=1)).SerializeToString()
+        (parts,) = encode_parts(1, message, [])
+        frame = b"".join(parts)
+        first.setblocking(True)
+        first.sendall(len(frame).to_bytes(4, "little") + frame)
+        answer = first.recv(1 << 16)
+        assert Assembler().feed(answer[4:]).control
+        first.close()
+
+
+@pytest.mark.parametrize("proof", [b"x" * 32, b"x" * 31, b""])
+def test_a_connection_without_a_proof_is_closed_and_sees_nothing(server, monkeypatch, proof):
+    monkeypatch.setattr("jflow.protocol.settings.HELLO_S", 0.2)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(PATIENCE_S)
+        one.connect(str(_sockets()[0]))
+        one.sendall(proof)
+        assert one.recv(100) == b""
+
+
+def test_a_process_that_took_the_path_gets_neither_the_nonce_nor_a_call(server, host):
+    """The client goes on over gRPC, with the same session."""
+    (path,) = _sockets()
+    path.unlink()
+    got = []
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(str(path))
+        squatter.listen()
+
+        def squat():
+            connection, _ = squatter.accept()
+            with connection:
+                got.append(connection.recv(1 << 16))
+                connection.sendall(b"y" * 32)
+                got.append(connection.recv(1 << 16))
+
+        with ThreadPoolExecutor(1) as pool:
+            squatted = pool.submit(squat)
+            client = connect(server.address, PATIENCE_S)
+            squatted.result(PATIENCE_S)
+        assert client.transport == "grpc"
+        assert client.run(1, [], FOREVER) == []
+        client.close()
+    proof, rest = got
+    assert len(proof) == 32
+    assert rest == b""
+
+
+def test_a_socket_of_another_user_is_not_used_by_either_end(server, monkeypatch):
+    for end in (unix_attach, unix_listener):
+        with monkeypatch.context() as patch:
+            patch.setattr(end, "is_of_this_user", lambda _: False)
+            client = connect(server.address, PATIENCE_S)
+            assert client.transport == "grpc"
+            assert client.run(1, [], FOREVER) == []
+            client.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
+def test_the_kernel_says_which_user_has_connected(tmp_path):
+    listening, path = listen(tmp_path)
+    listening.setblocking(True)
+    code = "import os, socket, sys; s = socket.socket(socket.AF_UNIX);"
+    os.chmod(path, 0o666)
+    os.chmod(tmp_path, 0o755)
+    for switch, expected in (("", True), ("os.seteuid(65534);", False)):
+        # By its working directory, because the other user may not pass the directories above.
+        script = f"{code}os.chdir({str(tmp_path)!r});{switch}s.connect({os.path.basename(path)!r})"
+        with subprocess.Popen([sys.executable, "-c", script + ";s.recv(1)"]) as other:
+            connected, _ = listening.accept()
+            assert is_of_this_user(connected) is expected
+            connected.close()
+            assert other.wait(PATIENCE_S) == 0
+    listening.close()
+
+
+def test_sockets_and_their_directory_are_the_user_s_alone(server):
+    (path,) = _sockets()
+    assert path.stat().st_mode & 0o777 == 0o600
+    for directory in (path.parent, path.parent.parent):
+        assert directory.stat().st_mode & 0o777 == 0o700
+
+
+# What is left behind ------------------------------------------------------------------------------
+
+
+def test_a_server_that_stops_removes_its_socket(host):
+    with served(host):
+        assert len(_sockets()) == 1
+    assert _sockets() == []
+
+
+def test_a_server_removes_the_sockets_of_killed_processes_and_no_others(server, host):
+    (live,) = _sockets()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    killed = live.parent / f"{ended.pid}-0123.sock"
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(killed))
+    own, path = listen(live.parent)  # of a process that lives, and does not accept yet
+    other = live.parent / "not-a-socket.txt"
+    other.write_text("")
+    assert killed.exists()
+    remove_stale(live.parent)
+    assert not killed.exists()
+    assert live.exists()
+    assert os.path.exists(path)
+    own.close()
+    assert other.exists()
+
+
+def test_a_path_at_which_nothing_listens_any_more_is_no_obstacle(server):
+    _sockets()[0].unlink()
+    client = connect(server.address, PATIENCE_S)
+    assert client.transport == "grpc"
+    assert client.run(1, [], FOREVER) == []
+    client.close()
+
+
+def test_an_offer_of_a_path_that_is_not_there_is_an_error_in_words():
+    offer = DataOffer("/nonexistent/socket", boot_id(), b"n" * 32)
+    with pytest.raises(UnattachedError, match="cannot be reached"):
+        attached_socket(offer, Deadline(1.0))
+    with pytest.raises(UnattachedError, match="cannot be reached"):
+        on_loop(attach(offer))
+
+
+def _n_files():
+    return psutil.Process().num_fds()
+
+
+@pytest.mark.parametrize("n", [20, pytest.param(1000, marks=pytest.mark.long)])
+def test_sessions_leave_no_files_open(server, host, n):
+    connect(server.address, PATIENCE_S).close()  # what is opened once
+    eventually(host.sessions[-1].closed.is_set)
+    before = _n_files()
+    for i in range(n):
+        client = connect(server.address, PATIENCE_S)
+        assert client.transport == "unix"
+        client.start(1, [], FOREVER).result(PATIENCE_S)
+        if i % 2:
+            _cut_data(client)
+        client.close()
+    eventually(lambda: all(session.closed.is_set() for session in host.sessions))
+    eventually(lambda: _n_files() <= before)
+    assert len(_sockets()) == 1
