@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -43,12 +44,7 @@ from jflow.protocol.outcome import (
     answer_timeout,
     calls_back,
 )
-from jflow.protocol.records import (
-    Artifacts,
-    DeviceRecord,
-    Registered,
-    ServerInfo,
-)
+from jflow.protocol.records import Artifacts, DeviceRecord, Registered, ServerInfo
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
@@ -439,17 +435,17 @@ class MasterClient:
         # Decoded before its call is taken out: if that fails, the call ends with the session.
         failed = envelope.status.code
         answer = error_of(envelope.status) if failed else (envelope, tensors)
-        is_unawaited = False
         with self._lock:
             answers = self._pending.pop(envelope.id, None)
             if answers is not None and envelope.HasField("call_back"):
                 self._pending[envelope.id] = answers
-            elif isinstance(answers, Outcome) or envelope.id in self._given_up:
-                self._given_up.discard(envelope.id)
-                is_unawaited = True
-        if is_unawaited:
+            is_given_up = envelope.id in self._given_up
+            self._given_up.discard(envelope.id)
+        if is_given_up:
             self._carrier.expect(-1)
-        if answers is not None:
+        elif isinstance(answers, Outcome):
+            self._carrier.complete(partial(answers.put, answer))
+        elif answers is not None:
             answers.put(answer)
         elif not envelope.id and isinstance(answer, OpError):
             self._finish(answer)
