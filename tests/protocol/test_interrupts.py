@@ -1,4 +1,4 @@
-"""Deferred interrupts: Ctrl-C is raised where the main thread waits or at the end, never between."""
+"""Deferred interrupts: Ctrl-C is raised where the main thread waits, or at the end."""
 
 import signal
 import threading
@@ -12,6 +12,13 @@ def _interrupt():
     signal.raise_signal(signal.SIGINT)
 
 
+def _block(*steps):
+    """Does this in a block, with its interrupts."""
+    with deferred_interrupts() as interrupts:
+        for step in steps:
+            step(interrupts)
+
+
 @pytest.fixture(autouse=True)
 def _leaves_the_handler():
     before = signal.getsignal(signal.SIGINT)
@@ -21,25 +28,22 @@ def _leaves_the_handler():
 
 def test_an_interrupt_is_raised_at_the_end_of_the_block():
     done = []
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
-        _interrupt()
-        done.append(1)
+    with pytest.raises(KeyboardInterrupt):
+        _block(lambda _: _interrupt(), lambda _: done.append(1))
     assert done == [1]
 
 
 def test_an_interrupt_is_raised_at_once_where_the_thread_waits():
     done = []
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts() as interrupts:
-        interrupts.waiting(_interrupt)
-        done.append(1)
+    with pytest.raises(KeyboardInterrupt):
+        _block(lambda interrupts: interrupts.waiting(_interrupt), lambda _: done.append(1))
     assert done == []
 
 
 def test_one_that_came_before_is_raised_before_the_thread_waits():
     done = []
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts() as interrupts:
-        _interrupt()
-        interrupts.waiting(done.append, 1)
+    with pytest.raises(KeyboardInterrupt):
+        _block(lambda _: _interrupt(), lambda interrupts: interrupts.waiting(done.append, 1))
     assert done == []
 
 
@@ -53,10 +57,8 @@ def test_what_is_raised_once_is_not_raised_again():
 
 def test_a_block_inside_another_one_defers_to_the_end_of_that():
     done = []
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts():
-        with deferred_interrupts():
-            _interrupt()
-        done.append("inner")
+    with pytest.raises(KeyboardInterrupt):
+        _block(lambda _: _block(lambda _: _interrupt()), lambda _: done.append("inner"))
     assert done == ["inner"]
 
 
@@ -70,13 +72,10 @@ def test_a_call_made_while_another_one_waits_has_interrupts_of_its_own():
     done = []
 
     def call():
-        with deferred_interrupts():
-            _interrupt()
-            done.append("inner")
+        _block(lambda _: _interrupt(), lambda _: done.append("inner"))
 
-    with pytest.raises(KeyboardInterrupt), deferred_interrupts() as interrupts:
-        interrupts.waiting(call)
-        done.append("outer")
+    with pytest.raises(KeyboardInterrupt):
+        _block(lambda interrupts: interrupts.waiting(call), lambda _: done.append("outer"))
     assert done == ["inner"]
 
 
