@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -44,12 +45,7 @@ from jflow.protocol.outcome import (
     calls_back,
 )
 from jflow.protocol.receiver import Answered, Receiver
-from jflow.protocol.records import (
-    Artifacts,
-    DeviceRecord,
-    Registered,
-    ServerInfo,
-)
+from jflow.protocol.records import Artifacts, DeviceRecord, Registered, ServerInfo
 from jflow.protocol.rpc import Request, Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
@@ -425,17 +421,17 @@ class MasterClient:
     def _answered(self, answered: Answered) -> None:
         """Wakes the caller of a call."""
         call, answer, is_final = answered
-        is_unawaited = False
         with self._lock:
             answers = self._pending.pop(call, None)
             if answers is not None and not is_final:
                 self._pending[call] = answers
-            elif isinstance(answers, Outcome) or call in self._given_up:
-                self._given_up.discard(call)
-                is_unawaited = True
-        if is_unawaited:
+            is_given_up = call in self._given_up
+            self._given_up.discard(call)
+        if is_given_up:
             self._carrier.expect(-1)
-        if answers is not None:
+        elif isinstance(answers, Outcome):
+            self._carrier.complete(partial(answers.put, answer))
+        elif answers is not None:
             answers.put(answer)
         elif not call and isinstance(answer, OpError):
             self._finish(answer)
