@@ -18,8 +18,8 @@ from tests.collected import ALL_IDS
 TESTS = Path(__file__).parent
 TABLE = tomllib.loads((TESTS / "semantics_rows.toml").read_text())
 ON_ALL_BACKENDS = (3, 9)
-ON_CLUSTERS = (15, 16)
-"""Strategies and coordinators need a cluster."""
+ON_CLUSTERS = (14, 15, 16)
+"""Failures, strategies and coordinators need a cluster."""
 
 ROWS: list[dict[str, Any]] = [row for row in TABLE["row"] if "left_out" not in row]
 

@@ -1,8 +1,10 @@
 """Names in a cluster: jobs, tasks, devices and addresses. Opens no connections."""
 
 from jflow.cluster.address import join_address as join_address
+from jflow.cluster.address import numeric_host as numeric_host
 from jflow.cluster.address import split_address as split_address
 from jflow.cluster.certified import CLIENT_NAME as CLIENT_NAME
+from jflow.cluster.certified import OF_TASKS as OF_TASKS
 from jflow.cluster.certified import certified_name as certified_name
 from jflow.cluster.config import TaskConfig as TaskConfig
 from jflow.cluster.config import parse_cluster as parse_cluster

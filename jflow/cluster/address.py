@@ -33,6 +33,15 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def numeric_host(host: str) -> str:
+    """The host to listen at, or to connect to, for a name: 127.0.0.1 for "localhost".
+
+    That name may stand for ::1, too, where another user's process may listen at the port of a
+    server that listens at 127.0.0.1. Other hosts are returned as they are.
+    """
+    return "127.0.0.1" if host.lower() == "localhost" else host
+
+
 def join_address(host: str, port: int) -> str:
     """The address of a host and port; an IPv6 host gets square brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from jflow.cluster.device import Task
 
-CLIENT_NAME = "client.jflow"
+OF_TASKS = ".jflow"
+"""The end of these names, which no host may have in a certificate."""
+CLIENT_NAME = f"client{OF_TASKS}"
 """The name in the certificate of clients."""
 
 
@@ -14,4 +16,4 @@ def certified_name(task: Task | None) -> str:
     TLS compares names without regard to case, so certificates do not distinguish the jobs "ps" and
     "PS"; `write_certificates` refuses clusters that have both.
     """
-    return CLIENT_NAME if task is None else f"{task.job}-{task.index}.jflow".lower()
+    return CLIENT_NAME if task is None else f"{task.job}-{task.index}{OF_TASKS}".lower()

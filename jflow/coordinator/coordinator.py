@@ -359,11 +359,11 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
           address: its address, "host:port". Its server must know the parameter servers.
 
         Raises:
-          ValueError: if there is a worker of that index.
+          ValueError: if there is a worker of that index, perhaps one that is still to leave.
         """
         self._check_open()
         if index in self._engine.workers():
-            raise ValueError(f"there is a worker {index} already")
+            raise ValueError(f"there is a worker {index} already; remove it first")
         task = Task("worker", index)
         self._targets[task] = f"grpc://{address}"
         self._engine.add_worker(index, task)

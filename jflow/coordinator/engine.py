@@ -19,7 +19,7 @@ from typing import Any
 from jflow.cluster import Task
 from jflow.coordinator.actions import ActionQueue
 from jflow.coordinator.closures import ScheduledClosure
-from jflow.coordinator.errors import ClosureInputError, cancelled
+from jflow.coordinator.errors import cancelled
 from jflow.coordinator.events import (
     Action,
     CancelAttempt,
@@ -233,17 +233,17 @@ class Engine:
         self._actions.take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
-            has_ended = lambda: not self._scheduler.is_busy(index)  # noqa: E731
-            if not self.changed.wait_for(has_ended, deadline.remaining()):
+            is_free = lambda: not self._scheduler.is_busy(index)  # noqa: E731
+            if not self.changed.wait_for(is_free, deadline.remaining()):
                 raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
         self._disconnect(link)
         link.close()
 
     def workers(self) -> list[int]:
-        """The indices of the workers."""
+        """The indices of the workers, also of those that are still to leave."""
         with self.changed:
-            return sorted(self._scheduler.workers)
+            return sorted(self._links)
 
     def close(self) -> None:
         """Ends all threads and connections. Closures that are open are cancelled."""
@@ -439,9 +439,9 @@ class Engine:
                 self._fail(closure, error)
             case Expire():
                 self._fail(closure, closure.deadline.error(f"running {closure.name}"))
-            case FailInput():
-                errors = (value.error for value in closure.inputs)
-                self._fail(closure, ClosureInputError(next(filter(None, errors))))
+            case FailInput(_, source):
+                value = next(value for value in closure.inputs if value.number == source)
+                self._fail(closure, value.input_error())
             case Drop(number, by_user):
                 self._ended(number, "cancelled")
                 closure.remote_value.fail(cancelled(closure.name, by_user=by_user))

@@ -3,7 +3,8 @@
 A result of which the coordinator has a copy may be lost with its worker: the copy takes its place.
 One without a copy is that of a function of its arguments alone; so if it is lost and wanted, its
 closure runs again, and gives the same. That result goes to the coordinator, so no closure runs more
-than twice for the sake of its readers.
+than twice for the sake of its readers. If that run fails, the result cannot be had any more: its
+readers, also those that start later, fail with it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from jflow.coordinator.events import Closure, Keeping, WorkerIndex
+
+
+class Failure(Enum):
+    """Why a result that was lost cannot be computed again."""
+
+    FAILED = "failed"
+    """Its closure has failed."""
+    DROPPED = "dropped"
+    """Its closure was cancelled."""
 
 
 @dataclass
@@ -23,11 +34,18 @@ class _Kept:
       closure: computes it again.
       worker: has it; None if it was lost.
       has_copy: whether the coordinator has it as well.
+      failure: how it ended to compute it again; None if it did not fail.
     """
 
     closure: Closure
     worker: WorkerIndex | None
     has_copy: bool
+    failure: Failure | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether neither a worker nor the coordinator has it."""
+        return self.worker is None and not self.has_copy
 
 
 class KeptResults:
@@ -60,7 +78,29 @@ class KeptResults:
     def lost(self, number: int) -> Closure | None:
         """What has to run again for a result that was lost; None if it was not."""
         kept = self._kept.get(number)
-        return kept.closure if kept is not None and kept.worker is None else None
+        may_run = kept is not None and kept.is_lost and kept.failure is None
+        return kept.closure if kept is not None and may_run else None
+
+    def failure(self, number: int) -> Failure | None:
+        """Why a result that was lost cannot be had any more; None if it can, or is not lost."""
+        kept = self._kept.get(number)
+        return kept.failure if kept is not None and kept.is_lost else None
+
+    def is_lost(self, number: int) -> bool:
+        """Whether a result is nowhere, so that a closure that takes it cannot start."""
+        kept = self._kept.get(number)
+        return kept is not None and kept.is_lost
+
+    def fail(self, number: int, failure: Failure) -> None:
+        """A closure has ended without a result, perhaps one that was to compute this one again."""
+        kept = self._kept.get(number)
+        if kept is not None:
+            kept.failure = failure
+
+    def has_copy(self, number: int) -> bool:
+        """Whether the coordinator has a result that stayed, or stays, on a worker."""
+        kept = self._kept.get(number)
+        return kept is not None and kept.has_copy
 
     def lose(self, numbers: Iterable[int]) -> set[int]:
         """Results are not where they were; returns those of which there is no copy."""
@@ -81,11 +121,9 @@ class KeptResults:
         return [number for number, kept in self._kept.items() if kept.worker == worker]
 
     def copied(self, number: int) -> None:
-        """The coordinator has a copy of a result now."""
+        """The coordinator has a copy of a result now, perhaps of one that has been lost since."""
         kept = self._kept.get(number)
-        if kept is not None and kept.worker is None:
-            del self._kept[number]
-        elif kept is not None:
+        if kept is not None and kept.failure is None:
             kept.has_copy = True
 
     def forget(self, number: int) -> WorkerIndex | None:

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import jax
 
+from jflow.coordinator.errors import ClosureInputError
 from jflow.coordinator.metrics import Meter
 from jflow.deadline import Deadline
-from jflow.errors import OpError
+from jflow.errors import OpError, UnavailableError
 from jflow.values import is_key
 from jflow.xla import internals
 
@@ -169,8 +170,19 @@ class RemoteValue:
         return self._future.done()
 
     def leaves(self) -> list[Any]:
-        """The leaves of the result of a closure that has succeeded."""
+        """The leaves of the result, for a closure that takes it.
+
+        Raises:
+          ClosureInputError: if the closure failed while the other one was scheduled.
+        """
+        if self.error is not None:
+            raise self.input_error()
         return self._future.result(0)
+
+    def input_error(self) -> ClosureInputError:
+        """The error of a closure that takes the result, which has failed."""
+        lost = UnavailableError(f"the result of {self.name} was lost with its worker")
+        return ClosureInputError(self.error or lost)  # it was read just before it was lost
 
     def succeed(self, leaves: list[Any]) -> None:
         """Takes the result, unless it is here: one that runs again may have been read meanwhile."""

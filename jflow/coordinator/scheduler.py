@@ -28,27 +28,24 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterable, Iterator
 
-from jflow.coordinator.durations import SECOND_WITHIN_S
+from jflow.coordinator.attempts import AttemptScheduler
 from jflow.coordinator.events import (
     Action,
-    CancelAttempt,
     Closure,
     Complete,
-    Dispatch,
     Drop,
     Expire,
     FailClosure,
     FailInput,
     Keeping,
-    PrepareBurst,
     Reopen,
     WorkerIndex,
 )
-from jflow.coordinator.scheduler_state import SchedulerState
+from jflow.coordinator.kept import Failure
 from jflow.coordinator.states import ClosureAttempt, OpenClosure, WorkerState
 
 
-class ClosureScheduler(SchedulerState):
+class ClosureScheduler(AttemptScheduler):
     """Decides which closure runs where, and how each of them ends."""
 
     # Events: closures ---------------------------------------------------------------------------
@@ -85,12 +82,13 @@ class ClosureScheduler(SchedulerState):
 
     def finished(self, number: int, now: float) -> list[Action]:
         """An attempt has ended well; in exactly-once mode its writes are committed."""
-        attempt = self._taken(number)
-        if attempt is None:
+        taken = self._taken(number)
+        if taken is None:
             return []
-        self._note(attempt, now)
+        attempt, closures = taken
+        self._note(attempt, closures, now)
         actions: list[Action] = []
-        for opened in self._opened(attempt):
+        for opened in closures:
             actions += self._completed(opened, attempt)
         return [*actions, *self._fed(now)]
 
@@ -106,10 +104,10 @@ class ClosureScheduler(SchedulerState):
           is_rolled_back: in exactly-once mode, whether neither this attempt nor an earlier one has
             applied anything, or will.
         """
-        attempt = self._taken(number)
-        if attempt is None:
+        taken = self._taken(number)
+        if taken is None:
             return []
-        opened = self._opened(attempt)
+        attempt, opened = taken
         actions: list[Action] = []
         for o in opened:
             if o.together and (o.attempts or attempt.ordinal < o.n_attempts):
@@ -141,6 +139,12 @@ class ClosureScheduler(SchedulerState):
             return []
         opened = self._open[number] = OpenClosure(again)
         return [Reopen(number), *self._queued(opened), *self._fed(now)]
+
+    def result_read(self, number: int, now: float) -> list[Action]:
+        """The coordinator has a copy of a result now, perhaps of one that was lost meanwhile."""
+        self.kept.copied(number)
+        runs_again = self._open.get(number)
+        return [] if runs_again is None else [*self._supplied(runs_again), *self._fed(now)]
 
     def results_lost(self, numbers: Iterable[int], now: float) -> list[Action]:
         """Results cannot be read where they were."""
@@ -175,7 +179,9 @@ class ClosureScheduler(SchedulerState):
 
     def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
         """A worker is to get no more closures; those that only it may run fail with the error."""
-        state = self._workers[worker]
+        state = self._workers.get(worker)
+        if state is None:
+            return []  # it was told before, and has left
         state.is_up, state.is_leaving = False, True
         self._gone[worker] = error
         actions = self._without(self.kept.on(worker))
@@ -216,20 +222,39 @@ class ClosureScheduler(SchedulerState):
         del self._open[number]
         if number in self._backlog:
             self._backlog.remove(number)
-        if not isinstance(action, Complete):
-            self.kept.forget(number)
+        failure = _failure(action)
+        if failure is not None:
+            self.kept.fail(number, failure)
         yield action
+        if failure is None:
+            yield from self._supplied(opened)
+            return
         for dependent in opened.dependents:
+            waiting = self._open.get(dependent)
+            if waiting is not None:
+                yield from self._without_input(waiting, number, failure)
+
+    def _supplied(self, opened: OpenClosure) -> Iterator[Action]:
+        """The result of a closure is there; those that wait for it run, if for nothing else."""
+        dependents, opened.dependents = opened.dependents, []
+        for dependent in dependents:
             waiting = self._open.get(dependent)
             if waiting is None:
                 continue
-            waiting.missing.discard(number)
-            if isinstance(action, Drop):
-                yield from self._ended(waiting, Drop(dependent, by_user=False))
-            elif not isinstance(action, Complete):
-                yield from self._ended(waiting, FailInput(dependent, number))
-            elif not waiting.missing:
+            waiting.missing.discard(opened.closure.number)
+            if not waiting.missing:
                 yield from self._queued(waiting)
+
+    def _without_input(
+        self, opened: OpenClosure, source: int, failure: Failure
+    ) -> Iterator[Action]:
+        """Ends a closure of which an input has failed, or was cancelled."""
+        number = opened.closure.number
+        if failure is Failure.DROPPED:
+            yield from self._ended(opened, Drop(number, by_user=False))
+        else:
+            self.has_error = True
+            yield from self._ended(opened, FailInput(number, source))
 
     def _completed(self, opened: OpenClosure, attempt: ClosureAttempt) -> list[Action]:
         number = opened.closure.number
@@ -274,6 +299,10 @@ class ClosureScheduler(SchedulerState):
 
     def _queued(self, opened: OpenClosure) -> list[Action]:
         """Queues a closure that has its inputs, unless the only worker that may run it has left."""
+        for source in opened.closure.inputs:
+            # It may have failed while this closure ran, or waited for something else.
+            if (failure := self.kept.failure(source)) is not None:
+                return [*self._without_input(opened, source, failure)]
         actions = self._awaited(opened)
         if actions or opened.missing:
             return actions
@@ -293,11 +322,13 @@ class ClosureScheduler(SchedulerState):
             if again is not None:
                 self._open[source] = OpenClosure(again)
                 actions.append(Reopen(source))
-            if source in self._open and source not in opened.missing:
+            if self._is_awaited(source) and source not in opened.missing:
                 opened.missing.add(source)
                 self._open[source].dependents.append(opened.closure.number)
             if again is not None:
                 actions += self._queued(self._open[source])
+            if opened.closure.number not in self._open:
+                break  # the input has failed at once
         return actions
 
     def _without(self, numbers: Iterable[int]) -> list[Action]:
@@ -313,159 +344,16 @@ class ClosureScheduler(SchedulerState):
                 actions += self._queued(opened)
         return actions
 
-    # Attempts -----------------------------------------------------------------------------------
-
-    def _taken(self, number: int) -> ClosureAttempt | None:
-        """Takes out an attempt that has come back; None if it was taken out before."""
-        attempt = self._attempts.pop(number, None)
-        if attempt is None:
-            return None
-        state = self._workers[attempt.worker]
-        state.attempts.discard(number)
-        state.load = state.load - attempt.expected if state.attempts else 0.0
-        if state.is_leaving and not state.attempts:
-            del self._workers[attempt.worker]
-        for closure in attempt.closures:
-            opened = self._open.get(closure)
-            if opened is not None:
-                opened.attempts.discard(number)
-        return attempt
-
-    def _opened(self, attempt: ClosureAttempt) -> list[OpenClosure]:
-        """The closures of an attempt that have not ended."""
-        return [self._open[number] for number in attempt.closures if number in self._open]
-
     def _lost(self, number: int) -> list[Action]:
-        attempt = self._taken(number)
-        if attempt is None:
-            return []
+        taken = self._taken(number)
         actions: list[Action] = []
-        for opened in self._opened(attempt):
+        for opened in taken[1] if taken else ():
             actions += self._put_back(opened)
         return actions
 
-    def _cancelled_attempts(self, opened: OpenClosure) -> list[Action]:
-        """Cancels the attempts of a closure, except bursts that others are waiting for."""
-        actions: list[Action] = []
-        for number in sorted(opened.attempts):
-            attempt = self._attempts[number]
-            wanted = [o for o in self._opened(attempt) if not o.is_dropped and o is not opened]
-            if not attempt.is_cancelled and not wanted:
-                attempt.is_cancelled = True
-                actions.append(CancelAttempt(number))
-        return actions
 
-    def _note(self, attempt: ClosureAttempt, now: float) -> None:
-        """Learns how long closures take from an attempt that ended well."""
-        state = self._workers.get(attempt.worker)
-        opened = self._opened(attempt)
-        if state is None or not opened:
-            return
-        begun = max(attempt.started, state.last_end)
-        state.last_end = now
-        n = len(attempt.closures)
-        self._durations.note((opened[0].closure.kind, n > 1), now - begun, n)
-
-    # Dispatch -----------------------------------------------------------------------------------
-
-    def _fed(self, now: float) -> Iterator[Action]:
-        """Gives closures to workers with room, the least loaded first."""
-        while len(self._backlog):
-            free = [
-                (state.load, worker)
-                for worker, state in self._workers.items()
-                if state.has_room and self._backlog.size_for(worker)
-            ]
-            if not free:
-                return
-            _, worker = min(free)
-            first = self._backlog.first(worker)
-            assert first is not None
-            if first.inputs and first.worker is None:
-                near = self.kept.nearest(first, [worker for _, worker in free])
-                worker = worker if near is None else near
-            if self._bursts.wanted(first, worker, self._backlog.size_for(worker)):
-                yield PrepareBurst(worker, first.number)
-            yield self._dispatched(worker, self._next(worker, first), now)
-
-    def _next(self, worker: WorkerIndex, first: Closure) -> list[Closure]:
-        """Takes the closures that the worker runs next: the first one, or a burst."""
-        if together := self._open[first.number].together:
-            for number in together:
-                self._backlog.remove(number)
-            return [self._open[number].closure for number in together]
-        taken = [first]
-        self._backlog.remove(first.number)
-        is_short = self._backlog.size_for(worker) < first.burst - 1
-        if is_short or not self._bursts.is_ready(first.kind, worker) or not self._may_join(first):
-            return taken
-        while len(taken) < first.burst:
-            following = self._backlog.first(worker)
-            if following is None or following.kind != first.kind or not self._may_join(following):
-                break
-            self._backlog.remove(following.number)
-            taken.append(following)
-        if len(taken) < first.burst:
-            for closure in taken[1:]:
-                self._backlog.add(closure)
-            return taken[:1]
-        return taken
-
-    def _may_join(self, closure: Closure) -> bool:
-        opened = self._open[closure.number]
-        if closure.burst == 1 or opened.is_alone:
-            return False
-        # An earlier attempt by itself has an effect of its own, and may have been applied. What
-        # stays together must be able to run on any worker, and for as long as it takes.
-        is_free = closure.worker is None and closure.expires is None and not opened.n_attempts
-        return is_free or not closure.is_exactly_once
-
-    def _dispatched(self, worker: WorkerIndex, closures: list[Closure], now: float) -> Dispatch:
-        self._n_attempts += 1
-        state = self._workers[worker]
-        n = len(closures)
-        expected = self._durations.expected((closures[0].kind, n > 1))
-        load = SECOND_WITHIN_S if expected is None else expected * n
-        numbers = tuple(closure.number for closure in closures)
-        n_attempts = self._open[numbers[0]].n_attempts + 1
-        attempt = ClosureAttempt(self._n_attempts, worker, numbers, n_attempts, now, load)
-        self._attempts[attempt.number] = attempt
-        state.attempts.add(attempt.number)
-        state.load += load
-        for number in numbers:
-            self._open[number].attempts.add(attempt.number)
-            self._open[number].n_attempts += 1
-            if n > 1 and closures[0].is_exactly_once:
-                self._open[number].together = numbers
-        places = self.kept.places(closures[0])
-        return Dispatch(attempt.number, worker, numbers, n_attempts, places)
-
-    def _reissued(self, now: float) -> Iterator[Action]:
-        """Second attempts of stragglers, on workers that have nothing to do."""
-        if len(self._backlog) or self.has_error:
-            return
-        idle = [w for w, state in self._workers.items() if state.is_up and not state.attempts]
-        for attempt in list(self._attempts.values()) if idle else ():
-            opened = self._opened(attempt)
-            if len(opened) < len(attempt.closures) or not self._straggles(attempt, now):
-                continue
-            closures = [o.closure for o in opened]
-            is_free = all(self._may_run_again(one) for one in closures)
-            is_reissued = any(o.is_reissued for o in opened)
-            if not is_free or is_reissued or all(o.is_dropped for o in opened):
-                continue
-            for o in opened:
-                o.is_reissued = True
-            yield self._dispatched(idle.pop(), closures, now)
-            if not idle:
-                return
-
-    def _may_run_again(self, closure: Closure) -> bool:
-        """Whether a second attempt anywhere does no harm, and would find its inputs."""
-        is_lost = any(n in self._open or self.kept.lost(n) is not None for n in closure.inputs)
-        return closure.worker is None and closure.is_repeatable and not is_lost
-
-    def _straggles(self, attempt: ClosureAttempt, now: float) -> bool:
-        kind, n = self._open[attempt.closures[0]].closure.kind, len(attempt.closures)
-        is_late = self._durations.straggles((kind, n > 1), now - attempt.started, n)
-        return is_late and not attempt.is_cancelled
+def _failure(action: Action) -> Failure | None:
+    """Why a closure that has ended has no result; None if it has one."""
+    if isinstance(action, Complete):
+        return None
+    return Failure.DROPPED if isinstance(action, Drop) else Failure.FAILED

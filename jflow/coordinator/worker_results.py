@@ -154,12 +154,12 @@ class WorkerResults:
                 self.lose(number)
                 self._take(lambda now: self._scheduler.want(number, now))
                 return
+            value.succeed([*found])
+            self._take(lambda now: self._scheduler.result_read(number, now))
             with self._lock:
-                self.kept.copied(number)
                 runs_again = self._scheduler.is_open(number)
             if not runs_again:
                 self.ended(number)
-            value.succeed([*found])
 
         link.recall(number, value.avals, then)
 

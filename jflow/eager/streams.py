@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from queue import SimpleQueue
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +16,8 @@ import numpy as np
 from jflow.closing import Closing
 from jflow.errors import OpError, OutOfRangeError
 from jflow.resources.tensors import n_bytes_of
+
+_log = logging.getLogger(__name__)
 
 Row = list[np.ndarray[Any, Any]]
 """The arrays of one element."""
@@ -64,7 +69,8 @@ class QueueWriter(Closing):
 
     `put` returns before the element is in the queue; `flush` returns when all elements are. Leaving
     the `with` block flushes, unless an exception ends it. Elements that were not flushed are lost
-    if this process dies.
+    if this process dies. A writer that is dropped without `close` still sends its elements, and
+    logs it if that fails.
 
     Args:
       rows: returns the arrays of an element; raises an error if the element does not fit.
@@ -79,24 +85,13 @@ class QueueWriter(Closing):
         max_ahead_bytes: int = MAX_AHEAD_BYTES,
     ) -> None:
         self._rows = rows
-        self._send = send
-        self._max_ahead_bytes = max_ahead_bytes
-        self._changed = threading.Condition()
-        self._pending: deque[_Batch] = deque()
-        self._spare: _Batch | None = None
-        self._ahead_bytes = 0
-        self._n_taken = 0
-        self._n_acknowledged = 0
-        self._error: BaseException | None = None
-        self._is_closed = False
-        self._sending: Future[Any] | None = None
-        self._thread = threading.Thread(target=self._run, name="jflow queue writer", daemon=True)
-        self._thread.start()
+        self._sender = _Sender(send, max_ahead_bytes)
+        weakref.finalize(self, self._sender.abandon).atexit = False
 
     @property
     def n_acknowledged(self) -> int:
         """The number of elements that the queue has acknowledged."""
-        return self._n_acknowledged
+        return self._sender.n_acknowledged
 
     def put(self, element: Any) -> None:
         """Puts an element, which may be changed afterwards; blocks while too many are pending.
@@ -106,22 +101,13 @@ class QueueWriter(Closing):
           OpError: if an earlier element could not be put; later ones were not put either.
           RuntimeError: if the writer is closed.
         """
-        row = self._rows(element)
-        n_bytes = sum(map(n_bytes_of, row))
-        with self._changed:
-            self._changed.wait_for(self._has_room)
-            self._check()
-            if not self._pending or not self._pending[-1].takes(row):
-                self._pending.append(self._batch_for(row))
-            self._pending[-1].add(row, n_bytes)
-            self._ahead_bytes += n_bytes
-            self._n_taken += 1
-            self._changed.notify_all()
+        self._sender.put(self._rows(element))
 
     def __repr__(self) -> str:
-        state = "closed, " if self._is_closed else ""
-        in_queue = self._n_acknowledged
-        return f"<jflow.QueueWriter {state}{self._n_taken} elements put, {in_queue} in the queue>"
+        sender = self._sender
+        state = "closed, " if sender.is_closed else ""
+        in_queue = sender.n_acknowledged
+        return f"<jflow.QueueWriter {state}{sender.n_taken} elements put, {in_queue} in the queue>"
 
     def flush(self, timeout: float | None = None) -> None:
         """Blocks until every element that was put is in the queue.
@@ -130,53 +116,113 @@ class QueueWriter(Closing):
           TimeoutError: if it takes longer than `timeout` seconds; the elements stay pending.
           OpError: if an element could not be put.
         """
+        self._sender.flush(timeout)
+
+    def close(self) -> None:
+        """Flushes and closes the writer. May be called again."""
+        self._sender.close()
+
+    def _leave(self, failed: bool) -> None:
+        if failed:
+            self._sender.give_up()
+        else:
+            self.close()
+
+
+class _Sender:
+    """The elements of a writer on their way, and the thread that sends them.
+
+    The thread refers to this only, so that a writer can be dropped while its thread waits.
+
+    Args:
+      send, max_ahead_bytes: as for `QueueWriter`.
+
+    Attributes:
+      n_taken, n_acknowledged: how many elements were put, and are in the queue.
+      is_closed: whether no more are taken.
+    """
+
+    def __init__(self, send: Callable[[Row], Future[Any]], max_ahead_bytes: int) -> None:
+        self._send = send
+        self._max_ahead_bytes = max_ahead_bytes
+        self._changed = threading.Condition()
+        # Unlike a condition, it can be told while garbage is collected, on any thread.
+        self._work: SimpleQueue[None] = SimpleQueue()
+        self._pending: deque[_Batch] = deque()
+        self._spare: _Batch | None = None
+        self._ahead_bytes = 0
+        self.n_taken = 0
+        self.n_acknowledged = 0
+        self._error: BaseException | None = None
+        self.is_closed = False
+        self._is_abandoned = False
+        self._sending: Future[Any] | None = None
+        self._thread = threading.Thread(target=self._run, name="jflow queue writer", daemon=True)
+        self._thread.start()
+
+    def put(self, row: Row) -> None:
+        """Takes an element, once there is room."""
+        n_bytes = sum(map(n_bytes_of, row))
         with self._changed:
-            wanted = self._n_taken
+            self._changed.wait_for(self._has_room)
+            self._check()
+            if not self._pending or not self._pending[-1].takes(row):
+                self._pending.append(self._batch_for(row))
+                self._work.put(None)
+            self._pending[-1].add(row, n_bytes)
+            self._ahead_bytes += n_bytes
+            self.n_taken += 1
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all elements are in the queue."""
+        with self._changed:
+            wanted = self.n_taken
             if not self._changed.wait_for(
-                lambda: self._error or self._n_acknowledged >= wanted, timeout
+                lambda: self._error or self.n_acknowledged >= wanted, timeout
             ):
                 raise TimeoutError(
                     f"the elements were not all in the queue after {timeout:g} s; "
-                    f"{wanted - self._n_acknowledged} are still pending"
+                    f"{wanted - self.n_acknowledged} are still pending"
                 )
             if self._error is not None:
                 self._check()
 
     def close(self) -> None:
-        """Flushes and closes the writer. May be called again."""
+        """Flushes, and ends the thread."""
         try:
             self.flush()
         finally:
-            with self._changed:
-                self._is_closed = True
-                self._changed.notify_all()
-            self._thread.join()
+            self._end()
 
-    def _leave(self, failed: bool) -> None:
-        if failed:
-            self._give_up()
-        else:
-            self.close()
-
-    def _give_up(self) -> None:
-        """Closes without waiting; pending elements may still get into the queue."""
+    def give_up(self) -> None:
+        """Ends the thread without waiting; pending elements may still get into the queue."""
         with self._changed:
-            self._is_closed = True
             self._pending.clear()
             if self._sending is not None:
                 self._sending.cancel()
+        self._end()
+
+    def abandon(self) -> None:
+        """The writer is gone: the thread sends what is pending, and ends. Takes no lock."""
+        self._is_abandoned = self.is_closed = True
+        self._work.put(None)
+
+    def _end(self) -> None:
+        with self._changed:
+            self.is_closed = True
             self._changed.notify_all()
+        self._work.put(None)
         self._thread.join()
 
     def _has_room(self) -> bool:
         return (
-            self._ahead_bytes < self._max_ahead_bytes or self._is_closed or self._error is not None
+            self._ahead_bytes < self._max_ahead_bytes or self.is_closed or self._error is not None
         )
 
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
-        if self._is_closed:
+        if self.is_closed:
             raise RuntimeError("the writer was closed")
 
     def _batch_for(self, row: Row) -> _Batch:
@@ -186,10 +232,12 @@ class QueueWriter(Closing):
 
     def _run(self) -> None:
         while True:
+            self._work.get()
             with self._changed:
-                self._changed.wait_for(lambda: self._pending or self._is_closed)
                 if not self._pending:
-                    return
+                    if self.is_closed:
+                        return
+                    continue
                 batch = self._pending.popleft()
                 try:
                     # One message at a time: it keeps the order of the elements, and what is put
@@ -205,7 +253,7 @@ class QueueWriter(Closing):
                     self._fail(error)
                 return
             with self._changed:
-                self._n_acknowledged += batch.n_rows
+                self.n_acknowledged += batch.n_rows
                 self._ahead_bytes -= batch.n_bytes
                 batch.clear()
                 self._spare = batch
@@ -213,10 +261,12 @@ class QueueWriter(Closing):
 
     def _fail(self, error: BaseException) -> None:
         # No element is taken after this, so the number is final.
-        n_lost = self._n_taken - self._n_acknowledged
+        n_lost = self.n_taken - self.n_acknowledged
         error.add_note(f"elements of this writer that may not be in the queue: {n_lost}")
         self._error = error
         self._changed.notify_all()
+        if self._is_abandoned:
+            _log.warning("a queue writer was not closed, and lost %d elements: %s", n_lost, error)
 
 
 class QueueReader(Closing):

@@ -65,25 +65,42 @@ def row_gathers(variable: Any, targets: Sequence[Tensor]) -> list[RowGather] | N
 
 
 def _row_gather(op: Operation, read: Tensor) -> RowGather | None:
-    eqns = _flat(op.eqn, read.var)
-    uses = [eqn for eqn in eqns if read.var in [x for x in eqn.invars if isinstance(x, jex.Var)]]
-    if len(uses) != 1 or uses[0].primitive is not jex.primitives.gather_p or len(op.outputs) != 1:
+    others = tuple(tensor for tensor in op.inputs if tensor is not read)
+    found = row_indices(op.eqn, read.var, [tensor.var for tensor in others])
+    return None if found is None else RowGather(op.outputs[0], others, *found)
+
+
+def row_indices(
+    eqn: jex.JaxprEqn, var: jex.Var, others: Sequence[jex.Var]
+) -> tuple[jex.ClosedJaxpr, bool] | None:
+    """Returns what computes the indices of an equation that takes rows of an argument.
+
+    Args:
+      eqn: the equation.
+      var: the argument, T[m, *row].
+      others: the other arguments.
+
+    Returns:
+      `RowGather.program` and `clips`; None if the equation does anything else.
+    """
+    eqns = _flat(eqn, var)
+    uses = [eqn for eqn in eqns if var in [x for x in eqn.invars if isinstance(x, jex.Var)]]
+    if len(uses) != 1 or uses[0].primitive is not jex.primitives.gather_p or len(eqn.outvars) != 1:
         return None
     (gather,) = uses
-    if gather.outvars[0] is not eqns[-1].outvars[0] or not _takes_rows(gather, read.shape):
+    shape: tuple[Any, ...] = var.aval.shape  # type: ignore[attr-defined]
+    if gather.outvars[0] is not eqns[-1].outvars[0] or not _takes_rows(gather, shape):
         return None
-    others = tuple(tensor for tensor in op.inputs if tensor is not read)
     indices = gather.invars[1]
     if isinstance(indices, jex.Literal):
         return None
     needed, kept = {indices}, []
-    for eqn in reversed(eqns[:-1]):
-        if not needed.isdisjoint(eqn.outvars):
-            kept.append(eqn)
-            needed.update(x for x in eqn.invars if isinstance(x, jex.Var))
-    program = jaxprs.close([tensor.var for tensor in others], [indices], kept[::-1])
+    for one in reversed(eqns[:-1]):
+        if not needed.isdisjoint(one.outvars):
+            kept.append(one)
+            needed.update(x for x in one.invars if isinstance(x, jex.Var))
     clips = gather.params["mode"] != jax.lax.GatherScatterMode.FILL_OR_DROP
-    return RowGather(op.outputs[0], others, program, clips)
+    return jaxprs.close(others, [indices], kept[::-1]), clips
 
 
 def _takes_rows(eqn: jex.JaxprEqn, shape: tuple[Any, ...]) -> bool:

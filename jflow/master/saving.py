@@ -8,6 +8,7 @@ it is tried again with more time. A checkpoint exists from the commit on, and no
 
 A consistent save pauses the steps of every task that answers. One that does not, and has nothing of
 what is saved, is left out: the steps of a lost master have ended, because tasks cancel their parts.
+If it is cut off from this task only, the tasks that have the state tell, and the save is refused.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from jflow.deadline.clock import now
 from jflow.errors import (
     AbortedError,
     DeadlineExceededError,
+    FailedPreconditionError,
     InvalidArgumentError,
     OpError,
     ResourceExhaustedError,
@@ -36,7 +38,7 @@ from jflow.fencing import CLAIMS
 from jflow.master.claiming import SessionClaim
 from jflow.master.view import ClusterView
 from jflow.moves import StateId
-from jflow.protocol import RECONNECT_TIMEOUT_S
+from jflow.protocol import RECONNECT_TIMEOUT_S, liveness_s
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.save_rpcs import (
     CLOSE_WRITES,
@@ -103,6 +105,7 @@ class CheckpointSaver:
         self._names = itertools.count()
         self._incarnations: dict[Task, int] = {}
         self._held_s = 0.0
+        self._refused_at: float | None = None
         known = {*servers.info().cluster.tasks()}
         for task in self._by_task:
             if task not in known:
@@ -214,8 +217,8 @@ class CheckpointSaver:
 
         async def resume() -> bool:
             gate.resume(name)
-            ends = [self._on_master(task, RESUME_STEPS, service.resume, name) for task in tasks]
-            return all(await all_of(ends))
+            ends = (self._on(task, RESUME_STEPS, service.resume, name) for task in tasks)
+            return all(await all_of(map(self._of_master, tasks, ends)))
 
         await gate.released(states)
         gate.directory.pause(
@@ -230,11 +233,11 @@ class CheckpointSaver:
                 async with limit:
                     if is_consistent:
                         # Longer than the attempt takes, which waits for two things in a row.
-                        arguments = (name, states, 3 * seconds, is_exclusive)
-                        await all_of(
-                            self._on_master(task, PAUSE_STEPS, service.pause, *arguments)
-                            for task in tasks
+                        arguments = (name, states, 3 * seconds, is_exclusive, tasks)
+                        begins = (
+                            self._on(task, PAUSE_STEPS, service.pause, *arguments) for task in tasks
                         )
+                        await all_of(map(self._of_master, tasks, begins))
                     else:
                         await gate.quiet(name)
             except TimeoutError:
@@ -309,21 +312,22 @@ class CheckpointSaver:
         found = await all_of(map(answers, tasks))
         return [task for task, is_there in zip(tasks, found, strict=True) if is_there]
 
-    async def _on_master(
-        self,
-        task: Task,
-        rpc: Rpc[WorkerSession, P, R],
-        own: Callable[P, Awaitable[R]],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Calls a task for its steps; if that is lost, and nothing else, it is tried again."""
+    async def _of_master(self, task: Task, call: Awaitable[R]) -> R:
+        """Awaits a call for the steps of a task; if that is lost, and nothing else, tries again."""
         try:
-            return await self._on(task, rpc, own, *args, **kwargs)
+            return await call
         except (RestartedError, UnavailableError) as error:
             if task in self._by_task:
                 raise
             raise _DisturbedError(f"{task} was lost: {error.message}") from None
+        except FailedPreconditionError as error:
+            self._refused_at = self._refused_at or now()
+            if now() - self._refused_at < liveness_s():  # it may be lost, and not missed yet
+                raise _DisturbedError(error.message) from None
+            raise UnavailableError(
+                f"a consistent save is not possible: {error.message}; save from another task, end "
+                "its sessions, or save without consistent=True"
+            ) from None
 
     async def _on(
         self,

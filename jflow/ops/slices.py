@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, colocate_with
+from jflow.graph import Graph, Operation, Symbolic, colocate_with
 from jflow.values import Dtype, declared
 
 
@@ -16,10 +16,11 @@ class IndexedSlices(Symbolic):
     """Rows of a tensor that is zero elsewhere, such as the gradient of a gather.
 
     Rows of equal index add up, and rows whose index is out of range do not count. Wherever a tensor
-    is expected it stands for the whole tensor, T[*shape].
+    is expected it stands for the whole tensor, T[*shape]. Outside of graph code it consists of
+    arrays; `to_tensor` returns the whole array.
 
     Args:
-      values: T[n, *row], the rows.
+      values: T[n, *row], the rows: a tensor or an array.
       indices: i[n], their indices.
       shape: shape of the whole tensor, (m, *row).
 
@@ -29,7 +30,9 @@ class IndexedSlices(Symbolic):
 
     __slots__ = ("_dense", "dense_shape", "indices", "values")
 
-    def __init__(self, values: Tensor, indices: Tensor, shape: tuple[int, ...]) -> None:
+    def __init__(self, values: Any, indices: Any, shape: tuple[int, ...]) -> None:
+        if not isinstance(values, Symbolic):
+            values, indices = jnp.asarray(values), jnp.asarray(indices)
         if indices.ndim != 1 or tuple(values.shape) != (indices.shape[0], *shape[1:]):
             raise ValueError(
                 f"expected rows of a tensor of shape {shape} and an index for each, got values of "
@@ -38,7 +41,7 @@ class IndexedSlices(Symbolic):
         self.values = values
         self.indices = indices
         self.dense_shape = shape
-        self._dense: Tensor | None = None
+        self._dense: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,35 +56,45 @@ class IndexedSlices(Symbolic):
     @property
     def graph(self) -> Graph:
         """The graph it belongs to."""
-        return self.values.graph
+        graph: Graph = self.values.graph
+        return graph
 
     @property
     def op(self) -> Operation:
         """The operation that computes the values."""
-        return self.values.op
+        op: Operation = self.values.op
+        return op
 
     @property
     def device(self) -> str:
         """The device that is requested for the values."""
         return self.values.device
 
-    def to_tensor(self) -> Tensor:
+    @property
+    def is_array(self) -> bool:
+        """Whether it consists of arrays, not of tensors of a graph."""
+        return not isinstance(self.values, Symbolic)
+
+    def to_tensor(self) -> Any:
+        if self.is_array:
+            return _dense(self.values, self.indices, self.dense_shape[0])
         if self._dense is None:
             with colocate_with(self.values, ignore_existing=True):
                 args = (self.values, self.indices, self.dense_shape[0])
                 self._dense = self.graph.apply(_dense, args, name="dense")
-        assert self._dense is not None
         return self._dense
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
+        if self.is_array:
+            return fun(*(x.to_tensor() if isinstance(x, IndexedSlices) else x for x in args))
         return self.graph.apply(fun, args)
 
     def __repr__(self) -> str:
         n_rows = declared(self.indices.shape)[0]  # type: ignore[index]
-        return (
-            f"<jflow.IndexedSlices {n_rows} rows of shape={self.shape} dtype={self.dtype.name} "
-            f"values={self.values.name!r} indices={self.indices.name!r}>"
-        )
+        said = f"{n_rows} rows of shape={self.shape} dtype={self.dtype.name}"
+        if not self.is_array:
+            said += f" values={self.values.name!r} indices={self.indices.name!r}"
+        return f"<jflow.IndexedSlices {said}>"
 
 
 def _dense(values: jax.Array, indices: jax.Array, n_rows: int) -> jax.Array:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from jflow.errors import InternalError, OpError
+from google.protobuf.message import DecodeError
+
+from jflow.errors import InternalError
 from jflow.protocol.codec import error_of, error_to_status
 from jflow.protocol.handshake import (
     INFO_ID,
@@ -15,7 +17,7 @@ from jflow.protocol.handshake import (
     ServerHandshake,
     refusal_of_version,
 )
-from jflow.protocol.identity import ServerIdentity, caller_of, certificate_refusal
+from jflow.protocol.identity import ServerIdentity, certificate_refusal
 from jflow.protocol.records import ServerInfo, info_from_proto, info_to_proto
 from jflow.protocol.rpcs import WORKER
 from jflow.protocol.stream import MessageStream
@@ -39,34 +41,43 @@ async def enter(
     """
     await _write(stream, handshake.hello)
     await _write(stream, handshake.prove(await _read(stream)))
-    messages = MessageStream(stream)
-    received = await messages.receive()
-    if received is None:
-        raise EndedStreamError("it closed the connection")
-    return messages, admitted(received[0], handshake)
+    info = admitted(answer_in(await _read(stream), handshake), handshake)
+    return MessageStream(stream), info
 
 
-def admitted(envelope: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
+def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
+    """The answer in a server's last frame of the handshake.
+
+    Raises:
+      UnauthenticatedError: if the server has not proven it.
+    """
+    try:
+        return pb.Envelope.FromString(handshake.opened(frame))
+    except DecodeError as error:
+        raise InternalError(f"the server's introduction is malformed: {error}") from None
+
+
+def admitted(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
     """What a server says about itself once the handshake is done.
 
     Raises:
       OpError: if it refuses the caller.
     """
-    if envelope.status.code:
-        raise handshake.refusal(error_of(envelope.status))
+    if answer.status.code:
+        raise error_of(answer.status)
     handshake.check_meant()
-    if envelope.WhichOneof("body") != "server_info":
+    if answer.WhichOneof("body") != "server_info":
         raise InternalError("the server did not introduce itself")
-    return info_from_proto(envelope.server_info)
+    return info_from_proto(answer.server_info)
 
 
 async def admit(
     stream: FrameStream, secret: Secret, service: str, identity: ServerIdentity
-) -> MessageStream | None:
+) -> ServerHandshake | None:
     """Performs the server's side of a handshake, up to the proof of the caller.
 
     Returns:
-      The stream of messages; None if the caller is gone, or was told that it means another server.
+      The handshake; None if the caller is gone, or was told why it is refused.
 
     Raises:
       UnauthenticatedError: if the caller does not prove that it has the token.
@@ -80,25 +91,25 @@ async def admit(
     refusal = identity.refusal(handshake.hello)
     await _write(stream, handshake.challenge(new_nonce(), is_other=refusal is not None))
     handshake.check(await _read(stream))
-    messages = MessageStream(stream, caller_of(handshake.hello))
     if refusal is None:
         is_of_servers = service == WORKER.name
         refusal = certificate_refusal(
             stream.caller_names, handshake.hello, is_of_servers=is_of_servers
         )
     if refusal is None:
-        return messages
-    await messages.send(_refused(refusal, identity))
+        return handshake
+    await _answer(stream, handshake, pb.Envelope(status=error_to_status(refusal, "")))
     return None
 
 
-async def introduce(messages: MessageStream, info: ServerInfo) -> None:
+async def introduce(stream: FrameStream, handshake: ServerHandshake, info: ServerInfo) -> None:
     """Tells a caller that was admitted about the server."""
-    await messages.send(pb.Envelope(id=INFO_ID, server_info=info_to_proto(info)))
+    await _answer(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
 
 
-def _refused(refusal: OpError, identity: ServerIdentity) -> pb.Envelope:
-    return pb.Envelope(id=INFO_ID, status=error_to_status(refusal, str(identity.task)))
+async def _answer(stream: FrameStream, handshake: ServerHandshake, answer: pb.Envelope) -> None:
+    answer.id = INFO_ID
+    await _write(stream, handshake.seal(answer.SerializeToString()))
 
 
 async def _read(stream: FrameStream) -> bytes:

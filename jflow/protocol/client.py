@@ -27,11 +27,11 @@ from jflow.errors import CancelledError, InternalError, OpError, UnavailableErro
 from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol import settings
-from jflow.protocol.admission import admitted, new_nonce
+from jflow.protocol.admission import admitted, answer_in, new_nonce
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.codec import error_of, frames, open_message
 from jflow.protocol.frame import Assembler
-from jflow.protocol.handshake import INFO_ID, CallerHandshake, Secret
+from jflow.protocol.handshake import INFO_ID, Caller, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.outcome import CallAnswer, Outcome, Reply
@@ -116,8 +116,9 @@ class MasterClient:
     ) -> None:
         limit = deadline.while_connecting(connect_timeout)
         self._address = target.address
-        self._handshake = CallerHandshake(secret, MASTER.name, target, new_nonce())
-        self._is_admitted = False
+        caller = Caller(secret, MASTER.name, target)
+        self._handshake = CallerHandshake(caller, new_nonce())
+        self._take_next = self._take_challenge
         self._ids = itertools.count(1)
         self._frame_ids = itertools.count(1)
         self._pending: dict[int, _Answers] = {}
@@ -409,16 +410,25 @@ class MasterClient:
         """
         self._n_received += 1
         try:
-            if not self._is_admitted:
-                self._outbox.put(INFO_ID, iter([self._handshake.prove(frame)]))
-                self._is_admitted = True
-            elif (message := self._assembler.feed(frame)) is not None:
-                self._receive(*open_message(message))
+            self._take_next(frame)
         except OpError as error:
             self._finish(error)
         except Exception as error:  # its caller would wait forever
             self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
         return self._end is None
+
+    def _take_challenge(self, frame: bytes) -> None:
+        self._take_next = self._take_answer
+        self._outbox.put(INFO_ID, iter([self._handshake.prove(frame)]))
+
+    def _take_answer(self, frame: bytes) -> None:
+        self._take_next = self._take_frame
+        self._receive(answer_in(frame, self._handshake), [])
+
+    def _take_frame(self, frame: bytes) -> None:
+        message = self._assembler.feed(frame)
+        if message is not None:
+            self._receive(*open_message(message))
 
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
         # Decoded before its call is taken out: if that fails, the call ends with the session.

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from jflow.errors import UnauthenticatedError
-from jflow.protocol import settings
 from jflow.protocol.admission import admit, introduce
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.handshake import Secret
-from jflow.protocol.identity import ServerIdentity
+from jflow.protocol.identity import ServerIdentity, caller_of
 from jflow.protocol.rpc import Service
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.services import ServerRoles
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import FrameStream, Services
+from jflow.protocol.unproven import Unproven
 
 
 class Endpoint:
@@ -40,7 +38,7 @@ class Endpoint:
         self._secret = secret
         self._cluster_name = cluster_name
         self._hosts = hosts
-        self._unproven = asyncio.Semaphore(settings.MAX_UNPROVEN)
+        self._unproven = Unproven()
         self._closing = TaskSet()
 
     def services(self) -> Services:
@@ -53,28 +51,19 @@ class Endpoint:
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
-        messages = await self._admitted(service.name, stream)
-        if messages is None:
+        async with self._unproven.turn():
+            handshake = await admit(stream, self._secret, service.name, self._identity())
+        if handshake is None:
             return
         info = self._server.info()
-        await introduce(messages, info)
+        await introduce(stream, handshake, info)
+        messages = MessageStream(stream, caller_of(handshake.hello))
         session = service.open(self._server, messages.caller)
         dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()
         finally:
             self._closing.start(dispatcher.end(session.close))
-
-    async def _admitted(self, service: str, stream: FrameStream) -> MessageStream | None:
-        """Performs the handshake, see `admit`; a caller that does not complete it is refused."""
-        async with self._unproven:
-            try:
-                async with asyncio.timeout(settings.HELLO_S):
-                    return await admit(stream, self._secret, service, self._identity())
-            except TimeoutError:
-                raise UnauthenticatedError(
-                    f"the handshake was not complete within {settings.HELLO_S:g} s"
-                ) from None
 
     def _identity(self) -> ServerIdentity:
         info = self._server.info()

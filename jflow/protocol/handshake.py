@@ -1,14 +1,16 @@
 """The handshake that begins every stream: the server that is meant, proof of the token; no I/O.
 
     caller → server   prefix | Hello             a nonce, and the server that is meant
-    server → caller   prefix | Challenge | mac   a nonce, whether it is the one that is meant
+    server → caller   prefix | Challenge | mac   a nonce
     caller → server   mac
+    server → caller   prefix | answer | mac      an introduction, or why the caller is refused
 
 The prefix is the same in all versions, so that unlike ones refuse each other in words. A mac is
-HMAC-SHA256 over all bytes of the first frame and those before the mac of the second one, hence over
-both nonces, the version, and the cluster, task, incarnation and address that were dialled. Its key
-is derived from the token and the service, so that proofs for one service are worth nothing for
-another one; a byte in front says which end it is of. The token itself is never sent.
+HMAC-SHA256 over the bytes of Hello, of Challenge and, in the last frame, of the answer, each with
+its prefix: hence over both nonces, the version, and the cluster, task, incarnation and address that
+were dialled. Its key is derived from the token and the service, so that proofs for one service are
+worth nothing for another one. A byte in front says which of the frames it is of. The token itself
+is never sent.
 
 Why both ends can be sure (docs/security.md says of what):
 
@@ -16,16 +18,19 @@ Why both ends can be sure (docs/security.md says of what):
   has just drawn.
 - The server proves itself first. What listens at the address of a server without having the token
   gets a nonce and names, nothing else.
-- A server that is not meant says so in what it proves (`is_other`), so its proof cannot be passed
-  on as that of the server which was dialled.
-- Neither end parses anything but these messages, of at most `MAX_BYTES`, before the other's mac
-  was compared.
+- A server that is not meant says so by another byte in front of what it proves. So its proof
+  cannot be passed on as that of the server which was dialled, and without the token nothing is
+  learned from it.
+- The answer is proven, too: no relay can alter an introduction or the reason of a refusal.
+- Neither end parses anything but these messages before the other's mac was compared; those that
+  come before a mac have at most `MAX_BYTES`.
 """
 
 from __future__ import annotations
 
 import hmac
 import struct
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -35,15 +40,15 @@ from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     OpError,
-    RestartedError,
     UnauthenticatedError,
     UnavailableError,
 )
 from jflow.protocol.v1 import handshake_pb2 as pb
 
-VERSION = 1
+VERSION = 2
 """Of everything that streams carry. It grows with each change that the other end must know of."""
 MAX_BYTES = 4096
+"""Of Hello, and of Challenge with its mac."""
 NONCE_BYTES = 32
 MAC_BYTES = 32
 INFO_ID = 1
@@ -51,7 +56,8 @@ INFO_ID = 1
 
 _MAGIC = b"jflow\0"
 _PREFIX = struct.Struct("<6sH")
-_OF_CALLER, _OF_SERVER = b"\x01", b"\x02"
+_OWN_PREFIX = _PREFIX.pack(_MAGIC, VERSION)
+_OF_CALLER, _OF_SERVER, _OF_OTHER_SERVER, _OF_ANSWER = b"\x01", b"\x02", b"\x03", b"\x04"
 _SAME_TOKEN = "both ends need the same ~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW_TOKEN"
 
 M = TypeVar("M", bound=Message)
@@ -75,15 +81,30 @@ class Secret:
         return "<jflow.protocol.Secret>"
 
 
+@dataclass(frozen=True)
+class Caller:
+    """What a caller says in its handshakes, and proves.
+
+    Attributes:
+      secret: the token.
+      service: the service that its streams lead to.
+      target: the server that it means.
+      task, address: its own, if it is a server.
+    """
+
+    secret: Secret = field(repr=False)
+    service: str
+    target: Target
+    task: Task | None = None
+    address: str = ""
+
+
 class CallerHandshake:
     """The caller's side of one handshake.
 
     Args:
-      secret: the token.
-      service: the service that the stream leads to.
-      target: the server that is meant.
+      caller: who calls which server.
       nonce: 32 random bytes, used for nothing else.
-      task, address: those of the caller, if it is a server.
 
     Attributes:
       hello: the first frame to send.
@@ -92,28 +113,21 @@ class CallerHandshake:
       InvalidArgumentError: if the names are too long for a frame.
     """
 
-    def __init__(
-        self,
-        secret: Secret,
-        service: str,
-        target: Target,
-        nonce: bytes,
-        task: Task | None = None,
-        address: str = "",
-    ) -> None:
-        self._key = secret.key(service)
+    def __init__(self, caller: Caller, nonce: bytes) -> None:
+        target = caller.target
+        self._key = caller.secret.key(caller.service)
         self._target = target
-        self._nonce = nonce
         self._server = _named(target)
         self._is_other = False
+        self._challenge = b""
         message = pb.Hello(
             nonce=nonce,
             cluster=target.cluster,
             task=str(target.task or ""),
             incarnation=target.incarnation,
             address=target.own_address,
-            caller=str(task or ""),
-            caller_address=address,
+            caller=str(caller.task or ""),
+            caller_address=caller.address,
         )
         self.hello = _frame(message)
         if len(self.hello) > MAX_BYTES:
@@ -140,37 +154,45 @@ class CallerHandshake:
                 "install the same version of jflow on both",
             )
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
-        if not hmac.compare_digest(mac, _mac(self._key, _OF_SERVER, self.hello, signed)):
+        is_meant = self._is_mac(mac, _OF_SERVER, signed)
+        self._is_other = self._is_mac(mac, _OF_OTHER_SERVER, signed)
+        if not (is_meant or self._is_other):
             raise self._error(
                 UnauthenticatedError, f"does not have the token of its caller; {_SAME_TOKEN}"
             )
         challenge = _message(pb.Challenge, signed)
         if challenge is None or len(challenge.nonce) != NONCE_BYTES:
             raise self._error(UnavailableError, "sent a malformed challenge")
-        self._is_other = challenge.is_other
+        self._challenge = signed
         return _mac(self._key, _OF_CALLER, self.hello, signed)
 
-    def check_meant(self) -> None:
-        """Checks, after the server's answer to the proof, that it has said it is the one meant.
+    def opened(self, frame: bytes) -> bytes:
+        """Checks the server's last frame, which answers the proof; returns the answer in it.
 
         Raises:
-          UnavailableError: if it has not, and its answer was no error nevertheless.
+          UnauthenticatedError: if the frame is not one of this handshake by an owner of the token.
+        """
+        signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
+        is_whole = bool(self._challenge) and signed[: _PREFIX.size] == _OWN_PREFIX
+        if not (is_whole and self._is_mac(mac, _OF_ANSWER, self._challenge, signed)):
+            raise self._error(
+                UnauthenticatedError,
+                "answered the handshake with what it has not proven: something on the way changes "
+                "or inserts messages",
+            )
+        return signed[_PREFIX.size :]
+
+    def check_meant(self) -> None:
+        """Checks, once the server's answer was no error, that it is the one that was meant.
+
+        Raises:
+          UnavailableError: if it has proven that it is not.
         """
         if self._is_other:
             raise self._error(UnavailableError, "is not the one that was meant")
 
-    def refusal(self, error: OpError) -> OpError:
-        """The error to raise for the one with which the server refuses the caller.
-
-        Nothing proves what comes after the handshake. A process at a stale address can pass on that
-        a live server is not the one that is meant, and then say what it likes. So such an error is
-        only that the server which is meant is not there, or no longer, whatever its class.
-        """
-        if not self._is_other:
-            return error
-        is_restarted = isinstance(error, RestartedError) and self._target.incarnation
-        kind = RestartedError if is_restarted else UnavailableError
-        return kind(error.message, task=str(self._target.task or "") or None)
+    def _is_mac(self, mac: bytes, end: bytes, *frames: bytes) -> bool:
+        return hmac.compare_digest(mac, _mac(self._key, end, self.hello, *frames))
 
     def _error(self, kind: type[OpError], text: str) -> OpError:
         return kind(f"{self._server} {text}", task=str(self._target.task or "") or None)
@@ -202,7 +224,7 @@ class ServerHandshake:
         self._key = secret.key(service)
         self._hello_frame = hello_frame
         self.hello = hello
-        self._expected = b""
+        self._challenge = b""
 
     def challenge(self, nonce: bytes, *, is_other: bool) -> bytes:
         """The frame that answers the hello.
@@ -211,9 +233,9 @@ class ServerHandshake:
           nonce: 32 random bytes, used for nothing else.
           is_other: whether the caller means another server.
         """
-        signed = _frame(pb.Challenge(nonce=nonce, is_other=is_other))
-        self._expected = _mac(self._key, _OF_CALLER, self._hello_frame, signed)
-        return signed + _mac(self._key, _OF_SERVER, self._hello_frame, signed)
+        end = _OF_OTHER_SERVER if is_other else _OF_SERVER
+        signed = self._challenge = _frame(pb.Challenge(nonce=nonce))
+        return signed + _mac(self._key, end, self._hello_frame, signed)
 
     def check(self, frame: bytes) -> None:
         """Checks the caller's proof.
@@ -221,10 +243,16 @@ class ServerHandshake:
         Raises:
           UnauthenticatedError: if it is not one of this handshake by an owner of the token.
         """
-        if not self._expected or not hmac.compare_digest(frame, self._expected):
+        expected = _mac(self._key, _OF_CALLER, self._hello_frame, self._challenge)
+        if not self._challenge or not hmac.compare_digest(frame, expected):
             raise UnauthenticatedError(
                 f"the caller did not prove that it has the token; {_SAME_TOKEN}"
             )
+
+    def seal(self, answer: bytes) -> bytes:
+        """The frame with the answer to a caller that has proven itself."""
+        signed = _OWN_PREFIX + answer
+        return signed + _mac(self._key, _OF_ANSWER, self._hello_frame, self._challenge, signed)
 
 
 def version_of(frame: bytes) -> int | None:
@@ -237,15 +265,17 @@ def version_of(frame: bytes) -> int | None:
 
 def refusal_of_version(frame: bytes) -> bytes | None:
     """What to answer a hello of another version, which cannot go on; None if it is of this one."""
-    return None if version_of(frame) in (None, VERSION) else _PREFIX.pack(_MAGIC, VERSION)
+    return None if version_of(frame) in (None, VERSION) else _OWN_PREFIX
 
 
-def _mac(key: bytes, end: bytes, hello: bytes, challenge: bytes) -> bytes:
-    return hmac.digest(key, end + len(hello).to_bytes(4, "little") + hello + challenge, "sha256")
+def _mac(key: bytes, end: bytes, *frames: bytes) -> bytes:
+    """The mac, u8[32], of one end over frames, none of which can pass for a part of another."""
+    parts = [part for frame in frames for part in (len(frame).to_bytes(4, "little"), frame)]
+    return hmac.digest(key, b"".join((end, *parts)), "sha256")
 
 
 def _frame(message: Message) -> bytes:
-    return _PREFIX.pack(_MAGIC, VERSION) + message.SerializeToString()
+    return _OWN_PREFIX + message.SerializeToString()
 
 
 def _message(kind: type[M], frame: bytes) -> M | None:

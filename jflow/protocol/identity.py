@@ -115,7 +115,8 @@ def certificate_refusal(
     return UnauthenticatedError(
         f"the caller {hello.caller or '(no task)'} has the wrong certificate: expected one "
         f"of {expected}, got {', '.join(sorted(names)) or 'no name'}; start each task with the "
-        "certificate that was made for it"
+        "certificate that was made for it",
+        task=hello.task or None,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from jflow.cluster import Target, Task
+from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.errors import CancelledError, OpError, RestartedError, UnavailableError
@@ -23,7 +23,7 @@ from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import Waited, begin
 from jflow.protocol.frame import CHUNK_BYTES, aligned
-from jflow.protocol.handshake import CallerHandshake, Secret
+from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.records import (
     Artifacts,
@@ -38,7 +38,6 @@ from jflow.protocol.rpcs import (
     RESET,
     RUN_PLANS,
     SEND_TENSORS,
-    WORKER,
 )
 from jflow.protocol.services import WorkerSession
 from jflow.protocol.stream import MessageStream, Received
@@ -71,22 +70,13 @@ class Peer:
 
     Args:
       transport: carries the frames.
-      secret: the token.
       task: the task to call.
-      target: the same, and where it is.
-      caller: the task that calls, and its address.
+      caller: who calls, and the server that is meant.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        secret: Secret,
-        task: Task,
-        target: Target,
-        caller: tuple[Task | None, str] = (None, ""),
-    ) -> None:
-        self.address = target.address
-        self._connector = _Connector(transport, secret, task, target, caller)
+    def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
+        self.address = caller.target.address
+        self._connector = _Connector(transport, task, caller)
         self._task = task
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
@@ -425,18 +415,9 @@ def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> No
 class _Connector:
     """Makes connections to a task; arguments as for `Peer`."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        secret: Secret,
-        task: Task,
-        target: Target,
-        caller: tuple[Task | None, str],
-    ) -> None:
+    def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
         self._transport = transport
-        self._secret = secret
         self._task = task
-        self._target = target
         self._caller = caller
 
     async def connect(self, number: int, refused_s: float | None) -> _Link:
@@ -444,19 +425,17 @@ class _Connector:
 
         `refused_s` is as in `Transport.connect`.
         """
-        task, address = self._task, self._target.address
+        task, address = self._task, self._caller.target.address
         notice = asyncio.get_running_loop().call_later(
             settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
         )
         try:
             if (action := async_failpoint("peer.before_connect")) is not None:
                 await action
-            stream = await self._transport.connect(WORKER.name, task, address, refused_s)
+            stream = await self._transport.connect(self._caller.service, task, address, refused_s)
         finally:
             notice.cancel()
-        handshake = CallerHandshake(
-            self._secret, WORKER.name, self._target, new_nonce(), *self._caller
-        )
+        handshake = CallerHandshake(self._caller, new_nonce())
         try:
             return _Link(task, address, *await enter(stream, handshake), number)
         except BrokenStreamError as error:

@@ -8,9 +8,9 @@ from jflow.cluster import ClusterSpec, Target, Task
 from jflow.effects import Earlier, Effect
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
-from jflow.protocol.handshake import Secret
+from jflow.protocol.handshake import Caller, Secret
 from jflow.protocol.peer import Peer
-from jflow.protocol.rpcs import GET_OUTCOME
+from jflow.protocol.rpcs import GET_OUTCOME, WORKER
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
@@ -77,7 +77,8 @@ class Peers:
     def _made(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
         target = Target(address, self._cluster_name, task)
         own = cluster.task_address(self._task.job, self._task.index)
-        return Peer(self._transport, self._secret, task, target, (self._task, own))
+        caller = Caller(self._secret, WORKER.name, target, self._task, own)
+        return Peer(self._transport, task, caller)
 
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal (None), to a task under an edge of a step."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from jflow.cluster import Task
 from jflow.moves import StateId
 from jflow.protocol.codec import state_from_proto, state_to_proto
 from jflow.protocol.rpc import Incoming, Outgoing, Rpc
@@ -91,10 +92,18 @@ RESTORE_CHECKPOINT = Rpc(
 
 
 def _pause_steps(
-    name: str, states: Sequence[StateId], seconds: float, is_exclusive: bool
+    name: str,
+    states: Sequence[StateId],
+    seconds: float,
+    is_exclusive: bool,
+    masters: Collection[Task],
 ) -> Outgoing:
     message = pb.PauseSteps(
-        name=name, states=map(state_to_proto, states), seconds=seconds, is_exclusive=is_exclusive
+        name=name,
+        states=map(state_to_proto, states),
+        seconds=seconds,
+        is_exclusive=is_exclusive,
+        masters=map(str, masters),
     )
     return message, ()
 
@@ -102,7 +111,8 @@ def _pause_steps(
 async def _serve_pause_steps(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.pause_steps
     states = [state_from_proto(state) for state in body.states]
-    await worker.saves.pause(body.name, states, body.seconds, body.is_exclusive)
+    masters = [Task.parse(master) for master in body.masters]
+    await worker.saves.pause(body.name, states, body.seconds, body.is_exclusive, masters)
     return _DONE
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from jflow.cluster import Task
@@ -32,14 +32,21 @@ class SaveService(Protocol):
     """
 
     async def pause(
-        self, name: str, states: Sequence[StateId], seconds: float, is_exclusive: bool
+        self,
+        name: str,
+        states: Sequence[StateId],
+        seconds: float,
+        is_exclusive: bool,
+        masters: Collection[Task],
     ) -> None:
         """Lets the task's master start no step that changes state until `resume`.
 
         Waits until none is running whose changes could be seen in part. The pause ends by itself
         after its seconds. If it is exclusive, steps that only read the state have to wait, too.
+        The masters are the tasks that are paused.
 
         Raises:
+          FailedPreconditionError: if steps of another master change the state on this task.
           MovedError: if some of the state is elsewhere.
         """
 

@@ -7,6 +7,12 @@ MAX_UNPROVEN = 64
 """How many streams a server reads at one time that are still in the handshake. Each can make it
 keep one frame, of `frame.MAX_FRAME_BYTES`, before that is refused by its size."""
 
+MAX_WAITING = 1024
+"""How many more may wait for that; what they send is not read meanwhile."""
+
+TURN_S = 1.0
+"""How long one of them may take to be read while others wait, in seconds."""
+
 NOTICE_AFTER_S = 10.0
 """How long a connection attempt may wait before that is logged, in seconds."""
 
@@ -18,4 +24,5 @@ REFUSED_S = 0.5
 that is out of reach or stopped refuses nothing, and has `RECONNECT_TIMEOUT_S`."""
 
 HELLO_S = 5.0
-"""After how long a server ends a stream, or a connection, that does not begin, in seconds."""
+"""After how long a server ends a stream that is still in the handshake, or waits for it, and a
+connection that does not begin or has no stream, in seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from jflow.cluster import Target, Task
@@ -80,13 +80,17 @@ Services = Mapping[str, Callable[[FrameStream], Awaitable[None]]]
 
 
 class Listener(Protocol):
-    """Listens on an address. Every method must be called on the event loop."""
+    """Listens on one port. Every method must be called on the event loop."""
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, hosts: Sequence[str], port: int) -> int:
         """Starts listening; returns the port, which the system chooses if `port` is 0.
 
+        Args:
+          hosts: the numeric addresses to listen at, one or more.
+          port: the same for all.
+
         Raises:
-          UnknownError: if the address cannot be bound, for example because it is in use.
+          UnknownError: if an address cannot be bound, for example because it is in use.
         """
 
     async def stop(self) -> None:

@@ -7,16 +7,19 @@ import ipaddress
 import logging
 import os
 import socket
-from typing import Any
+from collections.abc import Sequence
 
-from jflow.cluster import Task, split_address
+from jflow.cluster import Task, numeric_host
 from jflow.errors import InvalidArgumentError
 
 _LOG = logging.getLogger(__name__)
 
 
-def listening_host(host: str, task: Task, *, is_encrypted: bool) -> str:
-    """Resolves a host name of a cluster to the host to bind, which must be of this machine.
+def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, ...]:
+    """Resolves a host name of a cluster to the addresses to bind, which must be of this machine.
+
+    All that the name stands for on this machine are bound. Otherwise another user's process could
+    listen at one of them, and callers who know the name would come to it.
 
     Other users of the network can read and change what passes beyond the loopback interface without
     encryption, so listening there requires certificates or JFLOW_INSECURE=1.
@@ -30,24 +33,21 @@ def listening_host(host: str, task: Task, *, is_encrypted: bool) -> str:
       InvalidArgumentError: if the name does not resolve, belongs to another machine, or is not a
         loopback address, there are no certificates and JFLOW_INSECURE is not set.
     """
-    if host == "localhost":
-        return "127.0.0.1"
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        found = _resolved(numeric_host(host))
     except (OSError, UnicodeError) as error:
         raise InvalidArgumentError(
             f"{task} cannot listen at {host!r}, its host in the cluster: the name does not resolve "
             f"({error}); correct the cluster, or make the name known to this machine"
         ) from None
-    if all(_is_loopback(str(address[0])) for *_, address in found):
-        return host
-    if not any(_is_of_this_machine(kind, address) for kind, *_, address in found):
+    own = tuple(address for address in found if _is_of_this_machine(address))
+    if not own:
         raise InvalidArgumentError(
             f"{task} cannot listen at {host!r}, its host in the cluster: that is the address of "
             "another machine; start the task there, or correct the cluster or the task"
         )
-    if is_encrypted:
-        return host
+    if is_encrypted or are_loopback(own):
+        return own
     if os.environ.get("JFLOW_INSECURE") != "1":
         raise InvalidArgumentError(
             f"{host!r} is not a loopback address, and traffic to it would not be encrypted; make "
@@ -55,47 +55,53 @@ def listening_host(host: str, task: Task, *, is_encrypted: bool) -> str:
             "if all users of that network may read and change it"
         )
     _LOG.warning("listening on %s without encryption, because JFLOW_INSECURE=1", host)
-    return host
+    return own
 
 
-def own_hosts(address: str, bound: str) -> frozenset[str]:
-    """The hosts, in lower case, by which callers may call a server.
+def own_hosts(bound: Sequence[str]) -> frozenset[str]:
+    """The hosts, in lower case, by which callers may call a server besides that in its cluster.
+
+    A name is among them only if the server listens at all addresses that it stands for on this
+    machine, so that callers who use it cannot have come to another process.
 
     Args:
-      address: its address in the cluster.
-      bound: the host that it listens at.
+      bound: the addresses that it listens at.
     """
-    names = {split_address(address)[0], bound}
-    if is_loopback(bound):
-        names |= {"localhost", "127.0.0.1", "::1"}
-    else:
-        names |= {socket.gethostname(), *_resolved(bound)}
-    return frozenset(name.lower() for name in names)
+    names = ["localhost"]
+    if not are_loopback(bound):  # where resolving that name may take seconds, and it is not used
+        names.append(socket.gethostname())
+    leading = [name for name in names if _leads_to(name, bound)]
+    return frozenset(name.lower() for name in (*bound, *leading))
 
 
-def _resolved(host: str) -> set[str]:
+def are_loopback(bound: Sequence[str]) -> bool:
+    """Whether only this machine reaches a server that listens at these addresses."""
+    return all(_numeric(address).is_loopback for address in bound)
+
+
+def _leads_to(name: str, bound: Sequence[str]) -> bool:
+    """Whether all addresses of a name are among those that are bound."""
+    if any(_numeric(address).is_unspecified for address in bound):
+        return True
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return set()
-    return {str(address[0]) for *_, address in found}
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host that `listening_host` has returned."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        return set(_resolved(numeric_host(name))) <= {*bound}
     except (OSError, UnicodeError):
         return False
-    return all(_is_loopback(str(address[0])) for *_, address in found)
 
 
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.split("%", maxsplit=1)[0]).is_loopback
+def _resolved(host: str) -> list[str]:
+    """The addresses of a host, each once. Raises OSError or UnicodeError if it has none."""
+    found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def _is_of_this_machine(kind: int, address: tuple[Any, ...]) -> bool:
+def _numeric(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(address.partition("%")[0])
+
+
+def _is_of_this_machine(host: str) -> bool:
     """Whether an address belongs to this machine: only then can its ports be bound."""
+    kind, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     try:
         with socket.socket(kind) as one:
             one.bind(address)

@@ -30,7 +30,7 @@ from jflow.protocol import (
     WorkerSession,
 )
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
-from jflow.server.address import is_loopback, listening_host, own_hosts
+from jflow.server.address import are_loopback, listening_hosts, own_hosts
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
 from jflow.wire import TRANSPORTS, cluster_name, load_secret, load_tls
@@ -132,12 +132,12 @@ class Server(Closing):
             # Not on the loop, which must serve other calls while a name is resolved.
             tls = load_tls(self._task)
             own_host = split_address(self._address)[0]
-            host = listening_host(own_host, self._task, is_encrypted=tls is not None)
+            hosts = listening_hosts(own_host, self._task, is_encrypted=tls is not None)
             transport = TRANSPORTS[self._protocol](tls)
-            trust = _Trust(load_secret(), cluster_name(), own_hosts(self._address, host))
-            checkpoints = self._checkpoints or (ANYWHERE if is_loopback(host) else None)
+            trust = _Trust(load_secret(), cluster_name(), own_hosts(hosts))
+            checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
-            starting = _start(self._task, self._cluster, host, transport, trust, self._roots, make)
+            starting = _start(self._task, self._cluster, hosts, transport, trust, self._roots, make)
             self._running = SERVERS.run(starting)
             self._cluster = self._running.info().cluster
 
@@ -261,7 +261,7 @@ class _Running:
 async def _start(
     task: Task,
     cluster: ClusterSpec,
-    bind: str,
+    hosts: Sequence[str],
     transport: Transport,
     trust: _Trust,
     roots: AllowedDirectories,
@@ -274,7 +274,7 @@ async def _start(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
     running = _Running(task, cluster, transport, trust, threads, roots, make_worker)
-    bound = await running.listener.start(bind, port)
+    bound = await running.listener.start(hosts, port)
     shown = f"[{host}]" if ":" in host else host
     running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
     return running

@@ -31,6 +31,7 @@ from jflow.training.locality import (
     owner_of,
     slice_of,
 )
+from jflow.training.loss_gradients import loss_gradients
 from jflow.training.slots import EagerSlots
 from jflow.xla.jaxprs import shape_of
 
@@ -99,51 +100,62 @@ class Optimizer:
 
     def minimize(
         self,
-        loss: Tensor,
+        loss: Tensor | Callable[[], Any],
         global_step: Variable | None = None,
-        var_list: Sequence[Variable] | None = None,
+        var_list: Sequence[VariableLike] | None = None,
         name: str | None = None,
         grad_loss: Tensor | None = None,
-    ) -> Operation:
+    ) -> Any:
         """Returns the operation of a training step: `compute_gradients`, then `apply_gradients`.
 
         Args:
           loss, var_list, grad_loss: as for `compute_gradients`.
           global_step, name: as for `apply_gradients`.
 
+        Returns:
+          As `apply_gradients`.
+
         Raises:
           ValueError: if the loss depends on none of the variables.
         """
         pairs = self.compute_gradients(loss, var_list, grad_loss)
         if all(grad is None for grad, _ in pairs):
-            names = ", ".join(variable.name for _, variable in pairs) or "there are none"
+            names = ", ".join(str(variable.name) for _, variable in pairs) or "there are none"
             raise ValueError(
                 f"no gradients: {loss!r} depends on none of the variables to train ({names}); "
                 "pass var_list, or build the loss from the variables"
             )
-        step: Operation = self.apply_gradients(pairs, global_step, name)
-        return step
+        return self.apply_gradients(pairs, global_step, name)
 
     def compute_gradients(
         self,
-        loss: Tensor,
-        var_list: Sequence[Variable] | None = None,
+        loss: Tensor | Callable[[], Any],
+        var_list: Sequence[VariableLike] | None = None,
         grad_loss: Tensor | None = None,
-    ) -> list[tuple[Gradient | None, Variable]]:
+    ) -> list[tuple[Any, Any]]:
         """Returns the gradients of a loss with respect to variables, for `apply_gradients`.
 
         The gradient of a variable that the loss uses only by row (`jnp.take(v, indices, axis=0)`,
         `v[indices]`, `embedding_lookup`) is an `IndexedSlices`.
 
         Args:
-          loss: the tensor to minimize, of floats.
-          var_list: the variables; None for the trainable ones.
+          loss: the tensor to minimize, of floats. Of eager variables, a function without arguments
+            that returns a real scalar; call this in a `jflow.function`, which is traced once.
+          var_list: the variables, eager ones if the loss is a function; None for the trainable
+            ones of the graph.
           grad_loss: the derivative of the final value with respect to the loss; ones if None.
 
         Returns:
           (gradient, variable) pairs; the gradient is None if the loss does not depend on the
           variable.
+
+        Raises:
+          TypeError: if a function does not return a real scalar, or a variable is not eager.
+          ValueError: if a function is given without variables or with `grad_loss`, or reads one of
+            them inside a loop or branch.
         """
+        if callable(loss):
+            return self._gradients_of_function(loss, var_list, grad_loss)
         variables = trainable_variables() if var_list is None else list(var_list)
         gathers = {v: found for v in variables if (found := row_gathers(v, [loss])) is not None}
         points: list[Tensor | Variable] = []
@@ -156,6 +168,15 @@ class Optimizer:
             else (slopes[v], v)
             for v in variables
         ]
+
+    def _gradients_of_function(
+        self, loss: Callable[[], Any], var_list: Sequence[VariableLike] | None, grad_loss: Any
+    ) -> list[tuple[Any, Any]]:
+        if not var_list or grad_loss is not None:
+            raise ValueError("a loss that is a function takes var_list, and no grad_loss")
+        if not all(isinstance(v, VariableLike) and v.is_eager for v in var_list):
+            raise TypeError("expected eager variables; the loss of others is a tensor")
+        return [*zip(loss_gradients(loss, var_list), var_list, strict=True)]
 
     def apply_gradients(
         self,

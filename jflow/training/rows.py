@@ -19,6 +19,23 @@ from jflow.graph.row_gathers import RowGather
 from jflow.ops import IndexedSlices, Variable
 
 
+class RowGradient(NamedTuple):
+    """Rows of the gradient of an eager variable, as a pytree of arrays; see `IndexedSlices`.
+
+    Attributes:
+      values: T[n, *row].
+      indices: i[n]; those out of range do not count.
+    """
+
+    values: Any
+    indices: Any
+
+
+def as_pytree(grad: Any) -> Any:
+    """A gradient of an eager variable as a pytree of arrays."""
+    return RowGradient(grad.values, grad.indices) if isinstance(grad, IndexedSlices) else grad
+
+
 class RowSums(NamedTuple):
     """Rows of a variable to update, each with the sum of its gradients.
 
@@ -27,8 +44,8 @@ class RowSums(NamedTuple):
       grads: T[n, *row], the sums of the gradients of each row.
     """
 
-    indices: Tensor
-    grads: Tensor
+    indices: Any
+    grads: Any
 
 
 def slices_of(
@@ -67,10 +84,11 @@ def summed(slices: IndexedSlices, variable: Variable) -> RowSums:
     """Returns each row once, beside the variable."""
     with colocate_with(variable, ignore_existing=True):
         args = (slices.values, slices.indices, variable.shape[0])
-        return RowSums(*variable.graph.apply(_summed, args, name="summed_rows"))
+        return RowSums(*variable.graph.apply(sum_rows, args, name="summed_rows"))
 
 
-def _summed(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Array, jax.Array]:
+def sum_rows(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Array, jax.Array]:
+    """The indices and sums of `RowSums`, for a variable of so many rows."""
     at = indices.astype(jnp.int32)
     at = jnp.where((at < 0) | (at >= n_rows), n_rows, at)
     order = jnp.argsort(at)
@@ -85,11 +103,12 @@ def _summed(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Arr
 def take_rows(state: Variable, indices: Tensor) -> Tensor:
     """Returns rows of a variable, beside it; zeros for indices beyond its rows."""
     with colocate_with(state, ignore_existing=True):
-        taken: Tensor = state.graph.apply(_taken, (state.read_value(), indices), name="take_rows")
+        taken: Tensor = state.graph.apply(rows_at, (state.read_value(), indices), name="take_rows")
     return taken
 
 
-def _taken(value: jax.Array, indices: jax.Array) -> jax.Array:
+def rows_at(value: jax.Array, indices: jax.Array) -> jax.Array:
+    """Rows of a value, T[n, *row]; zeros for indices beyond its rows."""
     rows: jax.Array = value.at[indices].get(mode="fill", fill_value=0)
     return rows
 
@@ -97,11 +116,12 @@ def _taken(value: jax.Array, indices: jax.Array) -> jax.Array:
 def put_rows(state: Variable, indices: Tensor, rows: Tensor) -> Tensor:
     """Writes rows of a variable in place; those beyond its rows are dropped."""
     with colocate_with(state, ignore_existing=True):
-        written: Tensor = state.update(_put, indices, rows, name="put_rows")
+        written: Tensor = state.update(with_rows, indices, rows, name="put_rows")
     return written
 
 
-def _put(value: jax.Array, indices: jax.Array, rows: jax.Array) -> jax.Array:
+def with_rows(value: jax.Array, indices: jax.Array, rows: jax.Array) -> jax.Array:
+    """A value with other rows at indices; those beyond its rows are dropped."""
     new: jax.Array = value.at[indices].set(rows, mode="drop")
     return new
 

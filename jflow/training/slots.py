@@ -8,8 +8,9 @@ computes something of all variables after it has used their slots needs two such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from jflow.functions import function
 from jflow.graph import container, name_scope, owners, request
-from jflow.ops import Variable
+from jflow.ops import IndexedSlices, Variable
 from jflow.ops.creators import without_creators
 from jflow.ops.variable import VariableLike
 from jflow.training.locality import (
@@ -31,6 +32,15 @@ from jflow.training.locality import (
     local_calls,
     owner_of,
     slice_of,
+)
+from jflow.training.rows import (
+    RowGradient,
+    RowSums,
+    are_row_wise,
+    as_pytree,
+    rows_at,
+    sum_rows,
+    with_rows,
 )
 from jflow.variables import ShardedVariable
 from jflow.variables.beside import beside
@@ -129,43 +139,85 @@ class EagerSlots:
         """Updates the variables and the state by gradients.
 
         Args:
-          grads: a gradient for each variable, of its shape.
+          grads: a gradient for each variable, of its shape: an array, or an `IndexedSlices`.
           rate: the learning rate, None if `next_of` needs none.
 
         Returns:
           int32[], the count of updates with this one.
         """
         with owners.owned_by(self._owner):
-            return self._applied(list(grads), rate)
+            return self._applied([*map(as_pytree, grads)], rate)
 
     def _apply(self, grads: list[Any], rate: Any) -> Any:
-        pieces = _pieces(self.variables, grads)
-        written = [*self._params, *self._leaves]
-        for variable, value in zip(written, self._computed(pieces, rate), strict=True):
-            if value is not None:
-                with beside(variable):
+        pieces = [*map(self._summed, self._params, _pieces(self.variables, grads))]
+        rows = {i: one.indices for i, one in enumerate(pieces) if isinstance(one, RowSums)}
+        whole = [one.grads if isinstance(one, RowSums) else one for one in pieces]
+        written = zip(
+            self._params + self._leaves, [*range(len(pieces)), *self._owners], strict=True
+        )
+        computed = self._computed(whole, rows, rate)
+        for (variable, owner), value in zip(written, computed, strict=True):
+            if value is None:
+                continue
+            with beside(variable):
+                if owner in rows:
+                    variable.update(with_rows, rows[owner], value)
+                else:
                     variable.assign(variable.constraint(value) if variable.constraint else value)
-        return self.iterations.update(_increment, pieces[0])
+        return self.iterations.update(_increment, whole[0])
 
-    def _computed(self, pieces: list[Any], rate: Any) -> list[Any]:
+    def _summed(self, param: Variable, piece: Any) -> Any:
+        """The rows of a gradient that occur, each once; a whole gradient where that is needed."""
+        if not isinstance(piece, RowGradient):
+            return piece
+        by_row = self._by_row[param] and param.constraint is None
+        with beside(param):
+            if by_row:
+                summed = jax.jit(sum_rows, static_argnums=2)(*piece, param.shape[0])
+                return RowSums(*summed)
+            return IndexedSlices(*piece, param.shape).to_tensor()
+
+    @cached_property
+    def _by_row(self) -> dict[Variable, bool]:
+        found = are_row_wise(self._init, self._params, owner_of)
+        return dict(zip(self._params, found, strict=True))
+
+    def _computed(self, grads: list[Any], rows: Mapping[int, Any], rate: Any) -> list[Any]:
         """New values of parameters and state, each computed beside its variable; None for the old.
 
         A variable is read by an update that waits for all else that is computed with it. So it is
         read in the program that assigns it, unless others need something of it before.
+
+        Args:
+          grads: the gradients, of some only the rows that occur.
+          rows: which these rows are, by the index of the parameter. Of it and its state only the
+            same rows are read and computed.
+          rate: the learning rate.
         """
         shapes = [v.shape for v in self._params]
-        args = [pieces, jax.tree.unflatten(self._tree, self._leaves), self._params, rate]
+        args = [grads, jax.tree.unflatten(self._tree, self._leaves), self._params, rate]
         leaves, in_tree = jax.tree_util.tree_flatten_with_path(args)
-        traced, results = _traced(self._next_of, in_tree, leaves, shapes)
-        arguments = [owner_of(path, _aval(leaf), shapes) for path, leaf in leaves]
+        sizes = {i: grads[i].shape for i in rows}
+        avals = [_aval_of_rows(path, leaf, shapes, sizes) for path, leaf in leaves]
+        shapes = [grad.shape for grad in grads]
+        traced, results = _traced(self._next_of, in_tree, avals, shapes)
+        arguments = [
+            owner_of(path, aval, shapes) for (path, _), aval in zip(leaves, avals, strict=True)
+        ]
         given = dict(zip(traced.jaxpr.invars, (leaf for _, leaf in leaves), strict=True))
         known = {x: jnp.asarray(v) for x, v in given.items() if not isinstance(v, Variable)}
+        owners_of = dict(zip(traced.jaxpr.invars, arguments, strict=True))
+
+        def read(x: jex.Var, *before: jax.Array) -> jax.Array:
+            value: jax.Array = given[x].update(_same, *before)
+            return rows_at(value, rows[owners_of[x]]) if owners_of[x] in rows else value
+
         for call in local_calls(traced, arguments, results):
             place = max(call.owner, 0)
-            before = [pieces[place], *(known[x] for x in call.inputs if x in known)]
+            before = [grads[place], *(known[x] for x in call.inputs if x in known)]
             with beside(self._params[place]):
                 for x in call.inputs:
-                    known[x] = known[x] if x in known else given[x].update(_same, *before)
+                    known[x] = known[x] if x in known else read(x, *before)
                 compiled = jax.jit(jex.jaxpr_as_fun(call.program))
                 found = compiled(*(known[x] for x in call.inputs))
             known.update(zip(call.outputs, found, strict=True))
@@ -177,12 +229,12 @@ class EagerSlots:
                 new.append(known[x])
             else:  # an old value
                 is_own = given[x] is variable
-                new.append(None if is_own else given[x].update(_same, pieces[0]))
+                new.append(None if is_own else read(x, grads[0]))
         return new
 
 
 def _traced(
-    next_of: Callable[..., Any], in_tree: Any, leaves: Sequence[Any], shapes: Shapes
+    next_of: Callable[..., Any], in_tree: Any, avals: Sequence[Any], shapes: Shapes
 ) -> tuple[jex.ClosedJaxpr, list[OwnerIndex]]:
     """The equations of an update, and the owners of its results."""
     results: list[OwnerIndex] = []
@@ -194,7 +246,17 @@ def _traced(
         return [leaf for _, leaf in out]
 
     with request.empty_request_scope():
-        return jax.make_jaxpr(flat)(*(_aval(leaf) for _, leaf in leaves)), results
+        return jax.make_jaxpr(flat)(*avals), results
+
+
+def _aval_of_rows(
+    path: tuple[Any, ...], leaf: Any, shapes: Shapes, sizes: Mapping[int, tuple[int, ...]]
+) -> Any:
+    """The type of an argument of an update; of some parameters and their state, that of rows."""
+    owner = owner_of(path, leaf, shapes) if isinstance(leaf, Variable) else SHARED
+    if owner in sizes:
+        return jax.ShapeDtypeStruct(sizes[owner], leaf.dtype)
+    return _aval(leaf)
 
 
 def _aval(leaf: Any) -> Any:
@@ -220,12 +282,19 @@ def _shards(variables: Sequence[VariableLike]) -> list[Variable]:
 
 
 def _pieces(variables: Sequence[VariableLike], grads: Sequence[Any]) -> list[Any]:
-    """The gradient of each variable or shard."""
+    """The gradient of each variable or shard.
+
+    Each shard has all rows of a gradient that is rows. Those of other shards are out of its range.
+    """
     found: list[Any] = []
-    for variable, grad in zip(variables, map(jnp.asarray, grads), strict=True):
-        if isinstance(variable, ShardedVariable):
-            ends = [0, *accumulate(shard.shape[0] for shard in variable)]
-            found.extend(grad[start:end] for start, end in pairwise(ends))
+    for variable, grad in zip(variables, grads, strict=True):
+        if not isinstance(variable, ShardedVariable):
+            found.append(grad if isinstance(grad, RowGradient) else jnp.asarray(grad))
+            continue
+        ends = [0, *accumulate(shard.shape[0] for shard in variable)]
+        if isinstance(grad, RowGradient):
+            at = jnp.asarray(grad.indices)
+            found.extend(RowGradient(grad.values, at - start) for start in ends[:-1])
         else:
-            found.append(grad)
+            found.extend(jnp.asarray(grad)[start:end] for start, end in pairwise(ends))
     return found

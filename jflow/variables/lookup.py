@@ -140,7 +140,8 @@ def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
 
 def _local(ids: jax.Array, n_rows: Sequence[int], strategy: str) -> list[jax.Array]:
     part, row = assigned_parts(ids, n_rows, strategy, jnp)
-    return [jnp.where(part == number, row, 0) for number in range(len(n_rows))]
+    # Where a part has no row for an id, the index is out of its range, so no row has a gradient.
+    return [jnp.where(part == number, row, n) for number, n in enumerate(n_rows)]
 
 
 def _chosen(

@@ -4,6 +4,9 @@ import os
 
 # gRPC reads this when it is imported; by default it logs each connection that a stop ends.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# So that a name has the same addresses for gRPC, which dials them, as for servers, which bind them
+# by the system's resolver: nobody else can listen at one more.
+os.environ.setdefault("GRPC_DNS_RESOLVER", "native")
 
 from jflow.wire.tls import load_tls as load_tls
 from jflow.wire.transports import TRANSPORTS as TRANSPORTS

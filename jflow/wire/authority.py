@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from jflow.cluster import CLIENT_NAME, ClusterSpec, certified_name, split_address
+from jflow.cluster import CLIENT_NAME, OF_TASKS, ClusterSpec, certified_name, split_address
+from jflow.wire.private_files import loose_directory
 from jflow.wire.tls import AUTHORITY_FILE
 
 _AUTHORITY_KEY_FILE = "ca.key"
@@ -40,8 +41,9 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
       The files of the tasks and of clients.
 
     Raises:
-      ValueError: if two tasks differ by the case of their job's name only, or the directory has one
-        file of an authority without the other.
+      ValueError: if two tasks differ by the case of their job's name only, a host has a name like
+        those of tasks, other users may replace files of the directory, or it has one file of an
+        authority without the other.
       OSError: if a file cannot be read or written.
     """
     names = {CLIENT_NAME: ()} | {
@@ -53,12 +55,18 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
             f"certificates cannot distinguish jobs by the case of their names: {cluster.jobs}"
         )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    loose = loose_directory(directory / _AUTHORITY_KEY_FILE)
+    if loose is not None:
+        raise ValueError(
+            f"other users may replace files in {directory}, because they may write to {loose}; run "
+            f"`chmod go-w {loose}`, or make the certificates elsewhere"
+        )
     key, authority = _authority(directory)
     written = []
     for name, hosts in names.items():
         own = ec.generate_private_key(ec.SECP256R1())
         certificate = _identity(name, hosts, own, (key, authority), days)
-        path = directory / name.replace(".jflow", ".pem")
+        path = directory / f"{name.removesuffix(OF_TASKS)}.pem"
         _write(path, _pem(own) + certificate.public_bytes(serialization.Encoding.PEM))
         written.append(path)
     return written
@@ -66,6 +74,12 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
 
 def _hosts(host: str) -> tuple[str, ...]:
     """The names by which callers reach a task that know its address only."""
+    if host.lower().rstrip(".").endswith(OF_TASKS) or "*" in host:
+        raise ValueError(
+            f"certificates cannot be made for the host {host!r}: names that end in {OF_TASKS} are "
+            "those of tasks, and a pattern would stand for other hosts; use another name or the "
+            "address"
+        )
     return _LOOPBACK if host in _LOOPBACK else (host,)
 
 

@@ -7,8 +7,11 @@ dead peer goes unnoticed for a minute, or a restarted one is found again only af
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import grpc
 
+from jflow.cluster import join_address, numeric_host, split_address
 from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
@@ -39,6 +42,9 @@ _OF_SERVERS = [
     ("grpc.so_reuseport", 0),
     # Connections that do not even begin HTTP/2 are kept for two minutes without this option.
     ("grpc.server_handshake_timeout_ms", int(HELLO_S * 1000)),
+    # Nor need one be kept that has no stream: jflow's callers open theirs at once, one each.
+    ("grpc.max_connection_idle_ms", int(HELLO_S * 1000)),
+    ("grpc.max_concurrent_streams", 4),
     # A server takes the pings of every client, whose liveness may be another one.
     ("grpc.http2.min_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
@@ -71,20 +77,27 @@ def client_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc
     """A channel for use by threads.
 
     Args:
-      address: "host:port".
+      address: "host:port"; localhost is 127.0.0.1.
       tls: this end's certificates; without them, nothing is encrypted.
       name: the name that the server's certificate must have.
     """
+    where = _dialled(address)
     if tls is None:
-        return grpc.insecure_channel(address, options=channel_options())
-    return grpc.secure_channel(address, tls.channel_credentials(), options=_meaning(name))
+        return grpc.insecure_channel(where, options=channel_options())
+    return grpc.secure_channel(where, tls.channel_credentials(), options=_meaning(name))
 
 
 def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.aio.Channel:
     """A channel for use on an event loop. Arguments as of `client_channel`."""
+    where = _dialled(address)
     if tls is None:
-        return grpc.aio.insecure_channel(address, options=channel_options())
-    return grpc.aio.secure_channel(address, tls.channel_credentials(), options=_meaning(name))
+        return grpc.aio.insecure_channel(where, options=channel_options())
+    return grpc.aio.secure_channel(where, tls.channel_credentials(), options=_meaning(name))
+
+
+def _dialled(address: str) -> str:
+    host, port = split_address(address)
+    return join_address(numeric_host(host), port)
 
 
 def _meaning(name: str) -> list[tuple[str, int | str]]:
@@ -96,22 +109,25 @@ def aio_server() -> grpc.aio.Server:
     return grpc.aio.server(options=server_options())
 
 
-def bind(server: grpc.aio.Server, host: str, port: int, tls: Tls | None = None) -> int:
-    """Binds a server to an address; returns the port, which the system chooses if `port` is 0.
+def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | None = None) -> int:
+    """Binds a server to a port of all hosts; returns it, which the system chooses if it is 0.
 
     Raises:
-      UnknownError: if the address cannot be bound, for example because it is in use.
+      UnknownError: if an address cannot be bound, for example because it is in use.
     """
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    try:
-        if tls is None:
-            return server.add_insecure_port(address)
-        return server.add_secure_port(address, tls.server_credentials())
-    except RuntimeError as error:
-        raise UnknownError(
-            f"Could not start gRPC server: {address} cannot be bound; "
-            "another process may be using the port"
-        ) from error
+    for host in hosts:
+        address = join_address(host, port)
+        try:
+            if tls is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, tls.server_credentials())
+        except RuntimeError as error:
+            raise UnknownError(
+                f"Could not start gRPC server: {address} cannot be bound; "
+                "another process may be using the port"
+            ) from error
+    return port
 
 
 def method_of(service: str) -> str:

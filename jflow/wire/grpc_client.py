@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 import grpc
@@ -19,6 +18,9 @@ from jflow.wire.grpc_stream import broken
 from jflow.wire.names import looked_up, unresolved
 from jflow.wire.tls import Tls
 from jflow.wire.tls_refusal import look_for_refusal
+
+_PATIENCE_S = 0.2
+"""How long gRPC may take to connect before the reason is looked for, in seconds."""
 
 
 class GrpcClientStream:
@@ -36,6 +38,7 @@ class GrpcClientStream:
         address, name = target.address, _certified_name(target)
         self._ended = ended
         self._refusal: str | None = None
+        self._is_decided = threading.Event()
         self._channel = client_channel(address, tls, name)
         # Frames are taken in gRPC's deserializer, on a thread of gRPC. So callers are woken one
         # thread switch earlier than by the thread that iterates over the stream.
@@ -44,37 +47,36 @@ class GrpcClientStream:
                 method_of(service), response_deserializer=received
             )
             self._stream = method(outgoing, wait_for_ready=True)
-            if tls is not None:
-                self._channel.subscribe(partial(self._explain, tls, address, name))
+            refusal = look_for_refusal(tls, address, name, self._is_decided, _PATIENCE_S)
+            refusal.add_done_callback(self._give_up)
             threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
         except BaseException:  # for example, no thread can be started
             self.close()
             raise
 
     def close(self) -> None:
+        self._is_decided.set()
         self._channel.close()
 
     def _read(self) -> None:
         """Iterates over the stream, whose frames the deserializer has taken."""
         cause: BrokenStreamError | None = None
         try:
-            for is_wanted in self._stream:
-                if not is_wanted:
-                    return
+            is_wanted = next(self._stream, False)
+            self._is_decided.set()
+            while is_wanted:
+                is_wanted = next(self._stream, False)
         except grpc.RpcError as error:
             refusal = self._refusal
             cause = (
                 broken(error) if refusal is None else BrokenStreamError(refusal, is_untrusted=True)
             )
         finally:
+            self._is_decided.set()
             self._ended(cause)
 
-    def _explain(self, tls: Tls, address: str, name: str, state: Any) -> None:
-        """Ends the stream if it cannot begin because of a certificate: gRPC would go on trying."""
-        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-            look_for_refusal(tls, address, name).add_done_callback(self._give_up)
-
     def _give_up(self, found: Future[str | None]) -> None:
+        """Ends the stream if the two ends do not agree on encryption: gRPC would go on trying."""
         refusal = found.result()
         if refusal is not None:
             self._refusal = refusal

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import grpc
 
-from jflow.errors import UnauthenticatedError
+from jflow.deadline.clock import now
+from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.tls import Tls
 
 _LOG = logging.getLogger(__name__)
+_STATUS = {
+    UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 
 
 class GrpcServer:
@@ -32,8 +37,8 @@ class GrpcServer:
         self._server = aio_server()
         self._server.add_generic_rpc_handlers((_Methods(services),))
 
-    async def start(self, host: str, port: int) -> int:
-        bound = bind(self._server, host, port, self._tls)
+    async def start(self, hosts: Sequence[str], port: int) -> int:
+        bound = bind(self._server, hosts, port, self._tls)
         await self._server.start()
         return bound
 
@@ -43,9 +48,10 @@ class GrpcServer:
 
 class _Methods(grpc.GenericRpcHandler):
     def __init__(self, services: Services) -> None:
+        refusals = RefusalLog()
         # gRPC checks whether a handler is a coroutine function: a partial is, a lambda is not.
         self._methods = {
-            method_of(name): partial(_serve, serve) for name, serve in services.items()
+            method_of(name): partial(_serve, serve, refusals) for name, serve in services.items()
         }
 
     def service(self, details: Any) -> Any:
@@ -53,13 +59,37 @@ class _Methods(grpc.GenericRpcHandler):
         return method and grpc.stream_stream_rpc_method_handler(method)
 
 
-async def _serve(serve: Callable[[FrameStream], Awaitable[None]], _: Any, context: Any) -> None:
+async def _serve(
+    serve: Callable[[FrameStream], Awaitable[None]], refusals: RefusalLog, _: Any, context: Any
+) -> None:
     with suppress(BrokenStreamError):  # the caller is gone
         try:
             await serve(GrpcStream(context, caller_names=_names(context)))
-        except UnauthenticatedError as error:
-            _LOG.warning("a stream from %s was refused: %s", context.peer(), error.message)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        except (UnauthenticatedError, ResourceExhaustedError) as error:
+            refusals.add(context.peer(), error.message)
+            await context.abort(_STATUS[type(error)], error.message)
+
+
+class RefusalLog:
+    """Logs streams that were refused: one in `EACH_S`, with the number of the others.
+
+    Whoever reaches a server could fill its disk otherwise.
+    """
+
+    EACH_S = 10.0
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+        self._n_left_out = 0
+
+    def add(self, peer: str, reason: str) -> None:
+        """Notes a stream that was refused."""
+        if now() < self._silent_until:
+            self._n_left_out += 1
+            return
+        others = f" (before it, {self._n_left_out} more were refused)" if self._n_left_out else ""
+        _LOG.warning("a stream from %s was refused: %s%s", peer, reason, others)
+        self._silent_until, self._n_left_out = now() + self.EACH_S, 0
 
 
 def _names(context: Any) -> frozenset[str] | None:

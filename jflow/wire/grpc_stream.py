@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, Protocol
 
 import grpc
@@ -89,28 +89,44 @@ async def _ready(
     states = grpc.ChannelConnectivity
     clock = asyncio.get_running_loop().time
     refused_until = None
-    while (state := channel.get_state(try_to_connect=True)) is not states.READY:
-        if tls is not None and state is states.TRANSIENT_FAILURE:
-            await _check_certificates(tls, task, address)
-        # gRPC goes on trying in this state, and leaves it only when it has connected.
-        if refused_s is None or state is not states.TRANSIENT_FAILURE:
-            refused_until = None
-        elif refused_until is None:
-            refused_until = clock() + refused_s
-        elif clock() >= refused_until:
-            raise UnavailableError(
-                f"{task} was lost: nothing answers at {address} any more", task=str(task)
-            )
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(refused_until):
-                await channel.wait_for_state_change(state)
+    over = threading.Event()
+    refusal: asyncio.Future[str | None] | None = None
+    try:
+        while (state := channel.get_state(try_to_connect=True)) is not states.READY:
+            if refusal is None and state is states.TRANSIENT_FAILURE:
+                found = look_for_refusal(tls, address, certified_name(task), over)
+                refusal = asyncio.wrap_future(found)
+            # gRPC goes on trying in this state, and leaves it only when it has connected.
+            if refused_s is None or state is not states.TRANSIENT_FAILURE:
+                refused_until = None
+            elif refused_until is None:
+                refused_until = clock() + refused_s
+            elif clock() >= refused_until:
+                raise UnavailableError(
+                    f"{task} was lost: nothing answers at {address} any more", task=str(task)
+                )
+            left_s = None if refused_until is None else refused_until - clock()
+            await _changed(channel, state, refusal, left_s)
+            if refusal is not None and refusal.done():
+                found_wrong = f"{task} at {address} {refusal.result()}"
+                raise UnauthenticatedError(found_wrong, task=str(task))
+    finally:
+        over.set()
 
 
-async def _check_certificates(tls: Tls, task: Task, address: str) -> None:
-    """Raises UnauthenticatedError if a task is not reached because of a certificate."""
-    refusal = await asyncio.wrap_future(look_for_refusal(tls, address, certified_name(task)))
-    if refusal is not None:
-        raise UnauthenticatedError(f"{task} at {address} {refusal}", task=str(task))
+async def _changed(
+    channel: grpc.aio.Channel,
+    state: grpc.ChannelConnectivity,
+    refusal: asyncio.Future[str | None] | None,
+    seconds: float | None,
+) -> None:
+    """Waits until a channel has another state, or the reason is known why it cannot connect."""
+    change = asyncio.ensure_future(channel.wait_for_state_change(state))
+    try:
+        awaited: set[asyncio.Future[Any]] = {change} if refusal is None else {change, refusal}
+        await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        change.cancel()
 
 
 def broken(error: grpc.RpcError) -> BrokenStreamError:

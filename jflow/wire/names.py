@@ -7,7 +7,7 @@ import socket
 import threading
 from concurrent.futures import Future
 
-from jflow.cluster import split_address
+from jflow.cluster import numeric_host, split_address
 
 
 def looked_up(address: str) -> Future[None]:
@@ -19,6 +19,7 @@ def looked_up(address: str) -> Future[None]:
     found: Future[None] = Future()
     found.set_running_or_notify_cancel()  # the future may have been cancelled
     host, port = split_address(address)
+    host = numeric_host(host)
     if _is_literal(host):
         found.set_result(None)
         return found

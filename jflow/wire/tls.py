@@ -17,8 +17,9 @@ from typing import Any
 
 import grpc
 
-from jflow.cluster import Task, certified_name
+from jflow.cluster import OF_TASKS, Task, certified_name
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from jflow.wire.private_files import loose_directory
 
 VARIABLE = "JFLOW_TLS_DIR"
 AUTHORITY_FILE = "ca.crt"
@@ -62,7 +63,7 @@ class Tls:
 
     def _context(self, protocol: int) -> ssl.SSLContext:
         context = ssl.SSLContext(protocol)
-        context.load_verify_locations(self.authority_path)
+        context.load_verify_locations(cadata=self.authority.decode())
         context.load_cert_chain(self.identity_path)
         context.set_alpn_protocols(["h2"])
         return context
@@ -73,21 +74,25 @@ def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls 
 
     Raises:
       NotFoundError: if one of the files does not exist.
-      PermissionDeniedError: if other users may read or replace one, or it is another user's.
-      InvalidArgumentError: if the certificate has expired, is of another authority or task, or does
-        not fit its key.
+      PermissionDeniedError: if other users may read a private key or replace one of the files, or
+        it is another user's.
+      InvalidArgumentError: if the variable is empty, or the certificate has expired, is of another
+        authority or task, or does not fit its key.
     """
     named = environ.get(VARIABLE)
-    if not named:
+    if named is None:
         return None
+    if not named:
+        raise InvalidArgumentError(
+            f"{VARIABLE} is set, but empty: name the directory of the certificates, or unset it to "
+            "go without encryption"
+        )
     directory = Path(named)
     authority = directory / AUTHORITY_FILE
-    identity = directory / certified_name(task).replace(".jflow", ".pem")
+    identity = directory / f"{certified_name(task).removesuffix(OF_TASKS)}.pem"
     try:
-        _check_private(directory, "700")
-        certificate = authority.read_bytes()
-        _check_private(identity, "600")
-        tls = Tls(certificate, identity.read_bytes(), str(authority), str(identity))
+        _check_private(directory, directory.stat(), "700")
+        tls = Tls(_read(authority, 0o022), _read(identity, 0o077), str(authority), str(identity))
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{VARIABLE}: {error.filename} does not exist, which {task or 'a client'} needs; copy "
@@ -99,15 +104,34 @@ def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls 
     return tls
 
 
-def _check_private(path: Path, mode: str) -> None:
+def _read(path: Path, forbidden: int) -> bytes:
+    """Reads a file that other users can neither replace nor use.
+
+    Args:
+      path: the file.
+      forbidden: the permissions that others must not have.
+    """
+    with path.open("rb") as file:
+        _check_private(path, os.fstat(file.fileno()), "600", forbidden)
+        content = file.read()
+    loose = loose_directory(path)
+    if loose is not None:
+        raise PermissionDeniedError(
+            f"{VARIABLE}: other users may replace {path}, because they may write to {loose}; run "
+            f"`chmod go-w {loose}`, check its owner, and {_RENEW}"
+        )
+    return content
+
+
+def _check_private(path: Path, status: os.stat_result, mode: str, forbidden: int = 0o077) -> None:
     """Checks that only the user of this process may use a file or directory."""
-    status = path.stat()
     if status.st_uid != os.geteuid():
         raise PermissionDeniedError(
             f"{VARIABLE}: {path} belongs to the user with the number {status.st_uid}, and this "
-            f"process is of {os.geteuid()}: another user may know the private key; {_RENEW}"
+            f"process is of {os.geteuid()}: another user may know or replace what is in it; "
+            f"{_RENEW}"
         )
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & forbidden:
         raise PermissionDeniedError(
             f"{VARIABLE}: other users may read or replace what is in {path}; run "
             f"`chmod {mode} {path}`, and if they may have read a private key, {_RENEW}"
@@ -118,7 +142,7 @@ def _check(tls: Tls, name: str) -> None:
     """Checks that peers will accept a certificate: by a TLS connection to itself, in memory."""
     try:
         caller, server = tls.client_context(), tls.server_context()
-    except (ssl.SSLError, OSError) as error:
+    except (ssl.SSLError, OSError, ValueError) as error:
         raise InvalidArgumentError(
             f"{VARIABLE}: {tls.identity_path} must have a private key and its certificate, and "
             f"{tls.authority_path} that of the authority ({error}); {_RENEW}"

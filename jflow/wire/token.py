@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from jflow.wire.private_files import loose_directory
 
 _N_BYTES = 32
 _MAX_LENGTH = 4096
@@ -52,8 +53,7 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
         with path.open() as file:
             status = os.fstat(file.fileno())
             token = file.read(_MAX_LENGTH).strip()
-        folders = {path.parent, path.resolve().parent}
-        loose = [str(folder) for folder in folders if _is_loose(folder.stat())]
+        loose = loose_directory(path)
     except (OSError, UnicodeDecodeError) as error:
         raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
     if status.st_uid != os.geteuid():
@@ -61,10 +61,10 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
             f"the token file {path} belongs to the user with the number {status.st_uid}, and this "
             f"process is of {os.geteuid()}: another user may know the token; make a file of its own"
         )
-    if loose:
+    if loose is not None:
         raise PermissionDeniedError(
-            f"other users may replace the token file {path}, because they may write to {loose[0]}; "
-            f"run `chmod go-w {loose[0]}`, check its owner, and make a new token"
+            f"other users may replace the token file {path}, because they may write to {loose}; "
+            f"run `chmod go-w {loose}`, check its owner, and make a new token"
         )
     if stat.S_IMODE(status.st_mode) & 0o077 or not token:
         raise PermissionDeniedError(
@@ -72,14 +72,6 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
             f"run `chmod 600 {path}`, or delete it to get a new one"
         )
     return _checked(token, f"the token file {path}")
-
-
-def _is_loose(folder: os.stat_result) -> bool:
-    """Whether users other than this one and the superuser may replace files in a directory."""
-    if folder.st_uid not in (os.geteuid(), 0):
-        return True
-    # In a directory with the sticky bit, users can replace their own files only.
-    return bool(folder.st_mode & 0o022) and not folder.st_mode & stat.S_ISVTX
 
 
 def _checked(token: str, source: str) -> str:

@@ -8,6 +8,7 @@ because it fails or is lost, ends with its stream: pauses, leases and files that
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,17 +19,18 @@ from typing import Any
 import jax
 
 from jflow.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
-from jflow.cluster import Device
+from jflow.cluster import Device, Task
 from jflow.deadline import seconds_text
 from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import CLAIMS, Fences
-from jflow.moves import StateId
+from jflow.moves import Change, StateId
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.kernel import Wanted
 from jflow.saves import RestoreOfTask, SnapshotOfTask, StateItems
 from jflow.worker.context import WorkerContext
 from jflow.worker.moving import StateMoves, waited
+from jflow.worker.unpaused import UnpausedMasters
 
 
 @dataclass
@@ -91,18 +93,33 @@ class StateSaves:
         self._roots = roots
         self._is_used = is_used
         self._fences = fences
+        self._masters = UnpausedMasters()
+        self._caller: Task | None = context.task
         self._begun = _Begun()
 
-    def of_caller(self) -> StateSaves:
-        """The saves of another caller on the same task."""
-        return StateSaves(
-            self._context, self._devices, self._moves, self._roots, self._is_used, self._fences
-        )
+    def of_caller(self, caller: Task | None) -> StateSaves:
+        """The saves of another caller on the same task: of that task, if it is known."""
+        made = copy.copy(self)
+        made._begun, made._caller = _Begun(), caller
+        return made
 
     # Pauses -----------------------------------------------------------------------------------
 
+    def registered(self, handle: int, changes: Collection[Change]) -> None:
+        """The caller has registered plans that make changes."""
+        self._masters.registered(handle, self._caller, frozenset().union(*changes))
+
+    def released(self, handle: int) -> None:
+        """The caller's plans were released."""
+        self._masters.released(handle)
+
     async def pause(
-        self, name: str, states: Sequence[StateId], seconds: float, is_exclusive: bool
+        self,
+        name: str,
+        states: Sequence[StateId],
+        seconds: float,
+        is_exclusive: bool,
+        masters: Collection[Task],
     ) -> None:
         """See `SaveService.pause`."""
         self._check_new(name, self._begun.pauses)
@@ -111,6 +128,7 @@ class StateSaves:
         loop = asyncio.get_running_loop()
         self._begun.pauses[name] = loop.call_later(seconds, self._resumed, name)
         try:
+            self._masters.begin(name, masters, states)
             await self._moves.steps.quiet(name)
         except BaseException:
             self._resumed(name)
@@ -126,7 +144,7 @@ class StateSaves:
             return False
         timer.cancel()
         self._moves.steps.resume(name)
-        return True
+        return self._masters.end(name)
 
     # Saves ------------------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ class Worker:
         session = copy.copy(self)
         session._of_caller = set()
         session._sender = self._context.senders.connected(caller)
-        session.saves = self.saves.of_caller()
+        session.saves = self.saves.of_caller(caller)
         session.effects = self.effects.of_caller()
         return session
 
@@ -186,6 +186,7 @@ class Worker:
         use = self.moves.plans.directory.add(states)
         handle = next(self._handles)
         self._owners.update(_owners(plans))
+        self.saves.registered(handle, changes := changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = _Registered(
             tuple(linked),
@@ -193,7 +194,7 @@ class Worker:
             fetches,
             use,
             is_restartable,
-            writes_often(changes_of(plans)),
+            writes_often(changes),
             claim,
             WritesOfTask.of(linked),
             unsupported(plans),
@@ -221,6 +222,7 @@ class Worker:
         if registered is None:
             return
         self.moves.plans.directory.remove(registered.use)
+        self.saves.released(handle)
         owners = _owners([linked.plan for linked in registered.plans])
         self._owners.subtract(owners)
         for owner in owners:

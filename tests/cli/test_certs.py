@@ -73,6 +73,9 @@ def test_the_cluster_may_be_in_a_file_or_in_the_environment(
         (["--cluster", "nowhere.json"], "'nowhere.json' is neither JSON nor a file"),
         (["--cluster", '{"ps": ["a"], "PS": ["b"]}'], "cannot distinguish jobs by the case"),
         (["--cluster", '{"ps": ["a"]}', "--days", "0"], "--days must be at least 1, got 0"),
+        (["--cluster", '{"ps": ["worker-0.jflow"]}'], "host 'worker-0.jflow': names that end in"),
+        (["--cluster", '{"ps": ["Client.JFLOW.:1"]}'], "host 'Client.JFLOW.': names that end in"),
+        (["--cluster", '{"ps": ["*.example.com"]}'], "a pattern would stand for other hosts"),
     ],
 )
 def test_a_wrong_use_is_one_line(
@@ -82,6 +85,20 @@ def test_a_wrong_use_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
     assert not directory.exists()
+
+
+def test_a_directory_in_which_others_could_replace_the_authority_is_refused(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(directory)
+    before = load_all(directory)
+    for loose in (directory, directory.parent):
+        mode = loose.stat().st_mode
+        loose.chmod(0o777)
+        assert init(directory) == 2
+        assert f"chmod go-w {loose}`" in capsys.readouterr().err
+        loose.chmod(mode)
+    assert load_all(directory) == before
 
 
 def test_half_an_authority_is_refused(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

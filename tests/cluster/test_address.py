@@ -2,7 +2,7 @@
 
 import pytest
 
-from jflow.cluster import join_address, split_address
+from jflow.cluster import join_address, numeric_host, split_address
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,16 @@ def test_a_malformed_address_is_an_error_that_quotes_it_and_says_what_is_wrong(a
     with pytest.raises(ValueError, match=words) as raised:
         split_address(address)
     assert not address or repr(address) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "number"),
+    [
+        ("localhost", "127.0.0.1"),
+        ("LOCALHOST", "127.0.0.1"),
+        ("::1", "::1"),
+        ("localhost.example.com", "localhost.example.com"),
+    ],
+)
+def test_localhost_is_one_address_for_all(host, number):
+    assert numeric_host(host) == number

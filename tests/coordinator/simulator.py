@@ -68,6 +68,8 @@ class World:
         self._fences: Counter[int] = Counter()
         self._together: dict[int, tuple[int, ...]] = {}
         self._committed: dict[int, tuple[int, ...]] = {}
+        self._again: set[int] = set()
+        self._former: set[int] = set()
         self._is_reporting = False
         for worker in range(self.n_workers):
             self._later(self.rng.random() * 0.1, "up", worker)
@@ -75,9 +77,11 @@ class World:
             self._later(self.rng.random() * 3.0, "add")
         for _ in range(self.rng.randint(0, 5)):
             self._later(self.rng.random() * 3.0, "wave")
+        for _ in range(self.rng.choice([0, 0, 1, 4])):
+            self._later(self.rng.random() * 3.0, "chain")
         for _ in range(self.rng.randint(0, 8)):
-            kind = self.rng.choice(["kill", "kill", "kill", "cancel", "leave", "join", "want"])
-            self._later(self.rng.random() * 4.0, kind)
+            kinds = ["kill", "kill", "kill", "cancel", "leave", "join", "fetch"]
+            self._later(self.rng.random() * 4.0, self.rng.choice(kinds))
         self._later(0.05, "tick")
 
     def run(self) -> None:
@@ -148,6 +152,35 @@ class World:
         if rng.random() < 0.5:
             self._later(rng.random() * 0.1, "kill")
 
+    def _chain(self) -> None:
+        """Results that stay on one worker are arguments of others; then that worker is lost."""
+        rng, workers = self.rng, self.scheduler.workers
+        if self._is_reporting or not workers:
+            self._later(0.05, "chain")
+            return
+        lost = rng.choice(workers)
+        sources: list[int] = []
+        for _ in range(rng.randint(4, 12)):
+            number = len(self.closures)
+            is_source = rng.random() < 0.6
+            closure = self.closures[number] = Closure(
+                number,
+                kind=(rng.choice("ab"), "chain"),
+                worker=rng.choice([lost, lost, None]) if is_source else None,
+                inputs=tuple(rng.sample(sources, min(len(sources), rng.randint(0, 3)))),
+                is_repeatable=True,
+                keeping=Keeping.ALONE if is_source else rng.choice([*Keeping]),
+            )
+            if is_source:
+                sources.append(number)
+            self._act(self.scheduler.add(closure, self.now))
+        then = rng.random() * 1.5
+        self._later(then, rng.choice(["leave", "kill"]), lost)
+        for number in rng.sample(sources, min(len(sources), rng.randint(0, 4))):
+            self._later(then + rng.random() * 0.4 - min(0.1, then), "fetch", number)
+            if rng.random() < 0.3:
+                self._later(then + rng.random() * 0.5, "cancel", number)
+
     def _tick(self) -> None:
         self._act(self.scheduler.tick(self.now))
         if self.scheduler.has_error and not self._is_reporting and self.rng.random() < 0.3:
@@ -165,10 +198,13 @@ class World:
             self._up.add(worker)
             self._act(self.scheduler.worker_up(worker, self.now))
 
-    def _kill(self) -> None:
+    def _kill(self, worker: int | None = None) -> None:
         if not self._up or not self.has_faults:
             return
-        worker = self.rng.choice(sorted(self._up))
+        if worker is None:
+            worker = self.rng.choice(sorted(self._up))
+        if worker not in self._up:
+            return
         # What it ran may have been done before it died, or be done later if it was only cut off.
         for attempt, dispatch in list(self.running.items()):
             if dispatch.worker == worker:
@@ -184,10 +220,11 @@ class World:
         self._act(self.scheduler.worker_down(worker, self.now))
         self._later(self.rng.random() * 2, "up", worker)
 
-    def _leave(self) -> None:
+    def _leave(self, worker: int | None = None) -> None:
         workers = self.scheduler.workers
         if len(workers) > 1 and self.has_faults:
-            worker = self.rng.choice(workers)
+            if worker is None:
+                worker = self.rng.choice(workers)
             self._left.add(worker)
             self._up.discard(worker)
             self._act(self.scheduler.worker_leaves(worker, FailureError("left"), self.now))
@@ -198,11 +235,25 @@ class World:
         self.scheduler.add_worker(worker)
         self._later(self.rng.random(), "up", worker)
 
-    def _want(self) -> None:
-        """A result is fetched that a worker had."""
-        if self.closures:
+    def _fetch(self, number: int | None = None) -> None:
+        """A result that a worker has is read; it arrives later, when that may have been lost."""
+        if not self.closures:
+            return
+        if number is None:
             number = self.rng.choice(list(self.closures))
+        worker = self.scheduler.kept.place(number)
+        is_read = worker is not None and number in self.tables[worker]
+        self._later(self.rng.choice([0.001, 0.3]), "fetched", number, is_read)
+
+    def _fetched(self, number: int, is_read: bool) -> None:
+        if not is_read:
+            self._act(self.scheduler.results_lost([number], self.now))
             self._act(self.scheduler.want(number, self.now))
+            return
+        self.seen["copies of lost results"] += self.scheduler.kept.is_lost(number)
+        if number not in self.ends or isinstance(self.ends[number], Complete):
+            self.here.add(number)
+        self._act(self.scheduler.result_read(number, self.now))
 
     def _cancel(self, number: int | None = None) -> None:
         if self.closures:
@@ -320,6 +371,10 @@ class World:
                     )
                     del self._ordinals[number]  # it is not in exactly-once mode
                     self.seen["results computed again"] += 1
+                    self._again.add(number)
+                    former = {a for a, d in self.running.items() if number in d.closures}
+                    self._former |= former
+                    self.seen["attempts of a former life"] += len(former)
 
     def _start(self, dispatch: Dispatch) -> None:
         closures, attempt = dispatch.closures, dispatch.attempt
@@ -345,12 +400,17 @@ class World:
         closure = self.closures[number]
         if isinstance(action, Complete):
             dispatch = self._dispatched[action.attempt]
+            assert action.attempt not in self._former, "it was of a former life"
             assert dispatch.closures[action.position] == number
             assert self.applied[number] >= 1
             if closure.keeping is not Keeping.ALONE:
                 self.here.add(number)
         if closure.is_exactly_once:
             assert self.applied[number] <= 1
+        is_again = number in self._again
+        self.seen["results that fail when computed again"] += is_again and not isinstance(
+            action, Complete
+        )
 
     # What must always hold ----------------------------------------------------------------------
 
@@ -361,10 +421,10 @@ class World:
             closure = self.closures[number]
             assert number not in self.ends
             assert closure.worker in (None, dispatch.worker)
-            assert all(isinstance(self.ends[n], Complete) for n in closure.inputs)
+            assert all(self._has_succeeded(n) for n in closure.inputs), "an input has failed"
             placed = {n for n, _ in dispatch.places}
             assert placed | self.here >= {*closure.inputs}, "an input is nowhere"
-            others = [d for d in self.running.values() if number in d.closures]
+            others = [d for d in self._present.values() if number in d.closures]
             assert len(others) <= 1
             assert not others or closure.is_repeatable
             assert not others or others[0].worker != dispatch.worker
@@ -373,6 +433,11 @@ class World:
             assert before == dispatch.closures, "another attempt of an effect has other closures"
         first = self.closures[dispatch.closures[0]]
         assert not first.is_exactly_once or dispatch.ordinal > self._ordinals.get(first.number, 0)
+
+    @property
+    def _present(self) -> dict[int, Dispatch]:
+        """What runs, but for attempts of closures that have ended since and run again."""
+        return {a: d for a, d in self.running.items() if a not in self._former}
 
     def _check(self) -> None:
         assert self.scheduler.n_running == len(self.running)
@@ -384,8 +449,12 @@ class World:
 
     def _is_waiting(self, number: int) -> bool:
         closure = self.closures[number]
-        is_away = any(number in d.closures for d in self.running.values())
-        return not is_away and all(isinstance(self.ends.get(n), Complete) for n in closure.inputs)
+        is_away = any(number in d.closures for d in self._present.values())
+        return not is_away and all(self._has_succeeded(n) for n in closure.inputs)
+
+    def _has_succeeded(self, number: int) -> bool:
+        """Whether there is a result; it may be here although to compute it again has failed."""
+        return number in self.here or isinstance(self.ends.get(number), Complete)
 
     def _unended(self) -> list[int]:
         return [number for number in self.closures if number not in self.ends]

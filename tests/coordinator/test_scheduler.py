@@ -18,6 +18,7 @@ from jflow.coordinator.events import (
     FailInput,
     Keeping,
     PrepareBurst,
+    Reopen,
 )
 from jflow.coordinator.scheduler import ClosureScheduler
 from tests.coordinator.simulator import World
@@ -165,6 +166,75 @@ def test_a_straggler_whose_input_is_lost_is_not_run_once_more() -> None:
     assert scheduler.tick(10.0) == []
 
 
+def with_a_result_on_worker_0() -> ClosureScheduler:
+    """A scheduler of three workers, the first of which has the result of closure 0, bound to it."""
+    scheduler = with_workers(3)
+    scheduler.add(Closure(0, worker=0, keeping=Keeping.ALONE), 0.0)
+    assert scheduler.finished(1, 0.1) == [Complete(0, 1, 0)]
+    return scheduler
+
+
+def test_a_closure_fails_with_an_input_that_was_lost_while_it_waited_for_another_one() -> None:
+    scheduler = with_a_result_on_worker_0()
+    scheduler.add(Closure(1, worker=1), 0.2)
+    assert scheduler.add(Closure(2, inputs=(0, 1)), 0.2) == []
+    error = ValueError()
+    assert scheduler.worker_leaves(0, error, 0.3) == []
+    assert scheduler.want(0, 0.4) == [Reopen(0), FailClosure(0, error)]
+    assert scheduler.finished(2, 0.5) == [Complete(1, 2, 0), FailInput(2, 0)]
+    assert scheduler.is_idle
+
+
+def test_a_closure_that_has_to_run_again_ends_with_an_input_that_was_cancelled_meanwhile() -> None:
+    scheduler = with_a_result_on_worker_0()
+    (running,) = scheduler.add(Closure(1, worker=1, inputs=(0,)), 0.2)
+    assert isinstance(running, Dispatch)
+    scheduler.worker_down(0, 0.3)
+    assert scheduler.want(0, 0.3) == [Reopen(0)]  # it waits for its worker
+    assert scheduler.cancel(0, 0.4) == [Drop(0, by_user=True)]
+    assert scheduler.lost(running.attempt, 0.5) == [Drop(1, by_user=False)]
+    assert scheduler.is_idle
+    assert not scheduler.has_error
+
+
+def test_a_result_cannot_be_computed_again_after_its_input_has_failed() -> None:
+    scheduler = with_a_result_on_worker_0()
+    scheduler.add(Closure(1, inputs=(0,), keeping=Keeping.ALONE), 0.2)
+    assert scheduler.finished(2, 0.3) == [Complete(1, 2, 0)]
+    error = ValueError()
+    scheduler.worker_leaves(0, error, 0.4)
+    assert scheduler.want(0, 0.5) == [Reopen(0), FailClosure(0, error)]
+    assert scheduler.cancel_all() == []
+    scheduler.clear()
+    assert scheduler.want(1, 0.6) == [Reopen(1), FailInput(1, 0)]
+    assert scheduler.has_error
+    assert scheduler.is_idle
+
+
+def test_an_attempt_from_before_its_closure_runs_again_does_not_end_it() -> None:
+    scheduler = with_a_result_on_worker_0()
+    (first,) = scheduler.add(Closure(1, keeping=Keeping.ALONE, is_repeatable=True), 0.2)
+    (second,) = of(Dispatch, scheduler.tick(10.0))
+    assert of(Complete, scheduler.finished(first.attempt, 10.1)) == [Complete(1, first.attempt, 0)]
+    actions = scheduler.worker_down(first.worker, 10.2)
+    actions += scheduler.want(1, 10.2)
+    (again,) = of(Dispatch, actions)
+    # The second attempt keeps its result on its worker, where it is not wanted any more.
+    assert scheduler.finished(second.attempt, 10.3) == []
+    assert scheduler.finished(again.attempt, 10.4) == [Complete(1, again.attempt, 0)]
+    assert scheduler.is_idle
+
+
+def test_a_closure_takes_a_copy_that_comes_while_its_input_is_computed_again() -> None:
+    scheduler = with_a_result_on_worker_0()
+    scheduler.worker_down(0, 0.2)
+    assert scheduler.add(Closure(1, inputs=(0,)), 0.2) == [Reopen(0)]
+    assert scheduler.result_read(0, 0.3) == [Dispatch(2, 1, (1,))]
+    assert scheduler.add(Closure(2, inputs=(0,)), 0.3) == [Dispatch(3, 2, (2,))]
+    assert scheduler.cancel(0, 0.4) == [Drop(0, by_user=True)]
+    assert scheduler.lost(3, 0.5) == [Dispatch(4, 2, (2,), 2)]
+
+
 def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_fails() -> None:
     scheduler = with_workers(1)
     actions = []
@@ -280,6 +350,7 @@ def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -
     assert scheduler.worker_leaves(0, error, 1.0) == [FailClosure(2, error)]
     assert scheduler.workers == [1]
     assert scheduler.finished(1, 2.0) == [Complete(0, 1, 0)]
+    assert scheduler.worker_leaves(0, error, 2.0) == []  # such as after a timeout
     scheduler.add_worker(0)
     assert scheduler.worker_up(0, 3.0) == []
 
@@ -290,6 +361,7 @@ def test_simulated_schedules_are_safe_and_end(block: int) -> None:
     seen = sum((world.seen for world in worlds), Counter())
     for what in (
         "results computed again",
+        "results that fail when computed again",
         "bursts",
         "lost bursts",
         "bursts run twice",

@@ -75,6 +75,35 @@ def check_it_goes_on(strategy: Strategy, path: Path) -> None:
     np.testing.assert_allclose(b, expected[1], rtol=1e-5)
 
 
+def test_rows_of_sharded_variables_are_updated_as_those_of_one(make_strategy: Make) -> None:
+    start = np.arange(10, dtype=np.float32).reshape(5, 2)
+    ids = [np.array([0, 3, 0]), np.array([4, 1, 4]), np.array([3, 3, 2])]
+    tables = []
+    for n_shards in (1, 2, 3):
+        strategy = make_strategy(FixedShardsPartitioner(n_shards))
+        with strategy.scope():
+            table = tf.Variable(start, name=f"of_{n_shards}")
+            optimizer = tf.train.Optimizer(optax.adam(0.1))
+
+            @tf.function
+            def step(ids: Any, table: Any = table, optimizer: Any = optimizer) -> Any:
+                def loss() -> Any:
+                    return jnp.sum(tf.nn.embedding_lookup(table, ids) ** 2)
+
+                pairs = optimizer.compute_gradients(loss, [table])
+                assert isinstance(pairs[0][0], tf.IndexedSlices)
+                return optimizer.apply_gradients(pairs)
+
+            assert step(ids[0]) == 1
+            untouched = [np.asarray(table)[i] for i in (1, 2, 4)]
+            np.testing.assert_array_equal(untouched, start[[1, 2, 4]])
+            for more in ids[1:]:
+                step(more)
+            tables.append(np.asarray(table))
+    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-6)
+    np.testing.assert_allclose(tables[2], tables[0], rtol=1e-6)
+
+
 def test_updates_from_several_threads_are_not_lost(strategy: Strategy) -> None:
     with strategy.scope():
         totals = [tf.Variable(np.zeros(3, np.float32)) for _ in range(2)]

@@ -19,7 +19,7 @@ import pytest
 from jflow.cluster import ClusterSpec, Device, Target, Task
 from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, Secret, ServerInfo
 from jflow.protocol.admission import enter, new_nonce
-from jflow.protocol.handshake import CallerHandshake, ServerHandshake
+from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
@@ -172,7 +172,8 @@ def server_of(host, tls=None):
 
 def peer_of(task, address, token=TOKEN):
     """A connection to the worker service of a task."""
-    return Peer(GrpcTransport(), Secret(token), task, Target(address, task=task))
+    caller = Caller(Secret(token), WORKER.name, Target(address, task=task))
+    return Peer(GrpcTransport(), task, caller)
 
 
 def peers_of(cluster):
@@ -184,7 +185,7 @@ def peers_of(cluster):
 async def serving(host, port=0, tls=None):
     """A server of a host; gives its address."""
     server = server_of(host, tls)
-    address = f"127.0.0.1:{await server.start('127.0.0.1', port)}"
+    address = f"127.0.0.1:{await server.start(['127.0.0.1'], port)}"
     host.cluster = host.cluster.replace(host.task, address)
     try:
         yield address
@@ -256,21 +257,29 @@ async def raw_call(address, method=SESSION_METHOD):
 
 
 async def met(context, service=MASTER.name):
-    """A raw server's end of a stream after the handshake, before the server introduces itself."""
+    """A raw server's end of a stream before the server introduces itself.
+
+    The first envelope that is sent on it is the answer that ends the handshake.
+    """
     handshake = ServerHandshake(Secret(TOKEN), service, await context.read())
     await context.write(handshake.challenge(new_nonce(), is_other=False))
     handshake.check(await context.read())
-    return RawClient(context)
+    return RawClient(context, handshake)
 
 
 class RawClient:
     """Sends envelopes and receives them, one at a time, on a raw call."""
 
-    def __init__(self, call):
+    def __init__(self, call, unanswered=None):
         self.call = call
         self.stream = MessageStream(GrpcStream(call))
+        self._unanswered = unanswered
 
     async def send(self, tensors=(), **fields):
+        if self._unanswered is not None:
+            handshake, self._unanswered = self._unanswered, None
+            await self.call.write(handshake.seal(pb.Envelope(**fields).SerializeToString()))
+            return
         await self.stream.send(pb.Envelope(**fields), tensors)
 
     async def receive(self):
@@ -281,7 +290,7 @@ class RawClient:
     async def handshake(self, target=None, token=TOKEN, service=None):
         """Proves itself to the server and returns what that tells about itself."""
         meant, service = target or self.call.target, service or self.call.service
-        handshake = CallerHandshake(Secret(token), service, meant, new_nonce())
+        handshake = CallerHandshake(Caller(Secret(token), service, meant), new_nonce())
         async with asyncio.timeout(PATIENCE_S):
             self.stream, info = await enter(GrpcStream(self.call), handshake)
         return info

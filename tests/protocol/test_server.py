@@ -15,7 +15,7 @@ from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.protocol import DeviceRecord, Registered, Secret
 from jflow.protocol.codec import plan_to_proto
 from jflow.protocol.frame import encode
-from jflow.protocol.handshake import CallerHandshake
+from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.rpcs import MASTER
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
@@ -320,7 +320,7 @@ GARBAGE = {
     ),
     "a tensor of objects": _frame(pb.Envelope(id=5, tensors=[{"dtype": "O", "shape": [0]}])),
     "a hello again": CallerHandshake(
-        Secret(TOKEN), MASTER.name, Target("127.0.0.1:1"), bytes(32)
+        Caller(Secret(TOKEN), MASTER.name, Target("127.0.0.1:1")), bytes(32)
     ).hello,
     "a tensor of 65 dimensions": _frame(
         pb.Envelope(id=5, tensors=[{"dtype": "uint8", "shape": [1] * 65}]),

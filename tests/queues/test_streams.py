@@ -110,6 +110,32 @@ def test_a_flush_that_takes_too_long_says_how_many_are_missing() -> None:
     assert not writers()
 
 
+def test_a_writer_that_is_dropped_sends_what_it_has_and_ends_its_thread() -> None:
+    queue = integers(2)
+    idle, busy = queue.writer(), queue.writer()
+    for n in range(5):
+        busy.put(n)
+    wait_until(lambda: queue.size() == 2)
+    del idle, busy
+    wait_until(lambda: len(writers()) == 1)
+    assert [int(queue.get()) for _ in range(5)] == [*range(5)]
+    wait_until(lambda: not writers())
+
+
+def test_a_writer_that_is_dropped_says_what_it_could_not_send(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queue = integers(1)
+    writer = queue.writer()
+    for n in range(3):
+        writer.put(n)
+    wait_until(lambda: queue.size() == 1)
+    del writer
+    queue.close(cancel_pending_enqueues=True)
+    wait_until(lambda: not writers())
+    assert "a queue writer was not closed, and lost" in caplog.text
+
+
 def test_a_queue_that_is_closed_meanwhile_tells_the_writer_what_is_not_known_to_be_in() -> None:
     queue = integers()
     writer = queue.writer()

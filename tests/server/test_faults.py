@@ -76,6 +76,32 @@ def test_a_worker_that_dies_in_mid_step_is_named_and_the_session_goes_on(
         assert session.run(x) == 1.0
 
 
+def test_a_worker_that_dies_while_no_step_runs_is_named_by_the_next_step_that_needs_it(
+    cluster: ProcessCluster,
+) -> None:
+    x = tf.Variable(1.0, name="x")
+    with tf.device("/job:worker/task:1"):
+        y = tf.Variable(2.0, name="y")
+    with tf.Session(cluster.target("worker", 0)) as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run([x, y]) == [1.0, 2.0]
+        cluster.kill("worker", 1)
+        for needs in (y, [x, y]):
+            with pytest.raises(tf.errors.UnavailableError) as caught:
+                session.run(needs)
+            assert caught.value.task == "/job:worker/task:1"
+        assert session.run(x + 1.0) == 2.0
+        cluster.restart("worker", 1)
+        for _ in range(2):
+            with pytest.raises(tf.errors.AbortedError, match=r"worker/task:1.*restarted"):
+                session.run(y)
+        assert session.run(x + 1.0) == 2.0
+        with tf.Session(cluster.target("worker", 0)) as fresh:
+            assert fresh.run(x) == 1.0
+            with pytest.raises(tf.errors.FailedPreconditionError, match="uninitialized"):
+                fresh.run(y)
+
+
 def test_a_dead_parameter_server_is_named(cluster: ProcessCluster) -> None:
     x = tf.Variable(1.0, name="x")
     a = tf.constant(1.0) * 2
@@ -96,7 +122,13 @@ def test_a_dead_master_is_unavailable_and_state_elsewhere_is_there(
         cluster.kill("worker", 0)
         with pytest.raises(tf.errors.UnavailableError, match=r"127\.0\.0\.1"):
             session.run(x)
-    with tf.Session(cluster.target("worker", 1)) as session:
+        with tf.Session(cluster.target("worker", 1)) as other:
+            assert other.run(x) == 1.0
+        cluster.restart("worker", 0)
+        for _ in range(2):
+            with pytest.raises(tf.errors.AbortedError, match=r"restarted.*new session"):
+                session.run(x)
+    with tf.Session(cluster.target("worker", 0)) as session:
         assert session.run(x) == 1.0
 
 

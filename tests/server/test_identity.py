@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,84 @@ def test_a_server_on_the_loopback_interface_has_all_its_names(stack: ExitStack, 
     (server,) = start_servers(stack.enter_context, {"worker": 1})
     port = address_of(server).rpartition(":")[2]
     tf.Session.reset(f"grpc://{host}:{port}")
+
+
+@contextmanager
+def squatter(server: tf.train.Server, host: str) -> Iterator[list[bytes]]:
+    """Another user's process at the port of a server, on another address of this machine.
+
+    It passes all on to the server. Gives what has passed.
+    """
+    seen: list[bytes] = []
+    address = address_of(server)
+    with ExitStack() as stack:
+        try:
+            listener = socket.create_server((host, port_of(address)), family=socket.AF_INET6)
+        except OSError as error:
+            pytest.skip(f"this machine has no {host}: {error}")
+        sockets = [listener]
+        threads = stack.enter_context(ThreadPoolExecutor(8))
+
+        @stack.callback
+        def stop() -> None:
+            for one in sockets:
+                with suppress(OSError):  # it is not connected any more
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+
+        def pump(source: socket.socket, target: socket.socket) -> None:
+            with suppress(OSError):
+                while passing := source.recv(1 << 16):
+                    seen.append(passing)
+                    target.sendall(passing)
+                target.shutdown(socket.SHUT_WR)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    found = listener.accept()[0]
+                    behind = socket.create_connection(("127.0.0.1", port_of(address)))
+                    sockets.extend((found, behind))
+                    threads.submit(pump, found, behind)
+                    threads.submit(pump, behind, found)
+
+        threads.submit(accept)
+        yield seen
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("name", ["localhost", "LocalHost"])
+def test_nothing_comes_to_a_process_that_has_the_port_on_the_other_loopback_address(
+    stack: ExitStack, name: str
+) -> None:
+    """Neither of clients nor of other servers, though the name localhost may stand for it."""
+    (ps,) = start_servers(stack.enter_context, {"ps": 1})
+    (worker,) = start_servers(stack.enter_context, {"worker": 1})
+    at = f"{name}:{port_of(address_of(ps))}"
+    worker.connect({"worker": [address_of(worker)], "ps": [at]})
+    with squatter(ps, "::1") as seen, tf.Graph().as_default():
+        with tf.device(PS):
+            a = tf.constant(1.0) + 1
+        with tf.Session(f"grpc://{at}?task={PS}") as session:
+            assert session.run(a) == 2.0
+        with tf.Session(worker.target) as session:
+            assert session.run(a) == 2.0
+        assert seen == []
+
+
+def test_a_server_does_not_admit_what_was_called_at_the_other_loopback_address(
+    stack: ExitStack,
+) -> None:
+    (server,) = start_servers(stack.enter_context, {"worker": 1})
+    with (
+        squatter(server, "::1") as seen,
+        pytest.raises(tf.errors.UnavailableError, match=r"expected a server at \[::1\]"),
+    ):
+        tf.Session.reset(f"grpc://[::1]:{port_of(address_of(server))}")
+    assert seen, "it came to the other process"
 
 
 def test_a_server_refuses_what_was_called_at_another_address_unless_the_target_says_so(

@@ -5,27 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import jflow as tf
-from tests.clusters import BACKENDS, Backend
+from tests.clusters import Backend
 
 SOFT = tf.ConfigProto(allow_soft_placement=True)
-
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
-def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(opened: Backend) -> Iterator[Backend]:
-    yield opened
-    opened.reset()
 
 
 def test_a_device_function_spreads_a_program_over_devices(backend: Backend) -> None:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import jflow as tf
 from jflow.inspect import picture
-from tests.clusters import BACKENDS, Backend
+from tests.clusters import Backend
 
 ODD = [b"", b"\0", b"nul\0 inside", "naïve ☃".encode(), b"\xff\xfe", b"x" * 100_000]
-
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
-def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(opened: Backend) -> Iterator[Backend]:
-    yield opened
-    opened.reset()
 
 
 def _moved(tensor: tf.Tensor, backend: Backend) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from jflow import errors
 from jflow.cluster import Target, Task, certified_name, split_address
 from jflow.protocol import MasterClient, Peer, Secret
 from jflow.protocol.admission import enter, new_nonce
-from jflow.protocol.handshake import CallerHandshake
+from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.rpcs import WORKER
 from jflow.testing import PATIENCE_S
 from jflow.wire.grpc_channels import aio_channel, method_of
@@ -65,9 +66,13 @@ def unchecked(directory: Path, task: Task | None) -> Tls:
     return Tls(authority.read_bytes(), identity.read_bytes(), str(authority), str(identity))
 
 
-@pytest.mark.parametrize("environ", [{}, {"JFLOW_TLS_DIR": ""}])
-def test_without_the_variable_there_are_no_certificates(environ: dict[str, str]) -> None:
-    assert load_tls(PS, environ) is None
+def test_without_the_variable_there_are_no_certificates() -> None:
+    assert load_tls(PS, {}) is None
+
+
+def test_an_empty_variable_does_not_mean_that_nothing_is_encrypted() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"is set, but empty.*unset it"):
+        load_tls(PS, {"JFLOW_TLS_DIR": ""})
 
 
 @pytest.mark.parametrize("task", [PS, WORKER_0, None])
@@ -90,6 +95,49 @@ def test_a_key_that_others_may_read_is_refused_with_its_repair(
 ) -> None:
     (own / name).chmod(mode)
     with pytest.raises(errors.PermissionDeniedError, match=f"chmod [67]00 {own / name}"):
+        load(own, PS)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o664])
+def test_an_authority_that_others_may_replace_is_refused_with_its_repair(
+    own: Path, tmp_path: Path, mode: int
+) -> None:
+    """As behind a link: the directory itself keeps others out."""
+    elsewhere = tmp_path / "ca.crt"
+    (own / "ca.crt").rename(elsewhere)
+    (own / "ca.crt").symlink_to(elsewhere)
+    elsewhere.chmod(0o644)
+    load(own, PS)
+    elsewhere.chmod(mode)
+    with pytest.raises(errors.PermissionDeniedError, match=f"chmod 600 {own / 'ca.crt'}"):
+        load(own, PS)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can give files to another user")
+@pytest.mark.parametrize("name", ["ca.crt", "ps-0.pem"])
+def test_a_file_of_another_user_is_refused(own: Path, name: str) -> None:
+    os.chown(own / name, 12345, -1)
+    with pytest.raises(errors.PermissionDeniedError, match=f"{name} belongs to .* 12345"):
+        load(own, PS)
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "ps-0.pem"])
+def test_a_link_to_where_others_may_replace_the_file_is_refused(
+    own: Path, tmp_path: Path, name: str
+) -> None:
+    loose = tmp_path / "loose"
+    (loose / "inner").mkdir(parents=True)
+    (own / name).rename(loose / "inner" / name)
+    (own / name).symlink_to(loose / "inner" / name)
+    load(own, PS)
+    loose.chmod(0o770)
+    with pytest.raises(errors.PermissionDeniedError, match=f"chmod go-w {loose}`"):
+        load(own, PS)
+
+
+def test_directories_that_lead_to_the_certificates_are_checked(own: Path) -> None:
+    own.parent.chmod(0o770)
+    with pytest.raises(errors.PermissionDeniedError, match=f"chmod go-w {own.parent}`"):
         load(own, PS)
 
 
@@ -128,10 +176,10 @@ def test_a_key_that_is_not_that_of_the_certificate_is_refused(own: Path) -> None
 
 
 @contextmanager
-def server(tls: Tls | None) -> Iterator[tuple[Host, str]]:
+def server(tls: Tls | None, port: int = 0) -> Iterator[tuple[Host, str]]:
     """A server; gives its host, and its address."""
     host = Host()
-    context = serving(host, tls=tls)
+    context = serving(host, port, tls)
     address = on_loop(context.__aenter__())
     try:
         yield host, address
@@ -145,17 +193,13 @@ def session(tls: Tls | None, address: str, task: Task | None = None) -> None:
     MasterClient(GrpcTransport(tls), Secret(TOKEN), target, PATIENCE_S).close()
 
 
-def connection(tls: Tls, address: str, task: Task = TASK) -> None:
+def connection(tls: Tls | None, address: str, task: Task = TASK) -> None:
     """Opens and closes a server's connection to a task."""
 
     async def connect() -> None:
-        peer = Peer(
-            GrpcTransport(tls),
-            Secret(TOKEN),
-            task,
-            Target(address, task=task),
-            (PS, "127.0.0.1:2"),
-        )
+        target = Target(address, task=task)
+        caller = Caller(Secret(TOKEN), WORKER.name, target, PS, "127.0.0.1:2")
+        peer = Peer(GrpcTransport(tls), task, caller)
         try:
             await peer.connect(PATIENCE_S)
         finally:
@@ -273,9 +317,43 @@ def test_a_caller_whose_certificate_is_not_valid_is_told_so(
 
 
 def test_a_server_without_certificates_is_refused_by_callers_that_have_them(made: Path) -> None:
-    with server(None) as (host, address), refused("does not speak TLS.*JFLOW_TLS_DIR"):
-        session(load(made, None), address)
+    words = "does not speak TLS .*, and this end encrypts its streams.*JFLOW_TLS_DIR"
+    with server(None) as (host, address):
+        with refused(f"the server at {address} {words}"):
+            session(load(made, None), address)
+        with refused(f"{TASK} at {address} {words}"):
+            connection(load(made, PS), address)
     assert host.sessions == []
+
+
+def test_a_caller_without_certificates_is_told_that_the_server_has_them(made: Path) -> None:
+    words = "encrypts its streams, and this end does not.*JFLOW_TLS_DIR"
+    with server(load(made, TASK)) as (host, address):
+        with refused(f"the server at {address} {words}"):
+            session(None, address)
+        with refused(f"{TASK} at {address} {words}"):
+            connection(None, address)
+    assert host.sessions == []
+
+
+@pytest.mark.parametrize("is_peer", [False, True])
+def test_a_server_that_starts_later_is_told_apart_as_well(made: Path, is_peer: bool) -> None:
+    """gRPC has been refused by then, and says no more."""
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    with ThreadPoolExecutor(1) as threads:
+        calling = threads.submit(connection if is_peer else session, None, address)
+        refuse_one(port)
+        with server(load(made, TASK), port), refused("encrypts its streams, and this end does"):
+            calling.result()
+
+
+def refuse_one(port: int) -> None:
+    """Waits for a connection to a port and closes it."""
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        listener.settimeout(PATIENCE_S)
+        listener.accept()[0].close()
 
 
 @pytest.mark.parametrize("certified", [None, WORKER_0])
@@ -287,9 +365,8 @@ def test_calls_between_servers_need_the_certificate_of_the_caller(
 
     async def call(address: str) -> None:
         target = Target(address, task=TASK)
-        handshake = CallerHandshake(
-            Secret(TOKEN), WORKER.name, target, new_nonce(), claimed, "127.0.0.1:2"
-        )
+        caller = Caller(Secret(TOKEN), WORKER.name, target, claimed, "127.0.0.1:2")
+        handshake = CallerHandshake(caller, new_nonce())
         async with aio_channel(address, load(made, certified), certified_name(TASK)) as channel:
             await enter(GrpcStream(channel.stream_stream(method_of(WORKER.name))()), handshake)
 

@@ -158,6 +158,56 @@ def test_a_file_in_a_directory_that_others_may_write_to_is_refused_with_its_repa
         load_token()
 
 
+@pytest.mark.parametrize("how", ["a name", "a link"])
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
+def test_a_directory_further_up_that_others_may_write_to_is_refused(tmp_path, how, mode):
+    """They could put another directory, with a token of theirs, in the place of the inner one."""
+    file = tmp_path / "shared" / "own" / "token"
+    file.parent.mkdir(parents=True)
+    file.write_text(SECRET)
+    file.chmod(0o600)
+    named = file
+    if how == "a link":
+        # Through a directory that neither the name nor the file's own has.
+        (tmp_path / "link").symlink_to(file.parent)
+        named = tmp_path / "link" / ".." / "own" / "token"
+    assert load_token({"JFLOW_TOKEN_FILE": str(named)}) == SECRET
+    (tmp_path / "shared").chmod(mode)
+    with pytest.raises(PermissionDeniedError, match=f"chmod go-w {tmp_path / 'shared'}`"):
+        load_token({"JFLOW_TOKEN_FILE": str(named)})
+    (tmp_path / "shared").chmod(mode | 0o1000)
+    assert load_token({"JFLOW_TOKEN_FILE": str(named)}) == SECRET
+
+
+def test_links_are_checked_where_they_are(tmp_path):
+    """Not only what they lead to: whoever replaces one of them replaces the token."""
+    made = tmp_path / "own" / "token"
+    loose = tmp_path / "loose"
+    for directory in (made.parent, loose):
+        directory.mkdir()
+    made.write_text(SECRET)
+    made.chmod(0o600)
+    (loose / "second").symlink_to("../own/token")
+    (tmp_path / "first").symlink_to(loose / "second")
+    environ = {"JFLOW_TOKEN_FILE": str(tmp_path / "first")}
+    assert load_token(environ) == SECRET
+    loose.chmod(0o777)
+    with pytest.raises(PermissionDeniedError, match=f"chmod go-w {loose}`"):
+        load_token(environ)
+
+
+def test_the_home_directory_is_checked_and_those_above_it_are_not(path, tmp_path, monkeypatch):
+    home = tmp_path / "homes" / "own"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    made = load_token()
+    home.parent.chmod(0o777)
+    assert load_token() == made
+    home.chmod(0o775)
+    with pytest.raises(PermissionDeniedError, match=f"chmod go-w {home}`"):
+        load_token()
+
+
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
 def test_a_directory_in_which_others_cannot_replace_the_file_is_taken(path, mode):
     made = load_token()

@@ -23,9 +23,7 @@ class Hello(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ..., cluster: _Optional[str] = ..., task: _Optional[str] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., caller: _Optional[str] = ..., caller_address: _Optional[str] = ...) -> None: ...
 
 class Challenge(_message.Message):
-    __slots__ = ("nonce", "is_other")
+    __slots__ = ("nonce",)
     NONCE_FIELD_NUMBER: _ClassVar[int]
-    IS_OTHER_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
-    is_other: bool
-    def __init__(self, nonce: _Optional[bytes] = ..., is_other: bool = ...) -> None: ...
+    def __init__(self, nonce: _Optional[bytes] = ...) -> None: ...

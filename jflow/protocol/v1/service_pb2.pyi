@@ -462,16 +462,18 @@ class SaveReport(_message.Message):
     def __init__(self, record: _Optional[bytes] = ...) -> None: ...
 
 class PauseSteps(_message.Message):
-    __slots__ = ("name", "states", "seconds", "is_exclusive")
+    __slots__ = ("name", "states", "seconds", "is_exclusive", "masters")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     IS_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    MASTERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     states: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.StateId]
     seconds: float
     is_exclusive: bool
-    def __init__(self, name: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_tensor_pb2.StateId, _Mapping]]] = ..., seconds: _Optional[float] = ..., is_exclusive: bool = ...) -> None: ...
+    masters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_tensor_pb2.StateId, _Mapping]]] = ..., seconds: _Optional[float] = ..., is_exclusive: bool = ..., masters: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ResumeSteps(_message.Message):
     __slots__ = ("name",)

@@ -1,0 +1,254 @@
+"""Gradients of a loss, a function without arguments, by the eager variables that it uses.
+
+The loss is traced once. Where it takes rows of a variable only, the derivative by these rows is the
+gradient, as for graphs (`graph/row_gathers.py`); else it is that by the value. Zeros are added to
+rows and values, and the derivative is by these zeros, so that a variable is read where and when the
+loss reads it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from jflow.functions import function
+from jflow.graph import owners
+from jflow.graph.primitives import read_p, state_of
+from jflow.graph.row_gathers import row_indices
+from jflow.ops import IndexedSlices, Variable
+from jflow.ops.variable import VariableLike
+from jflow.training.rows import RowGradient, as_pytree
+from jflow.variables import ShardedVariable
+from jflow.xla import internals, jaxprs
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Where a loss takes rows of a variable.
+
+    Attributes:
+      others: what the indices are computed from.
+      program, clips: see `RowGather`.
+    """
+
+    others: tuple[jex.Var, ...]
+    program: jex.ClosedJaxpr
+    clips: bool
+
+
+@dataclass
+class _Loss:
+    """A traced loss, with an argument for each point by which it is differentiated.
+
+    Attributes:
+      points: the arguments, of which each is zeros that are added to a value.
+      of: the references of the variables that the points belong to.
+      rows: where a point is some rows; None where it is the whole variable.
+    """
+
+    eqns: list[jex.JaxprEqn] = field(default_factory=list)
+    points: list[jex.Var] = field(default_factory=list)
+    of: list[Any] = field(default_factory=list)
+    rows: list[_Rows | None] = field(default_factory=list)
+
+    def add(self, eqn: jex.JaxprEqn, ref: Any, rows: _Rows | None) -> None:
+        """Adds an equation to whose result a point is added."""
+        (result,) = eqn.outvars
+        before, point = jex.Var(result.aval), jex.Var(result.aval)
+        self.points.append(point)
+        self.of.append(ref)
+        self.rows.append(rows)
+        shape = jaxprs.shape_of(result.aval)
+        (added,) = jax.make_jaxpr(jax.lax.add)(shape, shape).jaxpr.eqns
+        self.eqns.append(eqn.replace(outvars=[before]))
+        self.eqns.append(added.replace(invars=[before, point], outvars=[result]))
+
+
+def loss_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]) -> list[Any]:
+    """Returns the gradient of a loss by each variable.
+
+    Args:
+      loss: returns a real scalar.
+      variables: eager variables, sharded or not.
+
+    Returns:
+      For each an `IndexedSlices` if the loss takes rows of it only, None if it does not use it, and
+      otherwise an array of its shape.
+
+    Raises:
+      TypeError: if the loss is not a real scalar.
+      ValueError: if it reads one of the variables inside a loop or branch.
+    """
+    if internals.is_tracing():
+        return _traced_gradients(loss, variables)
+    shard = _shards_of(variables[0])[0]
+    with owners.owned_by(shard.operations.ref.owner):
+        made = function(lambda: [*map(as_pytree, _traced_gradients(loss, variables))])()
+    return [
+        IndexedSlices(*one, variable.shape) if isinstance(one, RowGradient) else one
+        for one, variable in zip(made, variables, strict=True)
+    ]
+
+
+def _traced_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]) -> list[Any]:
+    traced = jax.make_jaxpr(loss)()
+    if [aval.shape for aval in traced.out_avals] != [()]:
+        raise TypeError(
+            f"expected a loss that returns a scalar, got {', '.join(map(str, traced.out_avals))}"
+        )
+    shards = [_shards_of(variable) for variable in variables]
+    refs = [shard.operations.ref for own in shards for shard in own]
+    eqns, consts, result = _opened(traced, refs)
+    made = _with_points(eqns, refs, result)
+    slopes, indices = _differentiated(made, consts, result)
+    return [
+        _joined(variable, own, made, slopes, indices)
+        for variable, own in zip(variables, shards, strict=True)
+    ]
+
+
+def _opened(
+    traced: jex.ClosedJaxpr, refs: Sequence[Any]
+) -> tuple[list[jex.JaxprEqn], dict[jex.Var, Any], jaxprs.Atom]:
+    """The equations of a loss with the calls opened that read variables, constants and result."""
+    eqns: list[jex.JaxprEqn] = []
+    consts: dict[jex.Var, Any] = {}
+
+    def constants(closed: jex.ClosedJaxpr) -> list[jex.Var]:
+        made = [jex.Var(var.aval) for var in closed.jaxpr.constvars]
+        consts.update(zip(made, closed.consts, strict=True))
+        return made
+
+    def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> Sequence[jaxprs.Atom]:
+        if inside := _reads_inside(eqn, refs):
+            if eqn.primitive.name != "jit":
+                raise ValueError(
+                    f"the loss reads {inside[0]} inside a {eqn.primitive.name}; read it before, by "
+                    "value(), and use that"
+                )
+            body = eqn.params["jaxpr"]
+            return jaxprs.inline(body.jaxpr, constants(body), inputs, emit)
+        outvars = [jex.Var(x.aval) for x in eqn.outvars]
+        eqns.append(eqn.replace(invars=inputs, outvars=outvars))
+        return outvars
+
+    (result,) = jaxprs.inline(traced.jaxpr, constants(traced), [], emit)
+    return eqns, consts, result
+
+
+def _reads_inside(eqn: jex.JaxprEqn, refs: Sequence[Any]) -> list[Any]:
+    """Those of some variables that the jaxprs of an equation use."""
+    found: list[Any] = []
+    for body in jex.jaxprs_in_params(eqn.params):
+        for inner in body.eqns:
+            found += [ref for ref in state_of(inner) if ref in refs]
+            found += _reads_inside(inner, refs)
+    return found
+
+
+def _with_points(eqns: Sequence[jex.JaxprEqn], refs: Sequence[Any], result: Any) -> _Loss:
+    """Adds points to the rows that are taken of a variable, or else to its values."""
+    read = {eqn.outvars[0]: eqn.params["variable"] for eqn in eqns if eqn.primitive is read_p}
+    read = {var: ref for var, ref in read.items() if ref in refs}
+    gathers: dict[int, tuple[Any, _Rows]] = {}
+    whole = {read[result]} if result in read else set()
+    for number, eqn in enumerate(eqns):
+        for var in {x for x in eqn.invars if isinstance(x, jex.Var) and x in read}:
+            others = [x for x in eqn.invars if isinstance(x, jex.Var) and x is not var]
+            found = row_indices(eqn, var, others) if var.aval.shape else None
+            if found is None:
+                whole.add(read[var])
+            else:
+                gathers[number] = read[var], _Rows(tuple(others), *found)
+    made = _Loss()
+    for number, eqn in enumerate(eqns):
+        ref, rows = gathers.get(number) or (read.get(eqn.outvars[0]) if eqn.outvars else None, None)
+        if ref is not None and (rows is None) == (ref in whole):
+            made.add(eqn, ref, rows)
+        else:
+            made.eqns.append(eqn)
+    return made
+
+
+def _differentiated(made: _Loss, consts: dict[jex.Var, Any], result: Any) -> tuple[Any, list[Any]]:
+    """The derivatives by the points, and the indices of those that are rows."""
+    others = [var for rows in made.rows if rows is not None for var in rows.others]
+    closed = jaxprs.close(made.points, [result, *others], made.eqns, consts)
+
+    def scalar(points: list[Any]) -> tuple[Any, list[Any]]:
+        value, *found = jex.jaxpr_as_fun(closed)(*points)
+        return value, found
+
+    zeros = [jnp.zeros(point.aval.shape, point.aval.dtype) for point in made.points]
+    slopes, found = jax.grad(scalar, has_aux=True)(zeros)
+    values = iter(found)
+    indices = []
+    for rows in made.rows:
+        given = [next(values) for _ in rows.others] if rows is not None else []
+        indices.append(jex.jaxpr_as_fun(rows.program)(*given)[0] if rows is not None else None)
+    return slopes, indices
+
+
+def _joined(
+    variable: VariableLike,
+    shards: Sequence[Variable],
+    made: _Loss,
+    slopes: Sequence[Any],
+    indices: Sequence[Any],
+) -> Any:
+    """The gradient of a variable, of those of its shards."""
+    own = [_gradient(shard, made, slopes, indices) for shard in shards]
+    if len(own) == 1 or all(one is None for one in own):
+        return own[0]
+    if all(one is None or isinstance(one, IndexedSlices) for one in own):
+        starts = [0, *accumulate(shard.shape[0] for shard in shards)]
+        parts = [
+            (one.values, _moved(one.indices, shard.shape[0], start))
+            for one, shard, start in zip(own, shards, starts, strict=False)
+            if one is not None
+        ]
+        values, at = (jnp.concatenate(each) for each in zip(*parts, strict=True))
+        return IndexedSlices(values, at, variable.shape)
+    return jnp.concatenate([_whole(*pair) for pair in zip(own, shards, strict=True)])
+
+
+def _gradient(shard: Variable, made: _Loss, slopes: Sequence[Any], indices: Sequence[Any]) -> Any:
+    ref = shard.operations.ref
+    numbers = [number for number, of in enumerate(made.of) if of == ref]
+    if not numbers:
+        return None
+    if made.rows[numbers[0]] is None:
+        return functools.reduce(operator.add, (slopes[number] for number in numbers))
+    values, at = [], []
+    for number in numbers:
+        rows, flat = made.rows[number], indices[number].reshape(-1)
+        is_clipped = rows is not None and rows.clips
+        at.append(jnp.clip(flat, 0, shard.shape[0] - 1) if is_clipped else flat)
+        values.append(slopes[number].reshape(-1, *shard.shape[1:]))
+    return IndexedSlices(jnp.concatenate(values), jnp.concatenate(at), shard.shape)
+
+
+def _moved(indices: Any, n_rows: int, start: int) -> Any:
+    """Indices of a shard as those of all of its variable; -1 for those out of its range."""
+    return jnp.where((indices < 0) | (indices >= n_rows), -1, indices + start)
+
+
+def _whole(grad: Any, shard: Variable) -> Any:
+    if grad is None:
+        return jnp.zeros(shard.shape, shard.dtype)
+    return grad.to_tensor() if isinstance(grad, IndexedSlices) else grad
+
+
+def _shards_of(variable: VariableLike) -> list[Variable]:
+    if isinstance(variable, ShardedVariable):
+        return [*variable.variables]
+    assert isinstance(variable, Variable)
+    return [variable]
