@@ -23,7 +23,7 @@ from bench.timing import tell
 from jflow.cluster import Device, Target, Task
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.frame import encode
-from jflow.protocol.handshake import CallerHandshake
+from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.rpcs import SEND_TENSORS, WORKER
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import plan_pb2 as pb_plan
@@ -49,8 +49,8 @@ Harm = Callable[[str, Callable[[], None]], Awaitable[None]]
 async def connected(address: str) -> tuple[MessageStream, GrpcStream]:
     """A stream to the worker service of the server, after the handshake."""
     stream = await connect(WORKER.name, TASK, address)
-    handshake = CallerHandshake(load_secret(), WORKER.name, Target(address), new_nonce())
-    messages, _ = await enter(stream, handshake)
+    caller = Caller(load_secret(), WORKER.name, Target(address))
+    messages, _ = await enter(stream, CallerHandshake(caller, new_nonce()))
     return messages, stream
 
 
