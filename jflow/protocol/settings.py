@@ -7,8 +7,10 @@ MAX_UNPROVEN = 64
 """How many streams a server reads at one time that are still in the handshake. Each can make it
 keep one frame, of `frame.MAX_FRAME_BYTES`, before that is refused by its size."""
 
-MAX_WAITING = 1024
-"""How many more may wait for that; what they send is not read meanwhile."""
+MAX_WAITING = 256
+"""How many more may wait for that; if those before are silent, further ones would not have their
+turn within `HELLO_S`. What they send is not read meanwhile, but gRPC takes up to 4 MiB of each
+connection."""
 
 TURN_S = 1.0
 """How long one of them may take to be read while others wait, in seconds."""

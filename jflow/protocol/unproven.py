@@ -50,7 +50,7 @@ class Unproven:
             raise _late() if is_read else _crowded() from None
 
     async def _wait(self) -> None:
-        if False:
+        if self._n_waiting >= settings.MAX_WAITING:
             raise _crowded()
         self._n_waiting += 1
         self._shorten()

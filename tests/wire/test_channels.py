@@ -1,9 +1,13 @@
 """The gRPC settings that both ends must agree on; see docs/decisions/0001-foundations.md."""
 
+import os
+
+import grpc
 import pytest
 
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.wire import grpc_channels
+from jflow.wire.tls import Tls
 
 CHANNEL, SERVER = dict(grpc_channels.channel_options()), dict(grpc_channels.server_options())
 
@@ -77,3 +81,21 @@ def test_the_largest_frame_is_allowed():
 
 def test_a_proxy_of_the_environment_is_never_used():
     assert CHANNEL["grpc.enable_http_proxy"] == 0
+
+
+@pytest.mark.parametrize("name", ["localhost", "Localhost", "127.0.0.1"])
+def test_localhost_is_dialled_where_servers_listen_and_nowhere_else(monkeypatch, name):
+    """gRPC would try ::1 first, where another user may listen at the same port."""
+    dialled = []
+    for module in (grpc, grpc.aio):
+        for kind in ("insecure_channel", "secure_channel"):
+            monkeypatch.setattr(module, kind, lambda address, *_, **__: dialled.append(address))
+    monkeypatch.setattr(Tls, "channel_credentials", lambda _: None)
+    for make in (grpc_channels.client_channel, grpc_channels.aio_channel):
+        for tls in (None, Tls(b"", b"", "", "")):
+            make(f"{name}:80", tls)
+    assert dialled == ["127.0.0.1:80"] * 4
+
+
+def test_grpc_resolves_names_as_servers_do():
+    assert os.environ["GRPC_DNS_RESOLVER"] == "native"
