@@ -23,7 +23,7 @@ from bench.timing import tell
 from jflow.cluster import Device, Target, Task
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.frame import encode
-from jflow.protocol.handshake import CallerHandshake
+from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.rpcs import SEND_TENSORS, WORKER
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import plan_pb2 as pb_plan
@@ -40,7 +40,7 @@ VALUE_BYTES = 5_000_000
 WATCHED_S = 12.0
 """How long a server is watched that something is sent to which it does not take."""
 REST_S = 0.5
-ASKED_EVERY_S = 0.005
+PING_EVERY_S = 0.005
 
 Harm = Callable[[str, Callable[[], None]], Awaitable[None]]
 """Does something to the server at an address, once it has called the function."""
@@ -49,8 +49,8 @@ Harm = Callable[[str, Callable[[], None]], Awaitable[None]]
 async def connected(address: str) -> tuple[MessageStream, GrpcStream]:
     """A stream to the worker service of the server, after the handshake."""
     stream = await connect(WORKER.name, TASK, address)
-    handshake = CallerHandshake(load_secret(), WORKER.name, Target(address), new_nonce())
-    messages, _ = await enter(stream, handshake)
+    caller = Caller(load_secret(), WORKER.name, Target(address))
+    messages, _ = await enter(stream, CallerHandshake(caller, new_nonce()))
     return messages, stream
 
 
@@ -184,7 +184,7 @@ HARMS: dict[str, Harm] = {
 
 
 @contextmanager
-def asking(address: str) -> Iterator[Callable[[], float]]:
+def pinging(address: str) -> Iterator[Callable[[], float]]:
     """A process that asks the server all the time; the function ends it and gives the silence."""
     command = [sys.executable, "-m", "bench.cases.bounds", address]
     pipe = subprocess.PIPE
@@ -194,7 +194,7 @@ def asking(address: str) -> Iterator[Callable[[], float]]:
         yield lambda: float(process.communicate("end\n")[0])
 
 
-async def ask(address: str) -> None:
+async def ping(address: str) -> None:
     """Pings a server until standard input ends; prints how long the longest answer took."""
     messages, _ = await connected(address)
     print("connected", flush=True)
@@ -205,7 +205,7 @@ async def ask(address: str) -> None:
         await messages.send(pb.Envelope(id=2, ping=pb.Ping()))
         await messages.receive()
         longest = max(longest, time.perf_counter() - begun)
-        await asyncio.sleep(ASKED_EVERY_S)
+        await asyncio.sleep(PING_EVERY_S)
     await messages.close()
     print(longest, flush=True)
 
@@ -222,7 +222,7 @@ def cost(name: str) -> dict[str, float]:
             before.append(memory.resident(pid))
             memory.begin_peak(pid)
 
-        silence = blocks.enter_context(asking(address))
+        silence = blocks.enter_context(pinging(address))
         time.sleep(REST_S)
         asyncio.run(HARMS[name](address, begin))
         time.sleep(REST_S)
@@ -239,6 +239,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        asyncio.run(ask(sys.argv[1]))
+        asyncio.run(ping(sys.argv[1]))
     else:
         main()
