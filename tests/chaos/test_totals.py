@@ -1,0 +1,45 @@
+"""Records of long runs, and the table of all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.chaos.totals import ChaosRecord, append, load, points, table
+
+
+def record(faults: dict[str, int], mode: str = "exactly_once", **others) -> ChaosRecord:
+    """A record of a minute."""
+    return ChaosRecord("2026-01-01T00:00:00+00:00", "abc", mode, 7, faults, 60.0, **others)
+
+
+def test_records_are_appended_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "chaos.jsonl"
+    assert load(path) == []
+    first = record({"worker_kills": 50}, n_rounds=9, n_rerun=4)
+    second = record({"ps_restarts": 5}, violations=("one is lost",))
+    append(first, path)
+    append(second, path)
+    one, other = load(path)
+    assert one == first
+    assert (other.seed, list(other.violations)) == (7, ["one is lost"])
+
+
+def test_the_table_sums_up_runs_with_the_same_faults_and_mode() -> None:
+    records = [
+        record({"worker_kills": 50}, n_rounds=9, n_rerun=4),
+        record({"worker_kills": 1000}, n_rounds=1, n_rerun=6),
+        record({"worker_kills": 8}, mode="at_least_once", n_doubled=3),
+        record({"ps_restarts": 5}, violations=("one is lost",)),
+        record({"ps at worker.after_run": 2, "ps at worker.before_run": 2}),
+    ]
+    assert table(records).splitlines()[2:] == [
+        "| ps killed at a failpoint | exactly once | 4 | 1 | 60 | 0 | 0 | 0 | 0 |",
+        "| ps restarts | exactly once | 5 | 1 | 60 | 0 | 0 | 0 | 1 |",
+        "| worker kills | at least once | 8 | 1 | 60 | 0 | 0 | 3 | 0 |",
+        "| worker kills | exactly once | 1,050 | 2 | 120 | 10 | 10 | 0 | 0 |",
+    ]
+
+
+def test_kills_at_failpoints_are_counted_by_their_point() -> None:
+    records = [record({"ps at worker.after_run": 2}), record({"ps at worker.after_run": 3})]
+    assert points([*records, record({"worker_kills": 1})]) == {"ps at worker.after_run": 5}
