@@ -69,7 +69,8 @@ def load(path: Path = PATH) -> list[ChaosRecord]:
     """All records; none where there is no file."""
     if not path.exists():
         return []
-    return [ChaosRecord(**json.loads(line)) for line in path.read_text().splitlines()]
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [ChaosRecord(**one | {"violations": tuple(one["violations"])}) for one in found]
 
 
 def table(records: Iterable[ChaosRecord]) -> str:
