@@ -164,12 +164,21 @@ class _Chaos:
             self._next()
 
     def _next(self) -> dict[str, Any]:
-        """Checks what the coordinator says next."""
+        """Checks what the coordinator says next; meanwhile tasks die at failpoints."""
+        program = self._working.program
+        while not program.has_line():
+            wait_until(
+                lambda: self._dead() or program.has_line(),
+                f"a line of the coordinator, or the end of {self._armed}",
+                progress=lambda: cpu_time(program.pid),
+            )
+            for victim in self._dead():
+                self._replace(victim)
         for told in self._working.lines():
             if "after" in told:
                 self._outcome.check(told)
             return told
-        code = self._working.program.wait()
+        code = program.wait()
         raise AssertionError(f"the coordinator has ended with exit code {code}")
 
     def _worker_kills(self) -> None:
@@ -210,16 +219,10 @@ class _Chaos:
                 raise
 
     def _until_one_has_died(self) -> None:
-        """Lets rounds go on until a task has come to its failpoint, and starts it again."""
-        working = self._working.program
+        """Lets rounds go on until a task has come to its failpoint, and is started again."""
+        n_armed = len(self._armed)
         for _ in range(MOST_LINES):
-            wait_until(
-                lambda: self._dead() or working.has_line(),
-                f"{self._armed}",
-                progress=lambda: cpu_time(working.pid),
-            )
-            if dead := self._dead():
-                self._replace(dead[0])
+            if len(self._armed) < n_armed:
                 return
             self._next()
         raise AssertionError(f"in {MOST_LINES // 2} rounds none has died of {self._armed}")
