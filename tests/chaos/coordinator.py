@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
@@ -135,7 +135,7 @@ class _Chaos:
     def _start(self) -> _Coordinator:
         return self._stack.enter_context(_Coordinator(self._cluster, self._settings))
 
-    def run(self, faults: list[str]) -> None:
+    def run(self, faults: Iterable[str]) -> None:
         """Lets the faults happen, most of them while closures run, and ends in peace."""
         with self._stack:
             self._until("after")  # there is a checkpoint now
@@ -202,7 +202,8 @@ class _Chaos:
     def _arm(self, victims: list[Victim]) -> None:
         """Starts a task anew that dies at the next failpoint, once few others are about to."""
         self._restarts.end()
-        while len(self._armed) == MOST_AT_ONCE:
+        most = min(MOST_AT_ONCE, len(victims) - 1)  # one lives, so that it is checked
+        while len(self._armed) >= most:
             self._until_one_has_died()
         victim = self._rng.choice([one for one in victims if one not in self._armed])
         job, index = victim
