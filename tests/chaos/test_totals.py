@@ -22,19 +22,25 @@ def test_records_are_appended_and_read_again(tmp_path: Path) -> None:
     assert load(path) == [first, second]
 
 
-def test_the_table_sums_up_runs_with_the_same_faults_and_mode() -> None:
+def test_the_table_sums_up_what_failed_and_what_came_of_it() -> None:
     records = [
         record({"worker_kills": 50}, n_rounds=9, n_rerun=4),
-        record({"worker_kills": 1000}, n_rounds=1, n_rerun=6),
+        record({"worker_kills": 1000, "ps_restarts": 5}, n_rounds=1, violations=("one is lost",)),
         record({"worker_kills": 8}, mode="at_least_once", n_doubled=3),
-        record({"ps_restarts": 5}, violations=("one is lost",)),
-        record({"ps at worker.after_run": 2, "ps at worker.before_run": 2}),
+        record({"ps at worker.after_run": 2, "ps at worker.before_run": 1}),
+        record({"tasks that save": 4}, mode="", n_rounds=20),
     ]
     assert table(records).splitlines()[2:] == [
-        "| ps killed at a failpoint | exactly once | 4 | 1 | 60 | 0 | 0 | 0 | 0 |",
-        "| ps restarts | exactly once | 5 | 1 | 60 | 0 | 0 | 0 | 1 |",
-        "| worker kills | at least once | 8 | 1 | 60 | 0 | 0 | 3 | 0 |",
-        "| worker kills | exactly once | 1,050 | 2 | 120 | 10 | 10 | 0 | 0 |",
+        "| ps killed at a failpoint | 3 | 0 | 0 |",
+        "| ps restarts | 5 | 0 | 0 |",
+        "| tasks that save | 0 | 0 | 4 |",
+        "| worker kills | 1,050 | 8 | 0 |",
+        "| runs | 3 | 1 | 1 |",
+        "| minutes | 3 | 1 | 1 |",
+        "| rounds, or saves | 10 | 0 | 20 |",
+        "| closures run again | 4 | 0 | 0 |",
+        "| increments doubled | 0 | 3 | 0 |",
+        "| violations | 1 | 0 | 0 |",
     ]
 
 

@@ -12,10 +12,23 @@ from pathlib import Path
 
 PATH = Path("bench/chaos.jsonl")
 
+MODES = ("exactly_once", "at_least_once", "")
+"""The effects of closures; without a name what counts in no closures."""
+
 HEAD = """\
-| what failed | closures | times | runs | seconds | rounds, saves | rerun | doubled | violations |
-|---|---|---:|---:|---:|---:|---:|---:|---:|
+| | closures, exactly once | closures, at least once | queues and saves |
+|---|---:|---:|---:|
 """
+
+SUMS = {
+    "n_rounds": "rounds, or saves",
+    "n_rerun": "closures run again",
+    "n_doubled": "increments doubled",
+}
+"""What records are summed up by, and the rows of the table."""
+
+_ENDS = ("runs", "minutes", *SUMS.values(), "violations")
+"""The last rows."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +87,14 @@ def load(path: Path = PATH) -> list[ChaosRecord]:
 
 
 def table(records: Iterable[ChaosRecord]) -> str:
-    """The totals in Markdown, a row for each mixture of faults."""
-    rows: dict[tuple[str, str], list[ChaosRecord]] = {}
+    """The totals in Markdown: what has failed how often, and what came of it."""
+    of_mode: dict[str, list[ChaosRecord]] = {mode: [] for mode in MODES}
     for record in records:
-        kinds = " and ".join(sorted({_kind(name) for name in record.faults}))
-        rows.setdefault((kinds, record.mode), []).append(record)
-    return HEAD + "".join(_row(*key, rows[key]) for key in sorted(rows))
+        of_mode[record.mode].append(record)
+    columns = [_totals(of_mode[mode]) for mode in MODES]
+    names = [*sorted({name for one in columns for name in one} - set(_ENDS)), *_ENDS]
+    rows = [[name, *(f"{one[name]:,}" for one in columns)] for name in names]
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def points(records: Iterable[ChaosRecord]) -> dict[str, int]:
@@ -90,22 +105,21 @@ def points(records: Iterable[ChaosRecord]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
+def _totals(records: list[ChaosRecord]) -> Counter[str]:
+    """What some runs add up to, by the names of rows."""
+    found: Counter[str] = Counter()
+    for record in records:
+        for name, times in record.faults.items():
+            found[_kind(name)] += times
+        for name, row in SUMS.items():
+            found[row] += getattr(record, name)
+        found["violations"] += len(record.violations)
+        found["runs"] += 1
+    found["minutes"] = round(sum(record.seconds for record in records) / 60)
+    return found
+
+
 def _kind(name: str) -> str:
     """The kind of a fault; failpoints of a job are one."""
     job, at, _ = name.partition(" at ")
     return f"{job} killed at a failpoint" if at else name.replace("_", " ")
-
-
-def _row(kinds: str, mode: str, records: list[ChaosRecord]) -> str:
-    times = sum(sum(record.faults.values()) for record in records)
-    seconds = sum(record.seconds for record in records)
-    numbers = [
-        *(times, len(records), round(seconds)),
-        *(sum(getattr(one, name) for one in records) for name in _SUMS),
-        sum(len(one.violations) for one in records),
-    ]
-    shown = " | ".join(f"{number:,}" for number in numbers)
-    return f"| {kinds} | {mode.replace('_', ' ')} | {shown} |\n"
-
-
-_SUMS = ("n_rounds", "n_rerun", "n_doubled")
