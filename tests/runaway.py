@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import jflow as tf
-from jflow.testing import PATIENCE_S
+from jflow.testing import PATIENCE_S, cpu_time
 from jflow.testing import wait_until as until
 
 ENDLESS = 2**31 - 1
 SOON = tf.RunOptions(timeout_in_ms=400)
+STARTED_S = 0.5
+"""More processor time than it takes to start a step whose programs are compiled, in seconds."""
 
 
 @dataclass
@@ -84,8 +86,9 @@ def check_beside_a_reader(runaway: Runaway) -> None:
     runaway.initialize()
     session = runaway.session()
     before = session.run(runaway.x)
+    begun = cpu_time(os.getpid())
     runaway.start(runaway.reads, session)
-    time.sleep(0.3)
+    until(lambda: cpu_time(os.getpid()) - begun > STARTED_S, "a program that runs")
     for _ in range(3):
         other = runaway.session()
         assert session.run([runaway.add_y, runaway.y])[0] > 10.0

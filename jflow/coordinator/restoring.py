@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from jflow.checkpoint_files import open_checkpoint
 from jflow.cluster import Task
 from jflow.deadline import Deadline, seconds_text
-from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
+from jflow.errors import DeadlineExceededError, NotFoundError, RestartedError, UnavailableError
 from jflow.fencing import CLAIMS
 from jflow.functions import Connection
 from jflow.parameter_servers import ParameterServerStrategy
@@ -20,6 +20,9 @@ _LOG = logging.getLogger(__name__)
 
 RETURNS_WITHIN_S = 3600.0
 """How long a lost parameter server is waited for, in seconds, as TensorFlow waits for workers."""
+
+N_IN_VAIN = 3
+"""How often restoring may fail although no parameter server is lost meanwhile."""
 
 PROBE_S = 2.0
 """How long a parameter server has to answer whether it is there, in seconds."""
@@ -122,7 +125,7 @@ class StateRestorer:
 
     def bring_back(self, goes_on: Callable[[], bool], wait: Callable[[float], object]) -> None:
         """Waits until all parameter servers answer, and restores the variables of those that were
-        lost since `note_lives`.
+        lost since `note_lives`; also of those that are lost while others are restored.
 
         Args:
           goes_on: whether to wait on.
@@ -132,21 +135,42 @@ class StateRestorer:
           UnavailableError: if one does not come back, or its variables cannot be restored.
           FencedError: if another program has taken over.
         """
-        deadline = Deadline(self._patience)
-        lives = {task: self._awaited(task, deadline, goes_on, wait) for task in self._lives}
+        deadline, n_in_vain = Deadline(self._patience), 0
+        while True:
+            lives = {task: self._awaited(task, deadline, goes_on, wait) for task in self._lives}
+            try:
+                self._reopened(lives)
+            except (RestartedError, UnavailableError) as error:
+                n_in_vain += self._are_in(lives)
+                if n_in_vain == N_IN_VAIN or not goes_on() or deadline.remaining() == 0:
+                    raise
+                _LOG.warning("the variables are restored again: %s", error.message)
+            except NotFoundError as error:
+                lost = next(task for task in lives if lives[task] != self._lives[task])
+                raise UnavailableError(
+                    f"{lost} was lost with its variables, which cannot be restored: "
+                    f"{error.message}; save them with ClusterCoordinator.save",
+                    task=str(lost),
+                ) from error
+            else:
+                if self._are_in(lives):
+                    self._lives = lives
+                    return
+
+    def _reopened(self, lives: Mapping[Task, int]) -> None:
+        """Begins again with parameter servers, and restores those in another life than noted."""
         lost = [task for task, life in lives.items() if life != self._lives[task]]
         self._strategy.connection.reopen()
         if lost:
             _LOG.warning("%s restarted; its variables are restored", ", ".join(map(str, lost)))
-            try:
-                self._restored(lost)
-            except NotFoundError as error:
-                raise UnavailableError(
-                    f"{lost[0]} was lost with its variables, which cannot be restored: "
-                    f"{error.message}; save them with ClusterCoordinator.save",
-                    task=str(lost[0]),
-                ) from error
-        self._lives = lives
+            self._restored(lost)
+
+    def _are_in(self, lives: Mapping[Task, int]) -> bool:
+        """Whether all servers answer, each in a given life: none was lost since that was asked."""
+        try:
+            return all(self.life_of(task) == life for task, life in lives.items())
+        except UnavailableError:
+            return False
 
     def _awaited(
         self,

@@ -6,6 +6,7 @@ initialized nothing, takes a tenth. It is safe only because no thread and no con
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -235,6 +236,9 @@ def main() -> None:
     """Runs the zygote: its socket's number, and the modules to import, are the arguments."""
     for module in sys.argv[2:]:
         import_module(module)
+    # Else a collection in a program would write to each object, and so copy each page.
+    gc.collect()
+    gc.freeze()
     # JAX warns of forks, and runpy of modules that are imported already.
     warnings.simplefilter("ignore", RuntimeWarning)
     with socket.socket(fileno=int(sys.argv[1])) as through:

@@ -1,16 +1,18 @@
 """A program that coordinates closures which count; `tests.chaos.coordinator` kills it and others.
 
 `python -m tests.chaos.coordinated SETTINGS`, with the settings as JSON. It works in rounds: it
-schedules closures, joins, saves, and says what the counters were before and after. It ends when
-its input does, with code 0; with code 3 if another coordinator has taken over.
+schedules closures, joins, and says what the counters were before and after; after some rounds it
+saves. It ends when its input does, with code 0; with code 3 if another coordinator has taken over.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -38,8 +40,8 @@ def work(settings: dict[str, Any]) -> None:
     """Works until the input ends.
 
     Args:
-      settings: the cluster, the path of the checkpoint, how many closures a round has, and the
-        effects with which they are scheduled.
+      settings: the cluster, the path of the checkpoint, how many closures a round has, the effects
+        with which they are scheduled, and after how many rounds it saves.
     """
     strategy = ParameterServerStrategy(tf.train.ClusterSpec(settings["cluster"]))
     coordinator = ClusterCoordinator(
@@ -66,18 +68,23 @@ def work(settings: dict[str, Any]) -> None:
 
     restored = coordinator.restore() is not None
     tell(started=values(), restored=restored)
-    while not is_over():
-        n_restored = coordinator.n_restored
+    for number in itertools.count():
+        if is_over():
+            return
+        n_restored, begun = coordinator.n_restored, time.monotonic()
         before = values()
         for _ in range(settings["n_closures"]):
             coordinator.schedule(count, (np.int64(1),), effects=settings["effects"])
         tell(scheduled=settings["n_closures"])
         coordinator.join()
-        after = values()
+        after, ended = values(), time.monotonic()
         is_whole = coordinator.n_restored == n_restored
-        coordinator.save()
-        is_whole = is_whole and coordinator.n_restored == n_restored
-        tell(before=before, after=after, is_whole=is_whole)
+        if number % settings["save_every"] == 0:
+            coordinator.save()
+            is_whole = is_whole and coordinator.n_restored == n_restored
+        times = {"begun": begun, "ended": ended}
+        n_rerun = coordinator.metrics().put_back
+        tell(before=before, after=after, is_whole=is_whole, n_rerun=n_rerun, **times)
 
 
 def main() -> None:

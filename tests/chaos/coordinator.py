@@ -6,120 +6,43 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from jflow.closing import Closing
+from jflow.errors import UnavailableError
 from jflow.testing import Kill, ProcessCluster, ProgramProcess, cpu_time, wait_until
 from tests.chaos.coordinated import FENCED
+from tests.chaos.counts import EXACTLY_ONCE, CountOutcome
+from tests.chaos.faults import MOST_PASSES, N_PASSES, PS_POINTS, WORKER_POINTS, Faults
 
-N_PS, N_WORKERS, N_CLOSURES = 2, 3, 40
+N_PS, N_WORKERS = 2, 3
 PROGRAM = "tests.chaos.coordinated"
 LONGEST_PAUSE_S = 0.3
 
-WORKER_POINTS = (
-    *("worker.before_run", "worker.after_run", "master.after_register", "master.after_run"),
-    *("master.before_commit", "master.after_commit"),
-)
-"""Failpoints around acknowledgements that a worker comes to, as the master of its closures."""
+FEW, MANY = 24, 80
+"""Closures of a round: so few that they run one by one, and so many that most are in bursts."""
 
-PS_POINTS = (
-    *("worker.before_run", "worker.after_run", "worker.after_stage"),
-    *("worker.before_decision", "worker.after_decision"),
-)
-"""Those that a parameter server comes to."""
+MOST_AT_ONCE = 2
+"""How many tasks are down at one time."""
 
+MOST_LINES = 200
+"""What a coordinator says, two lines a round, until a task must have come to its failpoint."""
 
-N_PASSES = {"master.after_register": 2}
-"""How often a task comes to a point at least before it is idle; else as often as there are runs."""
+Victim = tuple[str, int]
+"""The job and index of a task."""
 
-
-@dataclass(frozen=True)
-class Faults:
-    """How often what fails.
-
-    Attributes:
-      worker_kills: workers that are killed, and started again at their address.
-      ps_restarts: parameter servers, likewise.
-      coordinator_kills: coordinators that are killed; another one goes on.
-      coordinator_stops: coordinators that are stopped, replaced, and go on then.
-      worker_points: workers that are killed at a failpoint, each of `WORKER_POINTS` in turn.
-      ps_points: parameter servers, likewise.
-    """
-
-    worker_kills: int = 0
-    ps_restarts: int = 0
-    coordinator_kills: int = 0
-    coordinator_stops: int = 0
-    worker_points: int = 0
-    ps_points: int = 0
-
-    def in_any_order(self, rng: random.Random) -> list[str]:
-        """The names of faults, one for each time."""
-        names = [name for name, times in vars(self).items() for _ in range(times)]
-        rng.shuffle(names)
-        return names
-
-
-@dataclass
-class CountOutcome:
-    """What became of a run.
-
-    Attributes:
-      seed: what it depended on.
-      effects: the mode of the closures.
-      n_faults: how often something failed.
-      n_rounds: rounds of closures that were joined.
-      n_whole: those of them in which no parameter server was lost.
-      n_doubled: increments beyond those that were scheduled.
-      seconds: how long it took.
-      violations: what was wrong.
-    """
-
-    seed: int
-    effects: str
-    n_faults: int = 0
-    n_rounds: int = 0
-    n_whole: int = 0
-    n_doubled: int = 0
-    seconds: float = 0.0
-    violations: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.effects}, {self.seconds:.0f} s, seed {self.seed}: {self.n_faults} faults, "
-            f"{self.n_rounds * N_CLOSURES} closures in {self.n_rounds} rounds ({self.n_whole} "
-            f"without the loss of a parameter server), {self.n_doubled} increments doubled, "
-            f"{len(self.violations)} violations"
-        )
-
-    def check(self, told: dict[str, Any]) -> None:
-        """Checks what a round has counted."""
-        self.n_rounds += 1
-        self.n_whole += told["is_whole"]
-        for before, after in zip(told["before"], told["after"], strict=True):
-            gained = after - before
-            if told["is_whole"]:
-                self.n_doubled += max(gained - N_CLOSURES, 0)
-            if told["is_whole"] and gained < N_CLOSURES:
-                self.violations.append(f"{N_CLOSURES - gained} increments were lost: {told}")
-            if self.effects == "exactly_once" and gained > N_CLOSURES:
-                self.violations.append(f"{gained - N_CLOSURES} increments were doubled: {told}")
+SERVERS: list[Victim] = [("ps", i) for i in range(N_PS)]
+WORKERS: list[Victim] = [("worker", i) for i in range(N_WORKERS)]
 
 
 class _Coordinator(Closing):
     """The process of a coordinator."""
 
-    def __init__(self, cluster: ProcessCluster, folder: Path, effects: str) -> None:
-        settings = {
-            "cluster": cluster.cluster_spec.as_dict(),
-            "checkpoint": str(folder / "model"),
-            "n_closures": N_CLOSURES,
-            "effects": effects,
-        }
+    def __init__(self, cluster: ProcessCluster, settings: dict[str, Any]) -> None:
         command = ["-m", PROGRAM, json.dumps(settings)]
         self.program = ProgramProcess(command, zygote=cluster.zygote)
 
@@ -128,11 +51,55 @@ class _Coordinator(Closing):
         while line := self.program.read_line():
             yield json.loads(line)
 
-    def __enter__(self) -> Self:
-        return self
-
     def _leave(self, failed: bool) -> None:
         self.program.close()
+
+
+class _Restarts(Closing):
+    """Kills tasks and starts them again in the background, a few at one time."""
+
+    def __init__(self, cluster: ProcessCluster, outcome: CountOutcome) -> None:
+        self._cluster = cluster
+        self._outcome = outcome
+        self._pool = ThreadPoolExecutor(MOST_AT_ONCE, "restarts")
+        self._open: dict[Victim, Future[None]] = {}
+
+    def begin(self, victims: list[Victim], rng: random.Random) -> None:
+        """Kills one of some tasks now; returns while it is down, or starts."""
+        while len(self._open) == MOST_AT_ONCE:
+            wait(self._open.values(), return_when=FIRST_COMPLETED)
+            self._forget_ended()
+        self._forget_ended()
+        victim = rng.choice([one for one in victims if one not in self._open])
+        kill(self._cluster, victim, self._outcome)
+        pause = rng.uniform(0, LONGEST_PAUSE_S)
+        self._open[victim] = self._pool.submit(self._restart, victim, pause)
+
+    def end(self) -> None:
+        """Waits until all tasks serve."""
+        wait(self._open.values())
+        self._forget_ended()
+
+    def _restart(self, victim: Victim, pause: float) -> None:
+        time.sleep(pause)
+        self._cluster.restart(*victim)
+
+    def _forget_ended(self) -> None:
+        for victim in [one for one, future in self._open.items() if future.done()]:
+            self._open.pop(victim).result()
+
+    def _leave(self, failed: bool) -> None:
+        self._pool.shutdown()
+
+
+def kill(cluster: ProcessCluster, victim: Victim, outcome: CountOutcome) -> None:
+    """Kills a task, if it runs, and notes when."""
+    job, index = victim
+    if job == "ps":
+        outcome.may_die(index, time.monotonic())
+    cluster.kill(job, index)
+    if job == "ps":
+        outcome.has_died(index, time.monotonic())
 
 
 class _Chaos:
@@ -140,38 +107,49 @@ class _Chaos:
 
     Args:
       cluster: whose tasks fail.
-      folder: where the checkpoint is.
+      settings: of the coordinators.
       outcome: where findings are noted.
       rng: decides what fails, and when.
     """
 
     def __init__(
-        self, cluster: ProcessCluster, folder: Path, outcome: CountOutcome, rng: random.Random
+        self,
+        cluster: ProcessCluster,
+        settings: dict[str, Any],
+        outcome: CountOutcome,
+        rng: random.Random,
     ) -> None:
         self._cluster = cluster
-        self._folder = folder
+        self._settings = settings
         self._outcome = outcome
         self._rng = rng
         self._stack = ExitStack()
+        self._restarts = self._stack.enter_context(_Restarts(cluster, outcome))
         self._working = self._start()
+        self._armed: dict[Victim, str] = {}
         self._points = {
             "worker": itertools.cycle(WORKER_POINTS),
             "ps": itertools.cycle(PS_POINTS),
         }
 
     def _start(self) -> _Coordinator:
-        coordinator = _Coordinator(self._cluster, self._folder, self._outcome.effects)
-        return self._stack.enter_context(coordinator)
+        return self._stack.enter_context(_Coordinator(self._cluster, self._settings))
 
-    def run(self, faults: list[str]) -> None:
-        """Lets the faults happen, each of them while closures run, and ends in peace."""
+    def run(self, faults: Iterable[str]) -> None:
+        """Lets the faults happen, most of them while closures run, and ends in peace."""
         with self._stack:
             self._until("after")  # there is a checkpoint now
             for fault in faults:
-                self._until("scheduled")
+                if self._rng.random() < 0.5:  # else while what failed last is still down
+                    self._until("scheduled")
                 time.sleep(self._rng.uniform(0, LONGEST_PAUSE_S))
+                self._hear()
                 getattr(self, f"_{fault}")()
-                self._outcome.n_faults += 1
+                if not fault.endswith("points"):
+                    self._outcome.faults[fault] += 1
+            while self._armed:
+                self._until_one_has_died()
+            self._restarts.end()
             for _ in range(2):
                 self._until("after")
 
@@ -180,58 +158,97 @@ class _Chaos:
         while key not in self._next():
             pass
 
+    def _hear(self) -> None:
+        """Checks what the coordinator has said already."""
+        while self._working.program.has_line():
+            self._next()
+
     def _next(self) -> dict[str, Any]:
-        """Checks what the coordinator says next."""
+        """Checks what the coordinator says next; meanwhile tasks die at failpoints."""
+        program = self._working.program
+        while not program.has_line():
+            wait_until(
+                lambda: self._dead() or program.has_line(),
+                f"a line of the coordinator, or the end of {self._armed}",
+                progress=lambda: cpu_time(program.pid),
+            )
+            for victim in self._dead():
+                self._replace(victim)
         for told in self._working.lines():
             if "after" in told:
                 self._outcome.check(told)
             return told
-        code = self._working.program.wait()
+        code = program.wait()
         raise AssertionError(f"the coordinator has ended with exit code {code}")
 
     def _worker_kills(self) -> None:
-        index = self._rng.randrange(N_WORKERS)
-        self._cluster.kill("worker", index)
-        time.sleep(self._rng.uniform(0, LONGEST_PAUSE_S))
-        self._cluster.restart("worker", index)
+        self._kill_one(WORKERS)
 
     def _ps_restarts(self) -> None:
-        index = self._rng.randrange(N_PS)
-        self._cluster.kill("ps", index)
-        time.sleep(self._rng.uniform(0, LONGEST_PAUSE_S))
-        self._cluster.restart("ps", index)
+        self._kill_one(SERVERS)
 
     def _worker_points(self) -> None:
-        self._kill_at_point("worker", N_WORKERS)
+        self._arm(WORKERS)
 
     def _ps_points(self) -> None:
-        self._kill_at_point("ps", N_PS)
+        self._arm(SERVERS)
 
-    def _kill_at_point(self, job: str, n: int) -> None:
-        """Starts a task anew that dies at a failpoint, and starts it again when it has died."""
-        index, point = self._rng.randrange(n), next(self._points[job])
-        skip = self._rng.randrange(N_PASSES.get(point, N_CLOSURES // 2))
-        self._cluster.restart(job, index, {point: Kill(skip=skip)})
-        working = self._working
-        has_ended = lambda: self._cluster.exit_code(job, index) is not None  # noqa: E731
-        while not has_ended():  # rounds go on until it has come there, and may not end after that
-            wait_until(
-                lambda: has_ended() or working.program.has_line(),
-                f"{job} {index} at {point}",
-                progress=lambda: cpu_time(working.program.pid),
-            )
-            if working.program.has_line():
-                self._next()
-        self._cluster.restart(job, index)
+    def _kill_one(self, victims: list[Victim]) -> None:
+        """Kills one of some tasks, none of which is to die at a failpoint then."""
+        while self._armed:
+            self._until_one_has_died()
+        self._restarts.begin(victims, self._rng)
+
+    def _arm(self, victims: list[Victim]) -> None:
+        """Starts a task anew that dies at the next failpoint, once few others are about to."""
+        self._restarts.end()
+        most = min(MOST_AT_ONCE, len(victims) - 1)  # one lives, so that it is checked
+        while len(self._armed) >= most:
+            self._until_one_has_died()
+        victim = self._rng.choice([one for one in victims if one not in self._armed])
+        job, index = victim
+        point = next(self._points[job])
+        skip = self._rng.randrange(N_PASSES.get(point, MOST_PASSES))
+        kill(self._cluster, victim, self._outcome)
+        if job == "ps":
+            self._outcome.may_die(index, time.monotonic())
+        self._armed[victim] = point
+        try:
+            self._cluster.restart(*victim, {point: Kill(skip=skip)})
+        except UnavailableError:  # the others were faster than its start
+            if victim not in self._dead():
+                raise
+
+    def _until_one_has_died(self) -> None:
+        """Lets rounds go on until a task has come to its failpoint, and is started again."""
+        n_armed = len(self._armed)
+        for _ in range(MOST_LINES):
+            if len(self._armed) < n_armed:
+                return
+            self._next()
+        raise AssertionError(f"in {MOST_LINES // 2} rounds none has died of {self._armed}")
+
+    def _dead(self) -> list[Victim]:
+        return [one for one in self._armed if self._cluster.exit_code(*one) is not None]
+
+    def _replace(self, victim: Victim) -> None:
+        """Starts a task again that has died at its failpoint."""
+        job, index = victim
+        if job == "ps":
+            self._outcome.has_died(index, time.monotonic())
+        self._outcome.faults[f"{job} at {self._armed.pop(victim)}"] += 1
+        self._cluster.restart(*victim)
 
     def _coordinator_kills(self) -> None:
         self._working.program.kill()
+        self._outcome.replace_coordinator()
         self._working = self._start()
         self._until("started")
 
     def _coordinator_stops(self) -> None:
         stopped = self._working
         stopped.program.pause()
+        self._outcome.replace_coordinator()
         self._working = self._start()
         self._until("after")
         stopped.program.resume()
@@ -243,7 +260,7 @@ class _Chaos:
 
 
 def run_coordinated(
-    faults: Faults, seed: int, folder: Path, effects: str = "exactly_once"
+    faults: Faults, seed: int, folder: Path, effects: str = EXACTLY_ONCE, n_closures: int = FEW
 ) -> CountOutcome:
     """Lets tasks and coordinators fail while closures count on all parameter servers.
 
@@ -252,10 +269,21 @@ def run_coordinated(
       seed: decides what fails when.
       folder: where the checkpoint is.
       effects: of the closures.
+      n_closures: how many of them a round has.
     """
-    rng, outcome = random.Random(seed), CountOutcome(seed, effects)
+    rng, outcome = random.Random(seed), CountOutcome(seed, effects, n_closures)
     begun = time.monotonic()
     with ProcessCluster(ps=N_PS, workers=N_WORKERS) as cluster:
-        _Chaos(cluster, folder, outcome, rng).run(faults.in_any_order(rng))
+        settings = {
+            "cluster": cluster.cluster_spec.as_dict(),
+            "checkpoint": str(folder / "model"),
+            "n_closures": n_closures,
+            "effects": effects,
+            "save_every": faults.save_every,
+        }
+        try:
+            _Chaos(cluster, settings, outcome, rng).run(faults.in_any_order(rng))
+        except AssertionError as error:  # it hangs, or the coordinator has ended
+            outcome.violations.append(f"it did not go on: {error}")
     outcome.seconds = time.monotonic() - begun
     return outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.coordinator.restoring import StateRestorer
+from jflow.coordinator.restoring import N_IN_VAIN, StateRestorer
 from jflow.errors import FencedError, NotFoundError, UnavailableError
 from jflow.parameter_servers import ParameterServerStrategy
-from jflow.testing import start_servers
+from jflow.testing import PATIENCE_S, Pause, failpoints, start_servers
 from jflow.train import Server
 
 
@@ -74,6 +75,47 @@ def test_only_the_variables_of_the_lost_server_go_back_to_the_checkpoint(
     assert cluster.values() == [1 if i == index else 2 for i in range(2)]
     cluster.add()
     assert cluster.values() == [2 if i == index else 3 for i in range(2)]
+
+
+@pytest.mark.parametrize("second", [0, 1])
+def test_a_server_that_is_lost_while_another_one_is_restored_is_restored_too(
+    cluster: Cluster, second: int
+) -> None:
+    cluster.add()
+    cluster.restorer.save()
+    cluster.add()
+    cluster.stop(1)
+    cluster.start(1)
+    with (
+        failpoints({"worker.before_restore": Pause(times=1)}) as points,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        done = threads.submit(cluster.bring_back)
+        points.wait_until_reached("worker.before_restore")
+        cluster.stop(second)
+        cluster.start(second)
+        points.release("worker.before_restore")
+        done.result(PATIENCE_S)
+    assert cluster.values() == [1 if second == 0 else 2, 1]
+    for task in cluster.strategy.ps_tasks:
+        assert cluster.restorer.is_there(task), "it is known in its last life"
+
+
+def test_an_error_of_restoring_that_lasts_is_raised(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise UnavailableError("the way is cut")
+
+    tried: list[int] = []
+    cluster.restorer.save()
+    cluster.stop(1)
+    cluster.start(1)
+    monkeypatch.setattr(cluster.restorer, "_restored", fail)
+    with pytest.raises(UnavailableError, match="the way is cut"):
+        cluster.bring_back()
+    assert len(tried) == N_IN_VAIN
 
 
 def test_a_server_that_was_only_cut_off_keeps_its_variables(cluster: Cluster) -> None:
