@@ -15,8 +15,8 @@ OPTIONS = SuiteOptions(("heft",), ("moe",), (2,), simulates=False)
 def check(workload, strategy, n_devices, rounds, seed):
     assert (workload, strategy, n_devices, seed) == ("moe", "heft_c", 2, 0)
     return [
-        CheckedAlternative("dot", "cpu:0", True, 1.0, 1.0, (1.0,) * rounds),
-        CheckedAlternative("dot", "cpu:1", False, 3.0, 3.0, (2.0,) * rounds),
+        CheckedAlternative("dot", "cpu:0", True, 1.0, 1.0, (1.0,) * rounds, 1.0),
+        CheckedAlternative("dot", "cpu:1", False, 3.0, 3.0, (2.0,) * rounds, 1.0),
     ]
 
 

@@ -20,10 +20,10 @@ from jflow.lab.measure import (
     Measurement,
     MeasuringCluster,
     RecordedStrategy,
-    alternated,
     cores_for,
     measure,
 )
+from jflow.lab.turns import alternated
 from jflow.lab.workloads import WORKLOADS
 from jflow.schedule import scheduled
 from jflow.schedule.strategies import STRATEGIES
