@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,18 +24,17 @@ import jflow as tf
 from jflow.calibration import Reference, calibrate
 from jflow.closing import Closing
 from jflow.lab.fused import FusedProcess
+from jflow.lab.moved import moved_operations, pinned_as
 from jflow.lab.turns import alternated
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
 from jflow.placement.calibration import Calibration
+from jflow.placement.explain import Explanation
 from jflow.placement.named import RULES
 from jflow.placement.scheduled import ByFunction
 from jflow.runtime.calibration_file import VARIABLE, write_calibration
 from jflow.runtime.steps import named_strategy
 from jflow.schedule import (
-    Constraints,
-    Costs,
-    OperationGraph,
     PlaceFunction,
     Problem,
     Schedule,
@@ -44,7 +42,6 @@ from jflow.schedule import (
     scheduled,
     simulate,
 )
-from jflow.schedule.problem import classes_of
 from jflow.schedule.schedule import name_of
 
 ROUNDS = 7
@@ -282,15 +279,7 @@ class MeasuringCluster(Closing):
                 session.explain(step.train) for step, session in zip(steps, sessions, strict=True)
             ]
         found = {
-            each.name: Measurement(
-                each.name,
-                taken,
-                *_predicted(explanation.problem, explanation.schedule),
-                error,
-                len({*explanation.schedule.devices}),
-                each.seconds,
-                slowdown,
-            )
+            each.name: _measurement(each, taken, explanation, error, slowdown)
             for each, taken, error, explanation in zip(
                 recorded, times, errors, explained, strict=False
             )
@@ -326,9 +315,9 @@ class MeasuringCluster(Closing):
         with self.session(step, recorded.strategy) as session:
             session.placement(step.train)
         problem, schedule = recorded.answered()
-        moves = _moves(problem, schedule, n_operations, seed)
+        moves = moved_operations(problem, schedule, n_operations, seed)
         steps = [workload.build(scale, (), _container(i)) for i in range(len(moves))]
-        every = [ByFunction(_pinned(problem, move.schedule), places_state=True) for move in moves]
+        every = [ByFunction(pinned_as(problem, move.schedule), places_state=True) for move in moves]
         with self._reference() as reference, self._sessions(steps, every) as sessions:
             runs = [
                 partial(session.run, step.train)
@@ -421,6 +410,25 @@ def single_device_losses(step: WorkloadStep, n_steps: int = 3) -> list[float]:
         return step.losses(session, n_steps)
 
 
+def _measurement(
+    strategy: RecordedStrategy,
+    times: tuple[float, ...],
+    explanation: Explanation,
+    error: float,
+    slowdown: float,
+) -> Measurement:
+    schedule = explanation.schedule
+    return Measurement(
+        strategy.name,
+        times,
+        *_predicted(explanation.problem, schedule),
+        error,
+        len({*schedule.devices}),
+        strategy.seconds,
+        slowdown,
+    )
+
+
 def _difference(found: Sequence[float], wanted: Sequence[float]) -> float:
     return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(found, wanted, strict=True))
 
@@ -436,59 +444,3 @@ def _predicted(problem: Problem, schedule: Schedule) -> tuple[float, float]:
         simulate(problem, schedule).makespan + step,
         predicted_seconds(problem, schedule) + step,
     )
-
-
-@dataclass(frozen=True)
-class _Move:
-    """A schedule in which one operation, and what is colocated with it, is on a device."""
-
-    operation: int
-    device: int
-    schedule: Schedule
-
-
-def _moves(problem: Problem, schedule: Schedule, n: int, seed: int) -> list[_Move]:
-    classes, every = classes_of(problem), tuple(range(len(problem.devices)))
-    options: Mapping[int, tuple[int, ...]] = {
-        i: allowed
-        for i, number in enumerate(classes)
-        if len(allowed := problem.constraints.allowed.get(number, every)) > 1
-    }
-    chosen = random.Random(seed).sample(sorted(options), min(n, len(options)))
-    found = []
-    for operation in chosen:
-        for device in options[operation]:
-            devices = tuple(
-                device if number == classes[operation] else at
-                for number, at in zip(classes, schedule.devices, strict=True)
-            )
-            found.append(_Move(operation, device, Schedule(devices, schedule.order)))
-    return found
-
-
-def _pinned(problem: Problem, schedule: Schedule) -> PlaceFunction:
-    """The strategy that puts operations where a schedule of operations of these names has them.
-
-    Others go where what they are colocated with is, or to the first device that they may go to.
-    """
-    known = {
-        getattr(operation, "name", operation): device
-        for operation, device in zip(problem.graph.operations, schedule.devices, strict=True)
-    }
-
-    def given(
-        graph: OperationGraph, devices: Sequence[Hashable], _: Costs, constraints: Constraints
-    ) -> dict[Hashable, Hashable]:
-        names = [getattr(operation, "name", operation) for operation in graph.operations]
-        classes = constraints.classes or tuple(range(len(names)))
-        places = {
-            number: known[name]
-            for number, name in zip(classes, names, strict=True)
-            if name in known
-        }
-        return {
-            operation: devices[places.get(number, constraints.allowed.get(number, (0,))[0])]
-            for operation, number in zip(graph.operations, classes, strict=True)
-        }
-
-    return given

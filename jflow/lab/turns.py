@@ -1,4 +1,4 @@
-"""Times of functions that take turns, so that slow moments of the machine hit all alike."""
+"""Functions timed in alternation, so that slow moments of the machine hit all of them alike."""
 
 from __future__ import annotations
 

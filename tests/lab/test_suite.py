@@ -376,7 +376,7 @@ def test_measurements_have_their_predictions_beside_them(tmp_path: Path) -> None
     comparison = compare(options, tmp_path, measuring=measuring)
     assert {each.group for each in comparison.cases} == {"models"}
     page = (tmp_path / "README.md").read_text()
-    assert "| mlp | 2 | 3 | 5 % | 9 % | 1.00 | 0 % | 0 % |" in page
+    assert "| mlp | 2 | 3 | 5 % | 9 % | 1.00 | 1.00 | 0 % | 0 % |" in page
     assert "| heft | 1.1 s ± 0 % (1.1 s) |" in page
     assert "| fused | 1.1 s ± 0 % |" in page
     assert (
