@@ -24,8 +24,8 @@ import jflow as tf
 from jflow.calibration import Reference, calibrate
 from jflow.closing import Closing
 from jflow.lab.fused import FusedProcess
+from jflow.lab.interleaved import alternated
 from jflow.lab.moved import moved_operations, pinned_as
-from jflow.lab.turns import alternated
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
 from jflow.placement.calibration import Calibration

@@ -15,6 +15,7 @@ import jflow as tf
 from jflow import errors
 from jflow.lab.families import random_problem
 from jflow.lab.fused import FusedStep
+from jflow.lab.interleaved import alternated
 from jflow.lab.measure import (
     FUSED,
     Measurement,
@@ -23,7 +24,6 @@ from jflow.lab.measure import (
     cores_for,
     measure,
 )
-from jflow.lab.turns import alternated
 from jflow.lab.workloads import WORKLOADS
 from jflow.placement.calibration import PRIOR
 from jflow.schedule import scheduled
