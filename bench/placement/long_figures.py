@@ -12,17 +12,22 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
+from jflow.lab.families import FAMILIES, random_problem
 from jflow.lab.optima import read_optima
 from jflow.lab.reference import compare_large
 from jflow.lab.suite.adversarial import adversarial_problem
-from jflow.schedule import scheduled, simulate
+from jflow.schedule import Problem, scheduled, simulate
+from jflow.schedule.compiled import can_compile
 from jflow.schedule.strategies import STRATEGIES, choose
 
 HERE = Path(__file__).parent
 PATH, OPTIMA = HERE / "long.json", HERE / "optima.json"
 SEED = 0
+MOST_MOVES, _FEW_MOVES = 400_000, 400
+"""Of a search that takes minutes although it is compiled, and of one that takes no time."""
 
 Figures = dict[str, list[object]]
 """By its key, what was found in a part of a figure."""
@@ -52,6 +57,34 @@ def table_c(found: Figures) -> Iterator[None]:
                     yield
 
 
+def best_known(found: Figures) -> Iterator[None]:
+    """The makespans that a long search finds for the graphs of G5; takes minutes, compiled."""
+    for key, problem in contended():
+        if key not in found:
+            longer = choose(problem, moves=MOST_MOVES)
+            found[key] = [longer.predicted[longer.strategy]]
+            yield
+
+
+def contention(found: Figures) -> Iterator[None]:
+    """G5: the makespans that `auto` finds for the same graphs, and its seconds."""
+    how = "compiled" if can_compile() else "interpreted"
+    for key, problem in contended():
+        if f"{key} {how}" not in found:
+            choose(problem, moves=_FEW_MOVES)  # reads machine code, or makes it
+            begin = time.perf_counter()
+            chosen = choose(problem)
+            seconds = time.perf_counter() - begin
+            found[f"{key} {how}"] = [chosen.predicted[chosen.strategy], seconds]
+            yield
+
+
+def contended() -> Iterator[tuple[str, Problem]]:
+    """Graphs of 300 operations on 8 devices under one port, by a name."""
+    for family, ccr in product(FAMILIES, (1.0, 5.0)):
+        yield f"{family} {ccr}", random_problem(family, 300, 8, ccr=ccr)
+
+
 def adversarial(found: Figures) -> Iterator[None]:
     """G9: graphs that a search of many steps finds against `auto`, 100 steps from each seed."""
     seed = 0
@@ -68,7 +101,7 @@ def adversarial(found: Figures) -> Iterator[None]:
 
 
 FIGURES: dict[str, Callable[[Figures], Iterator[None]]] = {
-    each.__name__: each for each in (optima, table_c, adversarial)
+    each.__name__: each for each in (optima, table_c, best_known, contention, adversarial)
 }
 
 
@@ -103,9 +136,27 @@ def summary(kept: dict[str, Figures]) -> str:
         means = {name: statistics.fmean(case[name] for case in cases) for name in names}
         text = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
         lines.append(f"Table C, {len(cases)} graphs: {text}")
+    lines += [_contention_line(kept, how) for how in ("compiled", "interpreted")]
     if worst := [float(str(row[1])) for row in kept.get("adversarial", {}).values()]:
         lines.append(f"G9: at most {max(worst):.3f} after {100 * len(worst)} steps")
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))
+
+
+def _contention_line(kept: dict[str, Figures], how: str) -> str:
+    """G5 where the search is compiled or interpreted; "" if it was not taken."""
+    known, taken = kept.get("best_known", {}), kept.get("contention", {})
+    ratios, seconds = [], []
+    for key, row in known.items():
+        if f"{key} {how}" in taken:
+            makespan, duration = map(float, map(str, taken[f"{key} {how}"]))
+            ratios.append(max(1.0, makespan / float(str(row[0]))))
+            seconds.append(duration)
+    if not ratios:
+        return ""
+    return (
+        f"G5, {how}: mean {statistics.fmean(ratios):.3f}, at most {max(ratios):.3f} of the best "
+        f"known of {len(ratios)} graphs, in {statistics.median(seconds):.2f} s"
+    )
 
 
 def _read() -> dict[str, Figures]:

@@ -112,6 +112,11 @@ class LinkFit:
         return median_of(self.errors)
 
 
+def reference_step(site: Site, device: Device) -> TimedStep:
+    """A step of some milliseconds of a device that needs no other one."""
+    return exchange_step(site, LinkProbe(Pattern.NOTHING), device, device)
+
+
 def exchange_step(site: Site, exchange: LinkProbe, source: Device, target: Device) -> TimedStep:
     """The step of an exchange between two devices."""
     at = {device: site.variable((256, 256), device) for device in (source, target)}

@@ -11,23 +11,27 @@ Every number comes from times of steps that a session runs, so it includes what 
 * **Ports**: the time of two transfers out of one task, into one task, and one each way, over that
   of one.
 * **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
+* **The reference**: a program that is measured again where it matters how fast the machine is then.
+
+The steps of all of them are timed in the same turns. A shared machine has slow moments of many
+seconds, and rates of a slow one beside links of a fast one would be a machine that does not exist.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from jflow.calibration.exchanges import EXCHANGES, exchange_step, fit_link
+from jflow.calibration.exchanges import EXCHANGES, exchange_step, fit_link, reference_step
 from jflow.calibration.fit import fit_constants, fit_line, upper_of
 from jflow.calibration.probes import PROBES, Probe
 from jflow.calibration.site import Site, TimedStep
-from jflow.calibration.timing import Clock
+from jflow.calibration.timing import Clock, Time
 from jflow.cluster import Device
 from jflow.graph import Tensor
 from jflow.pipeline import region_problem
@@ -85,17 +89,15 @@ def calibrate(
     """
     result = _Result()
     with Site(target, clock) as site:
-        for kind in dict.fromkeys(device.type for device in site.devices):
-            device = next(device for device in site.devices if device.type == kind)
-            progress(f"{kind} rates on {device}")
-            _measure_rates(site, device, probes, quick, result)
-        for name, (source, to) in _pairs(site).items():
-            progress(f"link {name} from {source} to {to}")
-            _measure_link(site, name, source, to, quick, result)
-        group = _group(site)
-        if group:
-            progress(f"ports of {', '.join(map(str, group))}")
-            _measure_ports(site, group, quick, result)
+        reference = reference_step(site, site.devices[0])
+        studies = [*_studies(site, probes, quick, progress)]
+        site.initialize()
+        steps = [reference, *(step for study in studies for step in study.steps)]
+        progress(f"times of {len(steps)} steps")
+        times = iter(site.times(steps, 3 if quick else 9))
+        reference_seconds = next(times).seconds
+        for study in studies:
+            study.conclude([next(times) for _ in study.steps], result)
     return Calibration(
         rates=result.rates,
         links=result.links,
@@ -109,37 +111,81 @@ def calibrate(
         made=now(),
         machine=this_machine(),
         errors=result.errors,
+        reference_seconds=reference_seconds,
     )
 
 
-def _measure_rates(
-    site: Site, at: Device, probes: Sequence[Probe], quick: bool, result: _Result
-) -> None:
-    call, dispatch = _calls(site, at, quick)
-    steps = []
-    for probe in probes:
-        if probe.is_quick or not quick:
-            arguments = [site.variable(shape, at) for shape in probe.shapes]
-            steps.append(TimedStep(probe.name, (site.apply(probe.fun, *arguments, at=at),)))
-    site.initialize()
-    counts = np.array([_counts(site, step) for step in steps])
-    found = site.times(steps, 3 if quick else 7)
-    times = np.array([each.seconds for each in found])
-    # The last column is what a step takes, with the dispatch of its program.
-    columns = np.concatenate([counts, np.ones((len(steps), 1))], axis=1)
-    prior = PRIOR.rates["CPU" if at.type == "CPU" else "GPU"].seconds_per_count
-    prior[Count.CALLS] = 0.0
-    fit = fit_constants(columns, times, np.append(prior, PRIOR.step_of(site.wiring.transport)))
-    result.rates[at.type] = _rates(fit.seconds, call, dispatch)
-    if at.task == site.devices[0].task:
-        step = max(float(fit.seconds[-1]) - dispatch, 1e-7)
-        result.step_seconds.setdefault(site.wiring.transport, step)
-    result.errors[f"{at.type} rates, each program predicted from the others"] = fit.median_error
-    noise = float(np.median([each.noise for each in found]))
-    result.errors[f"{at.type} rates, repeated"] = noise
-    # Of few programs, each is needed to tell the constants, so none is predicted by the others.
-    error = PRIOR.work_error if quick else upper_of(fit.errors)
-    result.work_error = max(result.work_error, error)
+class _Study(Protocol):
+    """Steps, and what their times tell; all steps are there before any of them is timed."""
+
+    @property
+    def steps(self) -> Sequence[TimedStep]: ...
+
+    def conclude(self, times: Sequence[Time], result: _Result) -> None:
+        """Adds to a result what the times of the steps tell."""
+
+
+def _studies(
+    site: Site, probes: Sequence[Probe], quick: bool, progress: Callable[[str], object]
+) -> Iterator[_Study]:
+    """What is measured, in an order in which each finds what it needs of the others."""
+    for kind in dict.fromkeys(device.type for device in site.devices):
+        device = next(device for device in site.devices if device.type == kind)
+        progress(f"{kind} rates on {device}")
+        yield _Rates(site, device, probes, quick)
+    for name, (source, to) in _pairs(site).items():
+        progress(f"link {name} from {source} to {to}")
+        yield _Links(site, name, source, to, quick)
+    group = _group(site)
+    if group:
+        progress(f"ports of {', '.join(map(str, group))}")
+        yield _Ports(site, group, quick)
+
+
+class _Rates:
+    """What the devices of a type compute in a second, and what calls and steps take."""
+
+    def __init__(self, site: Site, at: Device, probes: Sequence[Probe], quick: bool) -> None:
+        self._site, self._at, self._quick = site, at, quick
+        self._lengths = _QUICK_LENGTHS if quick else _LENGTHS
+        self._calls = [*_call_steps(site, at, self._lengths)]
+        self._programs = [
+            _probe_step(site, at, probe) for probe in probes if probe.is_quick or not quick
+        ]
+
+    @property
+    def steps(self) -> Sequence[TimedStep]:
+        return [*self._calls, *self._programs]
+
+    def conclude(self, times: Sequence[Time], result: _Result) -> None:
+        kind, transport = self._at.type, self._site.wiring.transport
+        call, dispatch = _calls(self._lengths, [each.seconds for each in times])
+        found = times[len(self._calls) :]
+        counts = np.array([_counts(self._site, step) for step in self._programs])
+        seconds = np.array([each.seconds for each in found])
+        # The last column is what a step takes, with the dispatch of its program.
+        columns = np.concatenate([counts, np.ones((len(seconds), 1))], axis=1)
+        prior = PRIOR.rates["CPU" if kind == "CPU" else "GPU"].seconds_per_count
+        prior[Count.CALLS] = 0.0
+        fit = fit_constants(columns, seconds, np.append(prior, PRIOR.step_of(transport)))
+        result.rates[kind] = _rates(fit.seconds, call, dispatch)
+        if self._at.task == self._site.devices[0].task:
+            step = max(float(fit.seconds[-1]) - dispatch, 1e-7)
+            result.step_seconds.setdefault(transport, step)
+        result.errors[f"{kind} rates, each program predicted from the others"] = fit.median_error
+        result.errors[f"{kind} rates, repeated"] = _median_noise(found)
+        # Of few programs, each is needed to tell the constants: the others do not predict it.
+        error = PRIOR.work_error if self._quick else upper_of(fit.errors)
+        result.work_error = max(result.work_error, error)
+
+
+def _probe_step(site: Site, at: Device, probe: Probe) -> TimedStep:
+    arguments = [site.variable(shape, at) for shape in probe.shapes]
+    return TimedStep(probe.name, (site.apply(probe.fun, *arguments, at=at),))
+
+
+def _median_noise(times: Sequence[Time]) -> float:
+    return float(np.median([each.noise for each in times]))
 
 
 def _counts(site: Site, step: TimedStep) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -168,10 +214,8 @@ def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float) -> Rates
     )
 
 
-def _calls(site: Site, at: Device, quick: bool) -> tuple[float, float]:
-    """Seconds of a host call, and of a program between two of them."""
-    lengths = _QUICK_LENGTHS if quick else _LENGTHS
-    steps = []
+def _call_steps(site: Site, at: Device, lengths: Sequence[int]) -> Iterator[TimedStep]:
+    """Chains of host calls, and then the same with programs between them."""
     for has_programs in (False, True):
         for length in lengths:
             x = site.apply(_first, site.variable((1,), at), at=at)
@@ -179,11 +223,13 @@ def _calls(site: Site, at: Device, quick: bool) -> tuple[float, float]:
                 x = site.as_text_and_back(x, at)
                 if has_programs:
                     x = site.apply(_next, x, at=at)
-            steps.append(TimedStep(f"{length} calls", (x,)))
-    site.initialize()
-    times = [each.seconds for each in site.times(steps, 3 if quick else 9)]
-    alone = fit_line(lengths, times[: len(lengths)]).slope
-    both = fit_line(lengths, times[len(lengths) :]).slope
+            yield TimedStep(f"{length} calls", (x,))
+
+
+def _calls(lengths: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
+    """Seconds of a host call, and of a program between two of them; from `_call_steps`."""
+    n = len(lengths)
+    alone, both = fit_line(lengths, times[:n]).slope, fit_line(lengths, times[n : 2 * n]).slope
     return max(alone / 2, 1e-7), max(both - alone, 1e-6)
 
 
@@ -195,24 +241,30 @@ def _pairs(site: Site) -> dict[str, tuple[Device, Device]]:
     return found
 
 
-def _measure_link(
-    site: Site, name: str, source: Device, target: Device, quick: bool, result: _Result
-) -> None:
-    exchanges = [each for each in EXCHANGES if each.is_quick or not quick]
-    steps = [exchange_step(site, each, source, target) for each in exchanges]
-    site.initialize()
-    found = site.times(steps, 3 if quick else 9)
-    base = Calibration(result.rates, {}, result.step_seconds)
-    regions = [region_problem(site.compiled(step), base, site.wiring) for step in steps]
-    times = [each.seconds for each in found]
-    fit = fit_link(name, exchanges, regions, times, base, site.wiring)
-    result.links[name] = fit.link
-    result.work_error = max(result.work_error, fit.work_error)
-    result.message_error = max(result.message_error, upper_of(fit.errors))
-    if source.task != target.task:
-        result.task_seconds.setdefault(site.wiring.transport, fit.task_seconds)
-    result.errors[f"link {name}, each kind of step predicted from the others"] = fit.median_error
-    result.errors[f"link {name}, repeated"] = float(np.median([each.noise for each in found]))
+class _Links:
+    """What the links of a class carry, by steps of two devices."""
+
+    def __init__(self, site: Site, name: str, source: Device, target: Device, quick: bool) -> None:
+        self._site, self._name = site, name
+        self._between_tasks = source.task != target.task
+        self._exchanges = [each for each in EXCHANGES if each.is_quick or not quick]
+        self.steps = [exchange_step(site, each, source, target) for each in self._exchanges]
+
+    def conclude(self, times: Sequence[Time], result: _Result) -> None:
+        name, wiring = self._name, self._site.wiring
+        base = Calibration(result.rates, {}, result.step_seconds)
+        regions = [region_problem(self._site.compiled(step), base, wiring) for step in self.steps]
+        seconds = [each.seconds for each in times]
+        fit = fit_link(name, self._exchanges, regions, seconds, base, wiring)
+        result.links[name] = fit.link
+        result.work_error = max(result.work_error, fit.work_error)
+        result.message_error = max(result.message_error, upper_of(fit.errors))
+        if self._between_tasks:
+            result.task_seconds.setdefault(wiring.transport, fit.task_seconds)
+        result.errors[f"link {name}, each kind of step predicted from the others"] = (
+            fit.median_error
+        )
+        result.errors[f"link {name}, repeated"] = _median_noise(times)
 
 
 def _sent(site: Site, source: Device, target: Device, n_bytes: int) -> Tensor:
@@ -229,31 +281,35 @@ def _group(site: Site) -> tuple[Device, Device, Device] | None:
     return None
 
 
-def _measure_ports(
-    site: Site, group: tuple[Device, Device, Device], quick: bool, result: _Result
-) -> None:
-    a, b, c = group
-    size, small = (_PORT_BYTES // 4 if quick else _PORT_BYTES), 4
+class _Ports:
+    """How much transfers of three tasks slow each other, and hide behind computing."""
 
-    def both(first: tuple[Device, Device], second: tuple[Device, Device], sizes: Any) -> TimedStep:
-        fetched = tuple(
-            _sent(site, *pair, n_bytes)
-            for pair, n_bytes in zip((first, second), sizes, strict=True)
-        )
-        return TimedStep("two transfers", fetched)
+    def __init__(self, site: Site, group: tuple[Device, Device, Device], quick: bool) -> None:
+        a, b, c = group
+        size, small = (_PORT_BYTES // 4 if quick else _PORT_BYTES), 4
+        self.steps = [
+            _two_transfers(site, first, second, sizes)
+            for first, second in (((a, b), (a, c)), ((b, a), (c, a)), ((a, b), (c, a)))
+            for sizes in ((small, small), (size, small), (small, size), (size, size))
+        ]
+        self.steps += _overlapping(site, a, b, size)
 
-    steps = []
-    for first, second in (((a, b), (a, c)), ((b, a), (c, a)), ((a, b), (c, a))):
-        for sizes in ((small, small), (size, small), (small, size), (size, size)):
-            steps.append(both(first, second, sizes))
-    steps += _overlapping(site, a, b, size)
-    site.initialize()
-    times = [each.seconds for each in site.times(steps, 3 if quick else 9)]
-    out, into, both_ways = (_port_share(times[i : i + 4]) for i in (0, 4, 8))
-    result.port_share = float(np.mean([out, into]))
-    result.errors["port_share, out of a task against into a task"] = abs(out - into)
-    result.duplex_share = both_ways
-    result.overlap = _overlap(times[12:])
+    def conclude(self, times: Sequence[Time], result: _Result) -> None:
+        seconds = [each.seconds for each in times]
+        out, into, both_ways = (_port_share(seconds[i : i + 4]) for i in (0, 4, 8))
+        result.port_share = float(np.mean([out, into]))
+        result.errors["port_share, out of a task against into a task"] = abs(out - into)
+        result.duplex_share = both_ways
+        result.overlap = _overlap(seconds[12:])
+
+
+def _two_transfers(
+    site: Site, first: tuple[Device, Device], second: tuple[Device, Device], sizes: tuple[int, int]
+) -> TimedStep:
+    fetched = tuple(
+        _sent(site, *pair, n_bytes) for pair, n_bytes in zip((first, second), sizes, strict=True)
+    )
+    return TimedStep("two transfers", fetched)
 
 
 def _port_share(times: Sequence[float]) -> float:

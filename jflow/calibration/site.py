@@ -101,8 +101,12 @@ class Site(Closing):
 
     def times(self, steps: list[TimedStep], n_runs: int) -> list[Time]:
         """The times of steps, see `typical_times`."""
-        calls = [self._session.make_callable(list(step.fetched)) for step in steps]
-        return typical_times(calls, n_runs, self._clock)
+        return typical_times([self.callable(step) for step in steps], n_runs, self._clock)
+
+    def callable(self, step: TimedStep) -> Callable[[], object]:
+        """What runs a step."""
+        call: Callable[[], object] = self._session.make_callable(list(step.fetched))
+        return call
 
     def compiled(self, step: TimedStep) -> CompiledStep:
         """The step as it runs, with its programs."""

@@ -29,10 +29,11 @@ class Time:
 def typical_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clock) -> list[Time]:
     """The times of steps.
 
-    Each is run once before. Then all are run in turn, `n_runs` times, so that a slow moment of the
-    machine does not fall on one of them; short ones run several times in each turn. The median
-    counts, because it is what steps take: of one that sends, the least is a rare case in which
-    every thread was awake.
+    Each is run before. Then all have `n_runs` turns, so that a slow moment of the machine does not
+    fall on one of them. In a turn a step runs once uncounted, because other steps have filled the
+    caches, and then twice, or more often if it is short: a step of a program follows itself, too.
+    The median counts, because it is what steps take: of one that sends, the least is a rare case
+    in which every thread was awake.
     """
     repeats = []
     for step in steps:
@@ -40,10 +41,11 @@ def typical_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clo
         begin = clock()
         step()
         spent = max(clock() - begin, 1e-9)
-        repeats.append(max(1, min(_MOST_AT_ONCE, int(_SHORT_S / spent))))
+        repeats.append(max(2, min(_MOST_AT_ONCE, int(_SHORT_S / spent))))
     found: list[list[float]] = [[] for _ in steps]
     for _ in range(max(2, n_runs)):
         for step, times, repeat in zip(steps, found, repeats, strict=True):
+            step()
             for _ in range(repeat):
                 begin = clock()
                 step()

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,20 +21,20 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import jflow as tf
-from jflow.calibration import calibrate
+from jflow.calibration import Reference, calibrate
 from jflow.closing import Closing
 from jflow.lab.fused import FusedProcess
+from jflow.lab.interleaved import alternated
+from jflow.lab.moved import moved_operations, pinned_as
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
 from jflow.placement.calibration import Calibration
+from jflow.placement.explain import Explanation
 from jflow.placement.named import RULES
 from jflow.placement.scheduled import ByFunction
 from jflow.runtime.calibration_file import VARIABLE, write_calibration
 from jflow.runtime.steps import named_strategy
 from jflow.schedule import (
-    Constraints,
-    Costs,
-    OperationGraph,
     PlaceFunction,
     Problem,
     Schedule,
@@ -43,7 +42,6 @@ from jflow.schedule import (
     scheduled,
     simulate,
 )
-from jflow.schedule.problem import classes_of
 from jflow.schedule.schedule import name_of
 
 ROUNDS = 7
@@ -57,9 +55,6 @@ SINGLE = "single"
 
 FUSED = "fused"
 """The name of the step as one program, without a runtime."""
-
-_ROUND_S = 0.05
-"""A round of one placement runs as many steps as take about this long."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +70,8 @@ class Measurement:
       error: the largest relative difference of its losses to those of a single device.
       n_devices_used: how many devices have operations.
       placing: seconds that the strategy took; NaN for the rules.
+      slowdown: what the reference program took in the same turns, over what it took when the
+        cluster was calibrated: how much slower the machine is now; 1 if it was not calibrated.
     """
 
     placement: str
@@ -84,6 +81,7 @@ class Measurement:
     error: float
     n_devices_used: int
     placing: float
+    slowdown: float = 1.0
 
     @property
     def minimum(self) -> float:
@@ -116,6 +114,7 @@ class CheckedAlternative:
       is_chosen: whether that is where the strategy had put it.
       predicted, staged: as of a `Measurement`.
       times: the mean time of a step in each round, in seconds.
+      slowdown: as of a `Measurement`.
     """
 
     operation: str
@@ -124,6 +123,7 @@ class CheckedAlternative:
     predicted: float
     staged: float
     times: tuple[float, ...]
+    slowdown: float
 
 
 class RecordedStrategy:
@@ -186,6 +186,7 @@ class MeasuringCluster(Closing):
         self.n_devices = n_devices
         self._cores = cores_for(n_devices) if is_pinned else None
         self._cluster = LocalCluster(ps=0, workers=n_devices, cores=self._cores)
+        self._calibration: Calibration | None = None
 
     @property
     def devices(self) -> list[str]:
@@ -214,9 +215,11 @@ class MeasuringCluster(Closing):
             path = Path(folder) / "calibration.json"
             write_calibration(found, path)
             os.environ[VARIABLE] = str(path)
+            self._calibration = found
             try:
                 yield found
             finally:
+                self._calibration = None
                 if before is None:
                     del os.environ[VARIABLE]
                 else:
@@ -258,7 +261,8 @@ class MeasuringCluster(Closing):
         pins = self.devices if is_spread else []
         recorded = [RecordedStrategy(placement) for placement in placements]
         steps = [workload.build(scale, pins, _container(i)) for i in range(len(recorded))]
-        with self._sessions(steps, [each.strategy for each in recorded]) as sessions:
+        strategies = [each.strategy for each in recorded]
+        with self._reference() as reference, self._sessions(steps, strategies) as sessions:
             errors = [
                 _difference(step.losses(session), wanted)
                 for step, session in zip(steps, sessions, strict=True)
@@ -269,19 +273,13 @@ class MeasuringCluster(Closing):
             ]
             fused = FusedProcess(workload.name, scale, cores_for(1)[0]) if with_fused else None
             with fused or nullcontext():
-                times = alternated([*runs, *([fused.run] if fused else [])], rounds)
+                beside: list[Callable[[], object]] = [fused.run] if fused else []
+                times, slowdown = self._times([*runs, *beside], rounds, reference)
             explained = [
                 session.explain(step.train) for step, session in zip(steps, sessions, strict=True)
             ]
         found = {
-            each.name: Measurement(
-                each.name,
-                taken,
-                *_predicted(explanation.problem, explanation.schedule),
-                error,
-                len({*explanation.schedule.devices}),
-                each.seconds,
-            )
+            each.name: _measurement(each, taken, explanation, error, slowdown)
             for each, taken, error, explanation in zip(
                 recorded, times, errors, explained, strict=False
             )
@@ -317,15 +315,15 @@ class MeasuringCluster(Closing):
         with self.session(step, recorded.strategy) as session:
             session.placement(step.train)
         problem, schedule = recorded.answered()
-        moves = _moves(problem, schedule, n_operations, seed)
+        moves = moved_operations(problem, schedule, n_operations, seed)
         steps = [workload.build(scale, (), _container(i)) for i in range(len(moves))]
-        every = [ByFunction(_pinned(problem, move.schedule), places_state=True) for move in moves]
-        with self._sessions(steps, every) as sessions:
+        every = [ByFunction(pinned_as(problem, move.schedule), places_state=True) for move in moves]
+        with self._reference() as reference, self._sessions(steps, every) as sessions:
             runs = [
                 partial(session.run, step.train)
                 for step, session in zip(steps, sessions, strict=True)
             ]
-            times = alternated(runs, rounds)
+            times, slowdown = self._times(runs, rounds, reference)
         return [
             CheckedAlternative(
                 getattr(problem.graph.operations[move.operation], "name", ""),
@@ -333,6 +331,7 @@ class MeasuringCluster(Closing):
                 move.device == schedule.devices[move.operation],
                 *_predicted(problem, move.schedule),
                 taken,
+                slowdown,
             )
             for move, taken in zip(moves, times, strict=True)
         ]
@@ -355,6 +354,24 @@ class MeasuringCluster(Closing):
                 session.run(step.initialize)
                 sessions.append(session)
             yield sessions
+
+    def _reference(self) -> AbstractContextManager[Reference | None]:
+        """The program that tells the slowdown, if the cluster is calibrated.
+
+        Its block is around those of other sessions, as its end closes them.
+        """
+        if self._calibration is None or not self._calibration.reference_seconds:
+            return nullcontext()
+        return Reference(self._cluster.target("worker", 0))
+
+    def _times(
+        self, runs: Sequence[Callable[[], object]], rounds: int, reference: Reference | None
+    ) -> tuple[list[tuple[float, ...]], float]:
+        """Times of functions in turns, and the slowdown meanwhile; see `Measurement`."""
+        if reference is None or self._calibration is None:
+            return alternated(runs, rounds), 1.0
+        *times, taken = alternated([*runs, reference.run], rounds)
+        return times, median(taken) / self._calibration.reference_seconds
 
     def _leave(self, failed: bool) -> None:
         self._cluster.stop()
@@ -393,34 +410,23 @@ def single_device_losses(step: WorkloadStep, n_steps: int = 3) -> list[float]:
         return step.losses(session, n_steps)
 
 
-def alternated(runs: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
-    """Times functions in turns.
-
-    Args:
-      runs: functions without arguments. Each is called a few times before, uncounted.
-      rounds: how many turns each has.
-
-    Returns:
-      For each function the mean time of a call in each of its turns, in seconds.
-    """
-    repeats = [max(1, round(_ROUND_S / _warm_time(run))) for run in runs]
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(rounds):
-        for run, repeat, found in zip(runs, repeats, times, strict=True):
-            begun = time.perf_counter()
-            for _ in range(repeat):
-                run()
-            found.append((time.perf_counter() - begun) / repeat)
-    return [tuple(found) for found in times]
-
-
-def _warm_time(run: Callable[[], object]) -> float:
-    taken = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
+def _measurement(
+    strategy: RecordedStrategy,
+    times: tuple[float, ...],
+    explanation: Explanation,
+    error: float,
+    slowdown: float,
+) -> Measurement:
+    schedule = explanation.schedule
+    return Measurement(
+        strategy.name,
+        times,
+        *_predicted(explanation.problem, schedule),
+        error,
+        len({*schedule.devices}),
+        strategy.seconds,
+        slowdown,
+    )
 
 
 def _difference(found: Sequence[float], wanted: Sequence[float]) -> float:
@@ -438,59 +444,3 @@ def _predicted(problem: Problem, schedule: Schedule) -> tuple[float, float]:
         simulate(problem, schedule).makespan + step,
         predicted_seconds(problem, schedule) + step,
     )
-
-
-@dataclass(frozen=True)
-class _Move:
-    """A schedule in which one operation, and what is colocated with it, is on a device."""
-
-    operation: int
-    device: int
-    schedule: Schedule
-
-
-def _moves(problem: Problem, schedule: Schedule, n: int, seed: int) -> list[_Move]:
-    classes, every = classes_of(problem), tuple(range(len(problem.devices)))
-    options: Mapping[int, tuple[int, ...]] = {
-        i: allowed
-        for i, number in enumerate(classes)
-        if len(allowed := problem.constraints.allowed.get(number, every)) > 1
-    }
-    chosen = random.Random(seed).sample(sorted(options), min(n, len(options)))
-    found = []
-    for operation in chosen:
-        for device in options[operation]:
-            devices = tuple(
-                device if number == classes[operation] else at
-                for number, at in zip(classes, schedule.devices, strict=True)
-            )
-            found.append(_Move(operation, device, Schedule(devices, schedule.order)))
-    return found
-
-
-def _pinned(problem: Problem, schedule: Schedule) -> PlaceFunction:
-    """The strategy that puts operations where a schedule of operations of these names has them.
-
-    Others go where what they are colocated with is, or to the first device that they may go to.
-    """
-    known = {
-        getattr(operation, "name", operation): device
-        for operation, device in zip(problem.graph.operations, schedule.devices, strict=True)
-    }
-
-    def given(
-        graph: OperationGraph, devices: Sequence[Hashable], _: Costs, constraints: Constraints
-    ) -> dict[Hashable, Hashable]:
-        names = [getattr(operation, "name", operation) for operation in graph.operations]
-        classes = constraints.classes or tuple(range(len(names)))
-        places = {
-            number: known[name]
-            for number, name in zip(classes, names, strict=True)
-            if name in known
-        }
-        return {
-            operation: devices[places.get(number, constraints.allowed.get(number, (0,))[0])]
-            for operation, number in zip(graph.operations, classes, strict=True)
-        }
-
-    return given

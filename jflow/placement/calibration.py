@@ -18,7 +18,7 @@ from jflow.cluster import SAME_PROCESS
 from jflow.errors import InvalidArgumentError
 from jflow.placement.equations import N_COUNTS, Count, Vector
 
-FORMAT = 3
+FORMAT = 4
 """The version of the form of files."""
 
 
@@ -137,6 +137,8 @@ class Calibration:
       work_error: the part by which programs may take less than estimated, below 1: three of four
         errors are smaller.
       message_error: likewise, the part by which what is sent may take more.
+      reference_seconds: what a program of some milliseconds took, in the same turns as all else:
+        measured again, it tells how much slower the machine is than it was; 0 if not measured.
       made: when, as seconds since 1970; 0 for the prior.
       machine: where; None for the prior.
       errors: relative errors by what they are of, see docs/calibration.md.
@@ -151,6 +153,7 @@ class Calibration:
     overlap: float = 1.0
     work_error: float = 0.3
     message_error: float = 0.5
+    reference_seconds: float = 0.0
     made: float = 0.0
     machine: Machine | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
@@ -207,6 +210,7 @@ class Calibration:
         fractions = {name: _number(data.pop(name, None), name, most=1.0) for name in _SHARES}
         made = _number(data.pop("made", None), "made")
         message_error = _number(data.pop("message_error", None), "message_error")
+        reference = _number(data.pop("reference_seconds", None), "reference_seconds")
         parts = {name: _mapping(data.pop(name, None), name) for name in _MAPPINGS}
         if data:
             raise InvalidArgumentError(f"expected {', '.join(_NAMES)}; got {', '.join(data)} too")
@@ -218,6 +222,7 @@ class Calibration:
             errors=_numbers(parts["errors"], "error"),
             made=made,
             message_error=message_error,
+            reference_seconds=reference,
             **fractions,
             machine=None if machine is None else _machine(machine),
         )

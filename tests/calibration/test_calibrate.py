@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.calibration import RegionTimes, calibrate, measured_programs, report
+from jflow.calibration import Reference, RegionTimes, calibrate, measured_programs, report
 from jflow.calibration.measure import _overlap, _port_share
 from jflow.calibration.probes import PROBES
+from jflow.calibration.site import Site
+from jflow.calibration.timing import Time
 from jflow.pipeline import StepRequest, compile_placed, region_problem
 from jflow.placement.calibration import PRIOR, Calibration, Machine
 
@@ -28,6 +30,7 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     assert 0 < found.rates["CPU"].dispatch < 0.1
     assert 0 < found.step_seconds["process"] < 0.1
     assert found.links["process"].bandwidth > 1e6
+    assert 0 < found.reference_seconds < 1.0
     assert found.port_share == PRIOR.port_share  # there are no three tasks
     assert Calibration.from_json(found.to_json()) == found
     assert any("CPU rates on" in line for line in heard)
@@ -37,6 +40,29 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     assert 0 < found.work_error < 1
     assert found.message_error > 0
     assert f"programs may take {found.work_error:.0%} less" in text
+
+
+def test_rates_and_links_are_timed_in_the_same_turns(monkeypatch) -> None:
+    calls = []
+
+    def times(site, steps, n_runs):
+        calls.append([step.name for step in steps])
+        return [Time(1e-3, 0.0) for _ in steps]
+
+    monkeypatch.setattr(Site, "times", times)
+    few = [probe for probe in PROBES if probe.name in SMALL]
+    calibrate("", quick=True, probes=few)
+    (names,) = calls
+    assert {*SMALL} <= {*names}
+    assert any("there" in name for name in names)
+
+
+def test_the_reference_program_runs_again(monkeypatch) -> None:
+    ran = []
+    with Reference("") as reference:
+        monkeypatch.setattr(reference, "_call", lambda: ran.append("once"))
+        reference.run()
+    assert ran == ["once"]
 
 
 def test_transfers_that_wait_for_each_other_share_ports_and_others_do_not() -> None:

@@ -28,10 +28,10 @@ class Machine:
         return run
 
 
-def test_the_median_counts_and_the_first_runs_do_not() -> None:
+def test_the_median_counts_and_the_first_run_of_a_turn_does_not() -> None:
     machine = Machine()
-    step = machine.step("a", 0.001, 0.01, 0.05, 0.04, 0.03, 0.06, 0.05)
-    (found,) = typical_times([step], 4, machine.clock)
+    step = machine.step("a", 9.0, 0.01, 9.0, 0.05, 0.04, 9.0, 0.03, 0.06)
+    (found,) = typical_times([step], 2, machine.clock)
     assert found.seconds == pytest.approx(0.045)
     assert found.noise == pytest.approx(0.0)
 
@@ -39,10 +39,10 @@ def test_the_median_counts_and_the_first_runs_do_not() -> None:
 def test_steps_run_in_turn() -> None:
     machine = Machine()
     typical_times([machine.step("a", 0.1), machine.step("b", 0.2)], 3, machine.clock)
-    assert "".join(machine.ran) == "aabb" + "ab" * 3
+    assert "".join(machine.ran) == "aabb" + "aaabbb" * 3
 
 
 def test_short_steps_run_several_times_in_each_turn() -> None:
     machine = Machine()
     typical_times([machine.step("a", 0.0005), machine.step("b", 1e-6)], 2, machine.clock)
-    assert "".join(machine.ran) == "aabb" + ("a" * 4 + "b" * 10) * 2
+    assert "".join(machine.ran) == "aabb" + ("a" * 5 + "b" * 11) * 2

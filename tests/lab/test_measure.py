@@ -15,16 +15,17 @@ import jflow as tf
 from jflow import errors
 from jflow.lab.families import random_problem
 from jflow.lab.fused import FusedStep
+from jflow.lab.interleaved import alternated
 from jflow.lab.measure import (
     FUSED,
     Measurement,
     MeasuringCluster,
     RecordedStrategy,
-    alternated,
     cores_for,
     measure,
 )
 from jflow.lab.workloads import WORKLOADS
+from jflow.placement.calibration import PRIOR
 from jflow.schedule import scheduled
 from jflow.schedule.strategies import STRATEGIES
 
@@ -86,7 +87,10 @@ def test_placements_are_measured_beside_each_other_on_pinned_processes(leaves_no
     cores = cores_for(2)
     with MeasuringCluster(2) as cluster:
         assert [os.sched_getaffinity(cluster.pid(i)) for i in (0, 1)] == [{core} for core in cores]
+        # As if calibrated on a machine on which the reference program takes an hour.
+        cluster._calibration = replace(PRIOR, reference_seconds=3600.0)
         found = cluster.measure(WORKLOADS["mlp"], "small", ["single", "round_robin"], rounds=2)
+    assert all(0 < each.slowdown < 1 for each in found.values())
     assert [*found] == ["single", "round_robin"]
     assert all(each.is_correct and len(each.times) == 2 for each in found.values())
     assert found["round_robin"].n_devices_used == 2

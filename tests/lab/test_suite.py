@@ -350,6 +350,7 @@ class Taken:
     predicted: float
     staged: float
     is_correct: bool = True
+    slowdown: float = 1.0
 
 
 TIMES = {"single": 2.0, "heft": 1.0, "round_robin": 4.0, "fused": 1.0}
@@ -375,7 +376,7 @@ def test_measurements_have_their_predictions_beside_them(tmp_path: Path) -> None
     comparison = compare(options, tmp_path, measuring=measuring)
     assert {each.group for each in comparison.cases} == {"models"}
     page = (tmp_path / "README.md").read_text()
-    assert "| mlp | 2 | 3 | 5 % | 9 % | 1.00 | 0 % | 0 % |" in page
+    assert "| mlp | 2 | 3 | 5 % | 9 % | 1.00 | 1.00 | 0 % | 0 % |" in page
     assert "| heft | 1.1 s ± 0 % (1.1 s) |" in page
     assert "| fused | 1.1 s ± 0 % |" in page
     assert (
@@ -457,6 +458,15 @@ def test_predictions_are_judged_by_error_rank_and_regret() -> None:
     assert found.tau == pytest.approx(1 / 3)  # two pairs in order, one not
     assert found.regret == pytest.approx(1.0)
     assert found.noise == 0.0
+
+
+def test_a_machine_that_has_become_slower_is_no_error_of_predictions() -> None:
+    plans = [replace(timed("a", [2.0] * 7, 1.0), slowdown=1.9)]
+    plans.append(replace(timed("b", [4.0] * 7, 2.0), slowdown=1.9))
+    found = accuracy_of(plans)
+    assert found is not None
+    assert found.error == pytest.approx(0.05)
+    assert found.slowdown == 1.9
 
 
 def test_plans_within_the_noise_have_no_rank() -> None:

@@ -36,8 +36,8 @@ def changed(**changes: object) -> str:
     ("text", "words"),
     [
         ("{", "it is not JSON"),
-        ("[]", "expected format 3, got None"),
-        (changed(format=1), "expected format 3, got 1"),
+        ("[]", "expected format 4, got None"),
+        (changed(format=1), "expected format 4, got 1"),
         (changed(more=1), "got more too"),
         (changed(rates=[]), "expected an object as rates"),
         (changed(rates={"CPU": {"flops": 1.0}}), "expected flops, convolutions,"),

@@ -34,6 +34,9 @@ class Alternative(Protocol):
     @property
     def times(self) -> tuple[float, ...]: ...
 
+    @property
+    def slowdown(self) -> float: ...
+
 
 class AlternativesChecker(Protocol):
     """Moves operations that a seed chooses to each device that they may go to, and times steps."""
@@ -75,6 +78,7 @@ def checked_alternatives(
 
 def _result(found: Alternative, n_devices: int) -> MeasuredResult:
     label = f"{found.operation} on {found.device}" + (", chosen" if found.is_chosen else "")
+    predictions = found.predicted, found.staged
     return MeasuredResult(
-        WORKLOAD, n_devices, label, tuple(found.times), found.predicted, found.staged
+        WORKLOAD, n_devices, label, tuple(found.times), *predictions, slowdown=found.slowdown
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ class StepTimes(Protocol):
       staged: those that `explain` says: for the programs that the runtime makes of the operations,
         with what messages take of processors.
       is_correct: whether the step computed what it computes on one device.
+      slowdown: how much slower the machine was than when it was calibrated.
     """
 
     @property
@@ -37,6 +38,9 @@ class StepTimes(Protocol):
 
     @property
     def is_correct(self) -> bool: ...
+
+    @property
+    def slowdown(self) -> float: ...
 
 
 class Measurer(Protocol):
@@ -55,7 +59,7 @@ class MeasuredResult:
     Attributes:
       workload, n_devices, strategy: what was run, and how.
       times: seconds of a step in each round; none if it failed.
-      predicted, staged: as of `StepTimes`.
+      predicted, staged, slowdown: as of `StepTimes`.
       refused: why there are no times, or why they do not count.
     """
 
@@ -66,11 +70,21 @@ class MeasuredResult:
     predicted: float = 0.0
     staged: float = 0.0
     refused: str = ""
+    slowdown: float = 1.0
 
     @property
     def seconds(self) -> float:
         """The median of the rounds."""
         return median(self.times)
+
+    @property
+    def error(self) -> float:
+        """What the prediction is off, as a share of the measured time.
+
+        The prediction is of the machine as it was calibrated; that it was slower or faster in the
+        measurement, as a reference program tells, is no error of the prediction.
+        """
+        return abs(self.staged * self.slowdown - self.seconds) / self.seconds
 
     @property
     def noise(self) -> float:
@@ -87,8 +101,9 @@ class Accuracy:
     Attributes:
       workload, n_devices: which plans.
       n_plans: how many of them were run.
-      error: median of |staged - measured| / measured.
+      error: median of the errors, see `MeasuredResult.error`.
       operation_error: the same for the prediction by single operations.
+      slowdown: median of how much slower the machine was than when it was calibrated.
       tau: Kendall's rank correlation over pairs of plans that differ by more than their noise;
         None if there is no such pair.
       regret: measured time of the plan with the best prediction, divided by that of the best plan,
@@ -101,6 +116,7 @@ class Accuracy:
     n_plans: int
     error: float
     operation_error: float
+    slowdown: float
     tau: float | None
     regret: float
     noise: float
@@ -129,7 +145,7 @@ def measured(
     for contender, taken in zip(contenders, found, strict=True):
         wrong = "" if taken.is_correct else "the step does not compute what one device computes"
         times = tuple(taken.times)
-        facts = (times, taken.predicted, taken.staged, wrong)
+        facts = (times, taken.predicted, taken.staged, wrong, taken.slowdown)
         results.append(MeasuredResult(workload, n_devices, contender.name, *facts))
     return results
 
@@ -155,13 +171,13 @@ def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
     plans = [each for each in results if not each.refused and each.strategy != FUSED]
     if not plans:
         return None
-    errors = [abs(each.staged - each.seconds) / each.seconds for each in plans]
-    single = [abs(each.predicted - each.seconds) / each.seconds for each in plans]
+    errors = [each.error for each in plans]
+    single = [replace(each, staged=each.predicted).error for each in plans]
     picked = min(plans, key=lambda each: each.staged)
     best = min(each.seconds for each in plans)
     return Accuracy(
         *(plans[0].workload, plans[0].n_devices, len(plans)),
-        *(median(errors), median(single)),
+        *(median(errors), median(single), median(each.slowdown for each in plans)),
         *(rank_correlation(plans), picked.seconds / best - 1),
         median(each.noise for each in plans),
     )

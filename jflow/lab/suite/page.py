@@ -105,7 +105,9 @@ timed mode operations sleep for their time, so that processes need no cores.
 _PREDICTED = """\
 Prediction: the median error of a plan by the programs that the runtime makes of operations and by
 single operations, Kendall's rank correlation over plans that differ by more than the noise, and how
-much slower the plan with the best prediction is than the best plan.
+much slower the plan with the best prediction is than the best plan. *Slowdown* is what a reference
+program took in the same turns, over what it took when the machine was calibrated; errors are those
+of predictions times that.
 """
 
 _ALTERNATIVES = """\
@@ -390,7 +392,7 @@ def _alternatives(found: Sequence[MeasuredResult]) -> str:
         [
             each.strategy,
             *(duration(each.staged), f"{duration(each.seconds)} ± {_percent(each.noise)}"),
-            _percent(abs(each.staged - each.seconds) / each.seconds),
+            _percent(each.error),
         ]
         for each in found
         if not each.refused
@@ -420,7 +422,7 @@ def _step_times(measured: Sequence[MeasuredResult]) -> str:
 
 
 def _accuracies(measured: Sequence[MeasuredResult]) -> str:
-    head = ["workload", "devices", "plans", "error", "by operations"]
+    head = ["workload", "devices", "plans", "error", "by operations", "slowdown"]
     head += ["rank correlation", "regret", "repeat noise"]
     return table(head, [_accuracy(each) for each in goals.accuracies(measured)])
 
@@ -429,7 +431,7 @@ def _accuracy(found: Accuracy) -> list[str]:
     tau = "-" if found.tau is None else f"{found.tau:.2f}"
     return [
         *(found.workload, str(found.n_devices), str(found.n_plans), _percent(found.error)),
-        *(_percent(found.operation_error), tau),
+        *(_percent(found.operation_error), f"{found.slowdown:.2f}", tau),
         *(_percent(found.regret), _percent(found.noise)),
     ]
 

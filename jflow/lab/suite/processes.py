@@ -31,6 +31,7 @@ class TimedSteps:
     predicted: float
     staged: float
     is_correct: bool = True  # what computes something else raises
+    slowdown: float = 1.0  # what sleeps does not depend on the machine
 
 
 def _of(found: Measurement) -> StepTimes:
