@@ -86,7 +86,7 @@ class QueueWriter(Closing):
     ) -> None:
         self._rows = rows
         self._sender = _Sender(send, max_ahead_bytes)
-        weakref.finalize(self, self._sender.abandon).atexit = False
+        weakref.finalize(self, self._sender.drop).atexit = False
 
     @property
     def n_acknowledged(self) -> int:
@@ -155,7 +155,7 @@ class _Sender:
         self.n_acknowledged = 0
         self._error: BaseException | None = None
         self.is_closed = False
-        self._is_abandoned = False
+        self._is_dropped = False
         self._sending: Future[Any] | None = None
         self._thread = threading.Thread(target=self._run, name="jflow queue writer", daemon=True)
         self._thread.start()
@@ -202,9 +202,9 @@ class _Sender:
                 self._sending.cancel()
         self._end()
 
-    def abandon(self) -> None:
+    def drop(self) -> None:
         """The writer is gone: the thread sends what is pending, and ends. Takes no lock."""
-        self._is_abandoned = self.is_closed = True
+        self._is_dropped = self.is_closed = True
         self._work.put(None)
 
     def _end(self) -> None:
@@ -265,7 +265,7 @@ class _Sender:
         error.add_note(f"elements of this writer that may not be in the queue: {n_lost}")
         self._error = error
         self._changed.notify_all()
-        if self._is_abandoned:
+        if self._is_dropped:
             _log.warning("a queue writer was not closed, and lost %d elements: %s", n_lost, error)
 
 
