@@ -60,7 +60,7 @@ def test_a_name_of_another_machine_is_refused(names: dict[str, list[str]]) -> No
         (("0.0.0.0",), {"0.0.0.0", "localhost", "here"}),
         (("::",), {"::", "localhost", "here"}),
     ],
-    ids=str,
+    ids=lambda each: str(sorted(each)),
 )
 def test_a_server_has_the_names_that_lead_to_it_and_nowhere_else(
     names: Mapping[str, list[str]], bound: tuple[str, ...], own: set[str]
