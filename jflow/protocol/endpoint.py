@@ -64,7 +64,7 @@ class Endpoint:
         caller = caller_of(handshake.hello)
         session = service.open(self._server, caller)
         try:
-            carrier = (stream, None) if upgrade is None else await upgrade.carrier()
+            carrier = (stream, None) if upgrade is None else await upgrade.chosen()
         except BaseException:
             session.close()
             raise

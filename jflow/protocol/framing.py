@@ -10,7 +10,7 @@ from jflow.protocol.frame import (
     Assembler,
     Encoder,
     Message,
-    Parts,
+    Buffers,
     encode,
     encode_parts,
 )
@@ -90,6 +90,6 @@ class PartsFraming:
     def feed(self, read: Message) -> Message:
         return read
 
-    def is_sign_of_life(self, frame: Parts) -> bool:
+    def is_sign_of_life(self, frame: Buffers) -> bool:
         # Socket buffers of the kernel are smaller.
         return sum(map(len, frame)) >= CHUNK_BYTES

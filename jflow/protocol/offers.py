@@ -69,7 +69,7 @@ class OpenOffers(Generic[K]):
         found = self._open.pop(proof, None)
         return None if found is None else found[:2]
 
-    def withdraw(self, offer: DataOffer) -> None:
+    def cancel(self, offer: DataOffer) -> None:
         """Ends an offer; does nothing if it was taken or has expired."""
         self._open.pop(offer.caller_proof, None)
 

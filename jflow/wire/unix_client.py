@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.errors import OpError
-from jflow.protocol.frame import CHUNK_BYTES, Message, Parts
+from jflow.protocol.frame import CHUNK_BYTES, Message, Buffers
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited
@@ -60,8 +60,8 @@ class UnixClient:
         self._socket = connected
         self._received, self._ended = received, ended
         self._parser = Parser()
-        self._outbox: Outbox[Parts] = Outbox()
-        self._unsent: Parts = []
+        self._outbox: Outbox[Buffers] = Outbox()
+        self._unsent: Buffers = []
         self._n_chunks = 0
         self._writing = threading.Lock()
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class UnixClient:
     def n_signs(self) -> int:
         return self._parser.n_received + self._n_chunks
 
-    def send(self, key: int, message: Iterator[Parts]) -> None:
+    def send(self, key: int, message: Iterator[Buffers]) -> None:
         self._outbox.put(key, message)
         with deferred_interrupts():
             if not self._flush():
@@ -241,8 +241,8 @@ class UnixClient:
     @property
     def _needs_help(self) -> bool:
         """Whether the stream has to be read although no thread waits for an answer."""
-        is_live = (self._n_expected > 0 or self._has_more) and not self._is_over
-        return is_live or not self._inbox.empty()
+        has_work = (self._n_expected > 0 or self._has_more) and not self._is_over
+        return has_work or not self._inbox.empty()
 
     @property
     def _has_more(self) -> bool:
