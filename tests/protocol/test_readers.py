@@ -1,4 +1,4 @@
-"""`Readers`: one of those that wait reads, whoever comes and goes in whatever order."""
+"""`Readers`: one of those that wait reads, however they come and go."""
 
 from hypothesis import given
 from hypothesis import strategies as st
