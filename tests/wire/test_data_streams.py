@@ -221,11 +221,11 @@ def test_a_cluster_may_have_a_task_without_data_streams_and_devices_tell(monkeyp
 
 
 def _cut_data(client):
-    client._carrier._data._socket.shutdown(socket.SHUT_RDWR)
+    client._channel._data._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _cut_grpc(client):
-    client._carrier._stream._stream.cancel()
+    client._channel._stream._stream.cancel()
 
 
 @pytest.mark.parametrize("cut", [_cut_data, _cut_grpc])
@@ -284,7 +284,7 @@ def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_a
 
 def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
     assert client.run(1, [], FOREVER) == []
-    client._carrier._outbox.put(1, iter([b"frame"]))
+    client._channel._outbox.put(1, iter([b"frame"]))
     eventually(host.sessions[0].closed.is_set)
     with pytest.raises(errors.UnavailableError):
         client.run(1, [], FOREVER)
@@ -292,7 +292,7 @@ def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
 
 def test_a_message_that_is_malformed_ends_the_session_and_no_other(client, server, host):
     other = connect(server.address, PATIENCE_S)
-    client._carrier._data._socket.send(b"\xff" * 64)
+    client._channel._data._socket.send(b"\xff" * 64)
     eventually(host.sessions[0].closed.is_set)
     with pytest.raises(errors.OpError):
         client.run(1, [], FOREVER)
