@@ -1,4 +1,4 @@
-"""`ClientChannel`: what carries the messages of a client, its stream or a data stream beside that."""
+"""`ClientChannel`: carries the messages of a client over its stream, or a data stream beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from jflow.cluster import Target
 from jflow.deadline import Deadline
 from jflow.protocol.codec import frames_of
-from jflow.protocol.frame import LARGE_BYTES, Encoder, Message, Buffers, encode, encode_parts
+from jflow.protocol.frame import LARGE_BYTES, Buffers, Encoder, Message, encode, encode_parts
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer

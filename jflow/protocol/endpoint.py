@@ -64,11 +64,11 @@ class Endpoint:
         caller = caller_of(handshake.hello)
         session = service.open(self._server, caller)
         try:
-            carrier = (stream, None) if upgrade is None else await upgrade.chosen()
+            channel = (stream, None) if upgrade is None else await upgrade.chosen()
         except BaseException:
             session.close()
             raise
-        messages = MessageStream(*carrier, caller)
+        messages = MessageStream(*channel, caller)
         dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()

@@ -8,9 +8,9 @@ from jflow.protocol.frame import (
     CHUNK_BYTES,
     LARGE_BYTES,
     Assembler,
+    Buffers,
     Encoder,
     Message,
-    Buffers,
     encode,
     encode_parts,
 )

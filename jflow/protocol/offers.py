@@ -1,4 +1,4 @@
-"""Offers of a data stream: who may attach one to a session, and until when; no I/O.
+"""Offers of a data stream: good once, for one session, and not for long; no I/O.
 
 A server offers each caller that it has admitted a stream of its own for the messages of the session
 (docs/decisions/0044-data-streams.md). The offer travels over the stream of the handshake, so only

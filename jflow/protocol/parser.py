@@ -17,9 +17,9 @@ from jflow.protocol.frame import (
     MAX_FRAME_BYTES,
     SMALL_BYTES,
     Assembler,
+    Buffers,
     ByteBuffer,
     Message,
-    Buffers,
     head_bytes,
     message_id_of,
 )

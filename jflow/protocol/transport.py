@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from jflow.cluster import Target, Task
 from jflow.deadline import Deadline
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
-from jflow.protocol.frame import Message, Buffers
+from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.framing import Framing
 from jflow.protocol.offers import DataOffer
 

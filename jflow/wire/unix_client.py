@@ -4,7 +4,7 @@ The threads that wait for answers read the stream, one at a time (`protocol.read
 that sends writes to it, as far as the kernel takes it. What is left over is sent by the thread that
 reads. A thread of its own reads only while messages are expected that no caller waits for.
 
-Locks: `_writing` is held while frames are written, and never waited for: whoever holds it also
+Locks: `_writing` is held while frames are written, and never waited for: the holder also
 writes what others add meanwhile. `_lock` guards the readers and the end. Neither is held while
 something is called that is not of this file. Nothing blocks with a lock held.
 """
@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.errors import OpError
-from jflow.protocol.frame import CHUNK_BYTES, Message, Buffers
+from jflow.protocol.frame import CHUNK_BYTES, Buffers, Message
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited
@@ -150,9 +150,9 @@ class UnixClient:
             self._flush()
             self._read()
 
-    def _leave(self, who: SimpleQueue[Any]) -> None:
+    def _leave(self, reader: SimpleQueue[Any]) -> None:
         with self._lock:
-            promoted = self._readers.leave(who)
+            promoted = self._readers.leave(reader)
             is_last = self._readers.leader is None
         if promoted is not None:
             promoted.put(_LEADS)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jflow.errors import OpError
-from jflow.protocol.frame import Message, Buffers
+from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 

@@ -1,4 +1,4 @@
-"""Data streams beside gRPC: when they are used, how both end, and who may attach one."""
+"""Data streams beside gRPC: when they are used, how both end, which processes get them."""
 
 import asyncio
 import logging
@@ -440,7 +440,7 @@ def test_a_server_does_not_read_calls_whose_answers_are_not_read(host):
     on_loop(check())
 
 
-# Who may attach one -------------------------------------------------------------------------------
+# Which processes may attach one -------------------------------------------------------------------
 
 
 @contextmanager
@@ -464,7 +464,7 @@ def _offered(address):
             held.result(PATIENCE_S)
 
 
-def test_an_offer_is_taken_once_and_who_takes_it_again_does_no_harm(server, host):
+def test_an_offer_is_taken_once_and_another_attempt_does_no_harm(server, host):
     with _offered(server.address) as offer:
         first = attached_socket(offer, Deadline(PATIENCE_S))
         for _ in range(2):
