@@ -71,7 +71,7 @@ class Peer:
     Args:
       transport: carries the frames.
       task: the task to call.
-      caller: who calls, and the server that is meant.
+      caller: the caller, and the server that it means.
     """
 
     def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
