@@ -52,7 +52,7 @@ class Endpoint:
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
-        async with self._unproven.turn():
+        async with self._unproven.reading():
             handshake = await admit(stream, self._secret, service.name, self._identity())
         if handshake is None:
             return

@@ -103,7 +103,7 @@ class CallerHandshake:
     """The caller's side of one handshake.
 
     Args:
-      caller: who calls which server.
+      caller: the caller, and the server that it means.
       nonce: 32 random bytes, used for nothing else.
 
     Attributes:

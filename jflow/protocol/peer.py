@@ -73,7 +73,7 @@ class Peer:
     Args:
       transport: carries the frames.
       task: the task to call.
-      caller: who calls, and the server that is meant.
+      caller: the caller, and the server that it means.
 
     Attributes:
       arrivals: takes values that ride on replies; None if none may.

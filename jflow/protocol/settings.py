@@ -8,11 +8,11 @@ MAX_UNPROVEN = 64
 keep one frame, of `frame.MAX_FRAME_BYTES`, before that is refused by its size."""
 
 MAX_WAITING = 256
-"""How many more may wait for that; if those before are silent, further ones would not have their
-turn within `HELLO_S`. What they send is not read meanwhile, but gRPC takes up to 4 MiB of each
+"""How many more may wait for that; if those before are silent, further ones would not be
+read within `HELLO_S`. What they send is not read meanwhile, but gRPC takes up to 4 MiB of each
 connection."""
 
-TURN_S = 1.0
+READ_S = 1.0
 """How long one of them may take to be read while others wait, in seconds."""
 
 NOTICE_AFTER_S = 10.0

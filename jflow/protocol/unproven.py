@@ -16,7 +16,7 @@ class Unproven:
 
     At most `MAX_UNPROVEN` of them are read, because each can make the server keep a frame; at most
     `MAX_WAITING` others wait, unread, in the order in which they came. Each has `HELLO_S` in all.
-    For each that waits, the oldest of those that are read has `TURN_S` only, so that silent ones
+    For each that waits, the oldest of those that are read has `READ_S` only, so that silent ones
     do not keep out those that speak.
     """
 
@@ -26,7 +26,7 @@ class Unproven:
         self._ends: dict[asyncio.Timeout, float] = {}
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def reading(self) -> AsyncIterator[None]:
         """Waits until a stream may be read, and ends what is done with it when its time is over.
 
         Raises:
@@ -39,7 +39,7 @@ class Unproven:
             async with asyncio.timeout(settings.HELLO_S) as limit:
                 await self._wait()
                 is_read = True
-                self._ends[limit] = clock() + settings.TURN_S
+                self._ends[limit] = clock() + settings.READ_S
                 self._shorten()
                 try:
                     yield
@@ -60,7 +60,7 @@ class Unproven:
             self._n_waiting -= 1
 
     def _shorten(self) -> None:
-        """Ends as many of the oldest turns early as streams wait."""
+        """Ends early as many of those that are read longest as others wait."""
         if self._n_waiting and self._free.locked():
             for limit, end in islice(self._ends.items(), self._n_waiting):
                 if not limit.expired() and end < (limit.when() or end):
@@ -70,7 +70,7 @@ class Unproven:
 def _late() -> UnauthenticatedError:
     return UnauthenticatedError(
         f"the handshake was not complete within {settings.HELLO_S:g} s, "
-        f"or {settings.TURN_S:g} s while others waited"
+        f"or {settings.READ_S:g} s while others waited"
     )
 
 

@@ -19,7 +19,7 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
     """Resolves a host name of a cluster to the addresses to bind, which must be of this machine.
 
     All that the name stands for on this machine are bound. Otherwise another user's process could
-    listen at one of them, and callers who know the name would come to it.
+    listen at one of them, and callers that use the name would come to it.
 
     Other users of the network can read and change what passes beyond the loopback interface without
     encryption, so listening there requires certificates or JFLOW_INSECURE=1.
@@ -62,7 +62,7 @@ def own_hosts(bound: Sequence[str]) -> frozenset[str]:
     """The hosts, in lower case, by which callers may call a server besides that in its cluster.
 
     A name is among them only if the server listens at all addresses that it stands for on this
-    machine, so that callers who use it cannot have come to another process.
+    machine, so that callers that use it cannot have come to another process.
 
     Args:
       bound: the addresses that it listens at.

@@ -5,7 +5,7 @@ import os
 # gRPC reads this when it is imported; by default it logs each connection that a stop ends.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # So that a name has the same addresses for gRPC, which dials them, as for servers, which bind them
-# by the system's resolver: nobody else can listen at one more.
+# by the system's resolver: no other process can listen at one more.
 os.environ.setdefault("GRPC_DNS_RESOLVER", "native")
 
 from jflow.wire.tls import load_tls as load_tls

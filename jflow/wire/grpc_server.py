@@ -94,7 +94,7 @@ async def _serve(
 class RefusalLog:
     """Logs streams that were refused: one in `EACH_S`, with the number of the others.
 
-    Whoever reaches a server could fill its disk otherwise.
+    Otherwise callers without the token could fill its disk.
     """
 
     EACH_S = 10.0

@@ -16,7 +16,7 @@ def loose_directory(path: Path) -> Path | None:
     A directory is safe if it belongs to this user or the superuser and no others may write to it,
     or only with the sticky bit, by which they can replace nothing but their own files. All are
     looked at that the name and the links on its way pass through, except those above the home
-    directory of this user, who is at the mercy of their owners anyway (OpenSSH does the same).
+    directory of this user, whose owners can replace all of it (OpenSSH does the same).
 
     Args:
       path: the file, which may be missing.
@@ -27,7 +27,7 @@ def loose_directory(path: Path) -> Path | None:
     Raises:
       OSError: if a directory cannot be looked at, or there are too many links.
     """
-    trusted = _above_home()
+    trusted = _trusted()
     for directory in _directories(path):
         if directory not in trusted and _is_loose(directory.stat()):
             return directory
@@ -54,12 +54,12 @@ def _directories(path: Path) -> Iterator[Path]:
         found = Path("/") if target.is_absolute() else found
 
 
-def _above_home() -> frozenset[Path]:
+def _trusted() -> frozenset[Path]:
     try:
-        home = Path.home()
+        own = Path.home()
     except RuntimeError:
         return frozenset()
-    return frozenset({*home.parents, *home.resolve().parents})
+    return frozenset({*own.parents, *own.resolve().parents})
 
 
 def _is_loose(directory: os.stat_result) -> bool:

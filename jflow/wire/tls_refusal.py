@@ -24,7 +24,7 @@ def look_for_refusal(
       tls: this end's certificates; None if it has none.
       address: "host:port".
       name: the name that the server's certificate must have.
-      over: set when nobody wants to know any more.
+      over: set when the answer is not wanted any more.
       after_s: how long to wait for that before the first attempt, in seconds.
 
     Returns:

@@ -363,7 +363,7 @@ def crowded(monkeypatch):
     """Few streams may be in the handshake at one time."""
     monkeypatch.setattr(settings, "MAX_UNPROVEN", 4)
     monkeypatch.setattr(settings, "MAX_WAITING", 8)
-    monkeypatch.setattr(settings, "TURN_S", 0.1)
+    monkeypatch.setattr(settings, "READ_S", 0.1)
 
 
 async def _silent(stack, address, n):
@@ -405,7 +405,7 @@ def test_a_stream_that_does_not_begin_has_its_whole_time_if_no_other_waits(crowd
 def test_streams_wait_for_the_handshake_no_longer_than_it_may_take(crowded, monkeypatch):
     """They are told that the server is busy: it has not asked them for a proof."""
     monkeypatch.setattr(settings, "HELLO_S", 0.3)
-    monkeypatch.setattr(settings, "TURN_S", 60.0)
+    monkeypatch.setattr(settings, "READ_S", 60.0)
 
     async def check():
         async with serving(Host()) as address, AsyncExitStack() as stack:
@@ -418,7 +418,7 @@ def test_streams_wait_for_the_handshake_no_longer_than_it_may_take(crowded, monk
 
 def test_streams_beyond_those_that_may_wait_are_refused_at_once(crowded, monkeypatch, caplog):
     monkeypatch.setattr(settings, "HELLO_S", 60.0)
-    monkeypatch.setattr(settings, "TURN_S", 60.0)
+    monkeypatch.setattr(settings, "READ_S", 60.0)
 
     async def check():
         async with serving(Host()) as address, AsyncExitStack() as stack:

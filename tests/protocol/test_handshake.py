@@ -201,7 +201,7 @@ def test_a_proof_for_one_server_is_none_for_another():
         caller.check_meant()
 
 
-def test_without_the_token_nobody_learns_whether_a_server_is_the_one_that_was_meant():
+def test_without_the_token_a_caller_does_not_learn_whether_a_server_is_the_one_that_was_meant():
     """Else names of clusters and tasks, and incarnations, could be guessed one by one."""
     server = _server(_caller().hello)
     frames = [server.challenge(TWO, is_other=is_other) for is_other in (False, True)]

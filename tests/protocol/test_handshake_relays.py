@@ -90,7 +90,7 @@ steps = st.lists(st.tuples(st.booleans(), small, small, small, st.integers(0, 30
 
 @settings(max_examples=100)
 @given(st.tuples(small, small), steps)
-def test_whoever_is_believed_has_the_token_and_has_said_just_that(
+def test_an_end_that_is_believed_has_the_token_and_has_said_just_that(
     calls: tuple[int, int], deliveries: list[tuple[bool, int, int, int, int]]
 ) -> None:
     """Agreement of both ends on service, server and frames, in two handshakes at once."""
@@ -142,7 +142,7 @@ def _attack(network: Network, first: int, second: int, to: int, cut: int) -> Non
 def _check(network: Network) -> None:
     for server in network.servers:
         if server.is_proven:
-            # The relay has passed on a handshake that this caller has begun, and nobody else's.
+            # The relay has passed on a handshake that this caller has begun, and no other one's.
             matching = [
                 caller
                 for caller in network.callers

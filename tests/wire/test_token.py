@@ -180,7 +180,7 @@ def test_a_directory_further_up_that_others_may_write_to_is_refused(tmp_path, ho
 
 
 def test_links_are_checked_where_they_are(tmp_path):
-    """Not only what they lead to: whoever replaces one of them replaces the token."""
+    """Not only what they lead to: a user that replaces one of them replaces the token."""
     made = tmp_path / "own" / "token"
     loose = tmp_path / "loose"
     for directory in (made.parent, loose):
@@ -197,14 +197,14 @@ def test_links_are_checked_where_they_are(tmp_path):
 
 
 def test_the_home_directory_is_checked_and_those_above_it_are_not(path, tmp_path, monkeypatch):
-    home = tmp_path / "homes" / "own"
-    home.mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
+    own = tmp_path / "homes" / "own"
+    own.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(own))
     made = load_token()
-    home.parent.chmod(0o777)
+    own.parent.chmod(0o777)
     assert load_token() == made
-    home.chmod(0o775)
-    with pytest.raises(PermissionDeniedError, match=f"chmod go-w {home}`"):
+    own.chmod(0o775)
+    with pytest.raises(PermissionDeniedError, match=f"chmod go-w {own}`"):
         load_token()
 
 
