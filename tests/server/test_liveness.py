@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jflow as tf
 import jflow.numpy as jnp
-from jflow.testing import PATIENCE_S, Pause, ProcessCluster, wait_until
+from jflow.testing import PATIENCE_S, Pause, ProcessCluster, cpu_time, wait_until
 
 TASKS = [("worker", 1), ("ps", 0), ("worker", 0)]
 """The last one is the master of the sessions."""
@@ -102,13 +101,18 @@ def sent() -> Step:
         return large[0] * 1.0, {given: np.float32(1)}
 
 
-def is_receiving(cluster: ProcessCluster) -> bool:
-    """Whether the kernel keeps much for the parameter server, which is stopped."""
-    port = int(cluster.address("ps").rpartition(":")[2])
-    tables = [Path("/proc/net", name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
-    sockets = [line.split() for table in tables for line in table]
-    of_ps = [fields for fields in sockets if int(fields[1].rpartition(":")[2], 16) == port]
-    return any(int(fields[4].partition(":")[2], 16) > 1 << 14 for fields in of_ps)
+def rests(pid: int) -> Callable[[], bool]:
+    """Whether a process has worked since now, and has not for a while."""
+    seen, since, has_worked = cpu_time(pid), time.monotonic(), False
+
+    def check() -> bool:
+        nonlocal seen, since, has_worked
+        now = cpu_time(pid)
+        if now - seen > 0.015:  # more than an answer to a sign of life
+            seen, since, has_worked = now, time.monotonic(), True
+        return has_worked and time.monotonic() - since > 0.5
+
+    return check
 
 
 @pytest.mark.parametrize("make", [fed, pytest.param(sent, marks=pytest.mark.long)])
@@ -119,8 +123,9 @@ def test_a_task_that_is_killed_in_the_middle_of_a_transfer_is_named(
     with tf.Session(cluster.target()) as session, ThreadPoolExecutor(1) as threads:
         session.run(step, feeds)
         cluster.pause("ps", 0)  # or it would take all of it
+        has_sent = rests(cluster.pid("worker", 0))
         running = threads.submit(session.run, step, feeds)
-        wait_until(lambda: is_receiving(cluster), "the transfer to begin")
+        wait_until(has_sent, "the master to send all that it can")
         assert seconds_to_tell_of_a_kill(cluster, running) < 14
 
 
