@@ -40,7 +40,7 @@ VALUE_BYTES = 5_000_000
 WATCHED_S = 12.0
 """How long a server is watched that something is sent to which it does not take."""
 REST_S = 0.5
-ASKED_EVERY_S = 0.005
+PING_EVERY_S = 0.005
 
 Harm = Callable[[str], Awaitable[None]]
 
@@ -174,7 +174,7 @@ HARMS: dict[str, Harm] = {
 
 
 @contextmanager
-def asking(address: str) -> Iterator[Callable[[], float]]:
+def pinging(address: str) -> Iterator[Callable[[], float]]:
     """A process that asks the server all the time; the function ends it and gives the silence."""
     command = [sys.executable, "-m", "bench.cases.bounds", address]
     pipe = subprocess.PIPE
@@ -184,7 +184,7 @@ def asking(address: str) -> Iterator[Callable[[], float]]:
         yield lambda: float(process.communicate("end\n")[0])
 
 
-async def ask(address: str) -> None:
+async def ping(address: str) -> None:
     """Pings a server until standard input ends; prints how long the longest answer took."""
     messages, _ = await connected(address)
     print("connected", flush=True)
@@ -195,7 +195,7 @@ async def ask(address: str) -> None:
         await messages.send(pb.Envelope(id=2, ping=pb.Ping()))
         await messages.receive()
         longest = max(longest, time.perf_counter() - begun)
-        await asyncio.sleep(ASKED_EVERY_S)
+        await asyncio.sleep(PING_EVERY_S)
     await messages.close()
     print(longest, flush=True)
 
@@ -206,7 +206,7 @@ def cost(name: str) -> dict[str, float]:
         cluster = blocks.enter_context(tf.LocalCluster(ps=0, workers=1))
         pid, address = cluster.pid("worker", 0), cluster.target("worker", 0).partition("//")[2]
         address = Target.parse(address).address
-        silence = blocks.enter_context(asking(address))
+        silence = blocks.enter_context(pinging(address))
         time.sleep(REST_S)
         before = memory.resident(pid)
         memory.begin_peak(pid)
@@ -225,6 +225,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        asyncio.run(ask(sys.argv[1]))
+        asyncio.run(ping(sys.argv[1]))
     else:
         main()

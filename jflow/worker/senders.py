@@ -46,7 +46,7 @@ class Senders(Generic[Waiter]):
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._open: dict[Task, set[int]] = {}
-        self._waits: dict[Task, dict[Waiter, int]] = {}
+        self._pending: dict[Task, dict[Waiter, int]] = {}
 
     def connected(self, task: Task | None = None) -> Sender:
         """A caller has opened a connection to this task."""
@@ -69,16 +69,16 @@ class Senders(Generic[Waiter]):
         if not numbers:
             del self._open[task]
         next_one = min((one for one in numbers if one > sender.number), default=math.inf)
-        waits = self._waits.get(task, {})
-        return [waiter for waiter, began in waits.items() if began < next_one]
+        pending = self._pending.get(task, {})
+        return [waiter for waiter, began in pending.items() if began < next_one]
 
     def begin(self, task: Task, waiter: Waiter) -> None:
         """Something begins to wait for a value of a task."""
-        self._waits.setdefault(task, {})[waiter] = next(self._numbers)
+        self._pending.setdefault(task, {})[waiter] = next(self._numbers)
 
     def end(self, task: Task, waiter: Waiter) -> None:
         """It does not wait any more."""
-        waits = self._waits[task]
-        del waits[waiter]
-        if not waits:
-            del self._waits[task]
+        pending = self._pending[task]
+        del pending[waiter]
+        if not pending:
+            del self._pending[task]
