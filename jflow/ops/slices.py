@@ -68,7 +68,8 @@ class IndexedSlices(Symbolic):
     @property
     def device(self) -> str:
         """The device that is requested for the values."""
-        return self.values.device
+        device: str = self.values.device
+        return device
 
     @property
     def is_array(self) -> bool:

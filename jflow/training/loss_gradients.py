@@ -89,8 +89,8 @@ def loss_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]) -
     """
     if internals.is_tracing():
         return _traced_gradients(loss, variables)
-    shard = _shards_of(variables[0])[0]
-    with owners.owned_by(shard.operations.ref.owner):
+    owner: Any = _shards_of(variables[0])[0].operations.ref.owner
+    with owners.owned_by(owner):
         made = function(lambda: [*map(as_pytree, _traced_gradients(loss, variables))])()
     return [
         IndexedSlices(*one, variable.shape) if isinstance(one, RowGradient) else one
@@ -163,7 +163,7 @@ def _with_points(eqns: Sequence[jex.JaxprEqn], refs: Sequence[Any], result: Any)
     for number, eqn in enumerate(eqns):
         for var in {x for x in eqn.invars if isinstance(x, jex.Var) and x in read}:
             others = [x for x in eqn.invars if isinstance(x, jex.Var) and x is not var]
-            found = row_indices(eqn, var, others) if var.aval.shape else None
+            found = row_indices(eqn, var, others) if jaxprs.shape_of(var.aval).shape else None
             if found is None:
                 whole.add(read[var])
             else:
@@ -187,7 +187,8 @@ def _differentiated(made: _Loss, consts: dict[jex.Var, Any], result: Any) -> tup
         value, *found = jex.jaxpr_as_fun(closed)(*points)
         return value, found
 
-    zeros = [jnp.zeros(point.aval.shape, point.aval.dtype) for point in made.points]
+    avals = [jaxprs.shape_of(point.aval) for point in made.points]
+    zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
     slopes, found = jax.grad(scalar, has_aux=True)(zeros)
     values = iter(found)
     indices = []

@@ -102,7 +102,7 @@ class Optimizer:
         self,
         loss: Tensor | Callable[[], Any],
         global_step: Variable | None = None,
-        var_list: Sequence[VariableLike] | None = None,
+        var_list: Sequence[Any] | None = None,
         name: str | None = None,
         grad_loss: Tensor | None = None,
     ) -> Any:
@@ -130,7 +130,7 @@ class Optimizer:
     def compute_gradients(
         self,
         loss: Tensor | Callable[[], Any],
-        var_list: Sequence[VariableLike] | None = None,
+        var_list: Sequence[Any] | None = None,
         grad_loss: Tensor | None = None,
     ) -> list[tuple[Any, Any]]:
         """Returns the gradients of a loss with respect to variables, for `apply_gradients`.
@@ -170,7 +170,7 @@ class Optimizer:
         ]
 
     def _gradients_of_function(
-        self, loss: Callable[[], Any], var_list: Sequence[VariableLike] | None, grad_loss: Any
+        self, loss: Callable[[], Any], var_list: Sequence[Any] | None, grad_loss: Any
     ) -> list[tuple[Any, Any]]:
         if not var_list or grad_loss is not None:
             raise ValueError("a loss that is a function takes var_list, and no grad_loss")

@@ -70,20 +70,20 @@ def test_no_wait_is_left_that_only_an_ended_connection_could_have_ended(
 ) -> None:
     """A wait ends at the first end of a connection that was the latest one since it began."""
     senders: Senders[int] = Senders()
-    connections, waits = [], {}
+    connections, waiting = [], {}
     for number, (event, choice) in enumerate(events):
         if event == "c":
             connections.append((number, senders.connected(A)))
         elif event == "b":
-            waits[number] = number
+            waiting[number] = number
             senders.begin(A, number)
-        elif event == "w" and waits:
-            ended = list(waits)[choice % len(waits)]
-            senders.end(A, waits.pop(ended))
+        elif event == "w" and waiting:
+            ended = list(waiting)[choice % len(waiting)]
+            senders.end(A, waiting.pop(ended))
         elif event == "l" and connections:
             opened, sender = connections.pop(choice % len(connections))
             later = [at for at, _ in connections if at > opened]
-            expected = [at for at in waits if not later or at < min(later)]
+            expected = [at for at in waiting if not later or at < min(later)]
             assert senders.lost(sender) == expected
             for at in expected:
-                senders.end(A, waits.pop(at))
+                senders.end(A, waiting.pop(at))
