@@ -70,13 +70,15 @@ class Bench:
 
     def _told(self, running: Future[Any]) -> float:
         """Kills the parameter server; seconds until the step fails, which needs it."""
-        self._cluster.kill("ps", 0)
+        ended: list[float] = []
+        running.add_done_callback(lambda _: ended.append(time.perf_counter()))
+        assert not ended, "it does not end before the kill"
         killed = time.perf_counter()
+        self._cluster.kill("ps", 0)  # returns when the process has ended
         error = running.exception()
-        told = time.perf_counter() - killed
         assert isinstance(error, tf.errors.UnavailableError)
         self._cluster.restart("ps", 0)
-        return told
+        return ended[0] - killed
 
     def stopped(self) -> float:
         """Seconds of a step after a pause in which the connections have ended."""

@@ -79,7 +79,7 @@ def test_rows_of_sharded_variables_are_updated_as_those_of_one(make_strategy: Ma
     start = np.arange(10, dtype=np.float32).reshape(5, 2)
     ids = [np.array([0, 3, 0]), np.array([4, 1, 4]), np.array([3, 3, 2])]
     tables = []
-    for n_shards in (1, 2, 3):
+    for n_shards in (1, 3):
         strategy = make_strategy(FixedShardsPartitioner(n_shards))
         with strategy.scope():
             table = tf.Variable(start, name=f"of_{n_shards}")
@@ -101,7 +101,6 @@ def test_rows_of_sharded_variables_are_updated_as_those_of_one(make_strategy: Ma
                 step(more)
             tables.append(np.asarray(table))
     np.testing.assert_allclose(tables[1], tables[0], rtol=1e-6)
-    np.testing.assert_allclose(tables[2], tables[0], rtol=1e-6)
 
 
 def test_updates_from_several_threads_are_not_lost(strategy: Strategy) -> None:

@@ -143,8 +143,8 @@ def test_a_task_that_is_killed_while_plans_are_registered_on_it_is_named(
 
 def seconds_to_tell_of_a_kill(cluster: ProcessCluster, step: Future[object]) -> float:
     """Kills the parameter server; how long it takes until a step fails that needs it."""
-    cluster.kill("ps", 0)
     killed = time.monotonic()
+    cluster.kill("ps", 0)
     try:
         with pytest.raises(tf.errors.UnavailableError) as raised:
             step.result(PATIENCE_S)
