@@ -19,7 +19,7 @@ from jflow.wire.unix_stream import UnixStream
 
 _LOG = logging.getLogger(__name__)
 VARIABLE = "JFLOW_TRANSPORT"
-"""What carries the messages of sessions: "grpc", "unix", or "auto" for unix where it is possible."""
+"""What carries messages: "grpc", "unix" (nothing else), or "auto" (unix where it is possible)."""
 
 
 class DataStreams(Enum):
