@@ -3,7 +3,7 @@
 The first touch of fresh memory costs more than moving the bytes that it receives. So the buffer of
 a large message goes back to a pool when the last array that views it is gone, and a later message
 of about its size fills it. So a buffer is never written while any array, of NumPy or of JAX, refers
-to it: each has a reference to the `_Loan` of the buffer, directly or through other arrays.
+to it: each has a reference to the `_PooledMemory` of the buffer, directly or through other arrays.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def aligned_buffer(n_bytes: int) -> Array:
     return buffer[start : start + n_bytes]
 
 
-class _Loan:
+class _PooledMemory:
     """Memory behind NumPy's array interface; every array that views part of it refers to this."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_memory")
@@ -95,9 +95,9 @@ class BufferPool:
                     self._sweeper.add(self.sweep)
         if memory is None:
             memory = aligned_buffer(capacity)
-        loan = _Loan(memory)
-        weakref.finalize(loan, self._give_back, memory).atexit = False
-        return np.asarray(loan)[:n_bytes]
+        owner = _PooledMemory(memory)
+        weakref.finalize(owner, self._give_back, memory).atexit = False
+        return np.asarray(owner)[:n_bytes]
 
     def sweep(self) -> None:
         """Frees the memory that was free at the last sweep and has not been used since."""

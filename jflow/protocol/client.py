@@ -49,7 +49,7 @@ from jflow.protocol.records import (
     Registered,
     ServerInfo,
 )
-from jflow.protocol.rpc import Request, Rpc
+from jflow.protocol.rpc import CallRequest, Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
     MASTER,
@@ -288,7 +288,7 @@ class MasterClient:
     def _call(
         self,
         rpc: Rpc[MasterSession, ..., Any],
-        request: Request,
+        request: CallRequest,
         deadline: Deadline,
         callbacks: Callbacks | None = None,
     ) -> Reply:
@@ -310,7 +310,7 @@ class MasterClient:
         return answer
 
     def _run_calling(
-        self, request: Request, deadline: Deadline, callbacks: Callbacks | None
+        self, request: CallRequest, deadline: Deadline, callbacks: Callbacks | None
     ) -> Reply:
         """Runs a step that calls functions of this client, unless `callbacks` is None."""
         try:
@@ -321,7 +321,7 @@ class MasterClient:
         # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error
 
-    def _begin(self, request: Request, answers: Answers, deadline: Deadline) -> int:
+    def _begin(self, request: CallRequest, answers: Answers, deadline: Deadline) -> int:
         """Sends a call; returns its id."""
         key, times = next(self._ids), (0.0, 0.0)
         if deadline.timeout is not None:

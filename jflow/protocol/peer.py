@@ -31,7 +31,7 @@ from jflow.protocol.records import (
     Staging,
 )
 from jflow.protocol.reply import PendingReply
-from jflow.protocol.rpc import Request, Rpc
+from jflow.protocol.rpc import CallRequest, Rpc
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
     RELEASE,
@@ -136,7 +136,7 @@ class Peer:
         return rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
 
     async def _reply(
-        self, incarnation: int, request: Request, connection: int | None = None
+        self, incarnation: int, request: CallRequest, connection: int | None = None
     ) -> Received:
         try:
             link = await self._incarnation(incarnation)
@@ -294,7 +294,7 @@ class _Link:
         self._cause: object = "this end closed the connection"
         self.is_broken = False
 
-    async def call(self, request: Request) -> Received:
+    async def call(self, request: CallRequest) -> Received:
         """Sends a request and waits for its reply; cancelling the wait cancels the call.
 
         If the reply arrives nevertheless, it is returned.
@@ -320,7 +320,7 @@ class _Link:
             await sending
             await self._send_control(pb.Envelope(cancel=pb.Cancel(id=key)).SerializeToString(), ())
 
-    async def push(self, request: Request) -> None:
+    async def push(self, request: CallRequest) -> None:
         """Sends a message without a reply."""
         sending = begin(self._send_request(request))
         sending.add_done_callback(_retrieve)  # the caller may be cancelled before it fails
@@ -349,7 +349,7 @@ class _Link:
         await asyncio.gather(self._reader, self._watcher, return_exceptions=True)
         await self._stream.close()
 
-    async def _send_request(self, request: Request, call: int = 0) -> None:
+    async def _send_request(self, request: CallRequest, call: int = 0) -> None:
         control = request.control(self._stream.stable, call, self.info.incarnation)
         await self._send_control(control, request.tensors)
 

@@ -44,7 +44,7 @@ Outgoing = tuple[Any, Sequence[Array]]
 """A message, None if there is nothing but tensors, and its tensors."""
 
 
-class Repeated(NamedTuple):
+class RepeatedCall(NamedTuple):
     """What a request has in common with others of its RPC, for a stable control part.
 
     Attributes:
@@ -58,13 +58,13 @@ class Repeated(NamedTuple):
     tensors: Sequence[Array]
 
 
-class Request:
+class CallRequest:
     """A request to send.
 
     Args:
       name: that of the RPC.
       make: makes its envelope and tensors, which are the same each time.
-      repeated: see `Repeated`; None if its control part cannot be stable.
+      repeated: see `RepeatedCall`; None if its control part cannot be stable.
     """
 
     __slots__ = ("_made", "_make", "_name", "_repeated", "tensors")
@@ -73,7 +73,7 @@ class Request:
         self,
         name: str,
         make: Callable[[], tuple[pb.Envelope, Sequence[Array]]],
-        repeated: Repeated | None,
+        repeated: RepeatedCall | None,
     ) -> None:
         self._name = name
         self._make = make
@@ -153,15 +153,15 @@ class Rpc(Generic[S_contra, P, R]):
     reply: str = ""
     doing: Callable[[Any], str] = lambda _: "a call"
     reply_size: Callable[[Any, pb.Envelope], ReplySize | None] = lambda _, __: None
-    repeated: Callable[P, Repeated | None] = lambda *_, **__: None
+    repeated: Callable[P, RepeatedCall | None] = lambda *_, **__: None
     begin: Callable[[S_contra, StableMessage, ClientFunctions], Started[StableReply] | None] = (
         lambda *_: None
     )
 
-    def prepared(self, *args: P.args, **kwargs: P.kwargs) -> Request:
+    def prepared(self, *args: P.args, **kwargs: P.kwargs) -> CallRequest:
         """The request to send."""
         make = partial(self.envelope, *args, **kwargs)
-        return Request(self.name, make, self.repeated(*args, **kwargs))
+        return CallRequest(self.name, make, self.repeated(*args, **kwargs))
 
     def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
         """The request with its tensors."""

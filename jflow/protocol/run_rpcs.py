@@ -18,7 +18,7 @@ from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.coroutines import Started
 from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
 from jflow.protocol.records import Riding, Staging
-from jflow.protocol.rpc import Incoming, Outgoing, Repeated, Rpc, deadline_of
+from jflow.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
 from jflow.protocol.stable import Numbers, StableMessage, StableReply
 from jflow.protocol.traced import serve_traced
@@ -90,9 +90,9 @@ def _repeated_step(
     calls_back: bool = False,
     is_traced: bool = False,
     effect: Effect | None = None,
-) -> Repeated:
+) -> RepeatedCall:
     key, sequence, acknowledged = _key(effect)
-    return Repeated((handle, calls_back, is_traced, key), (0, sequence, acknowledged), feeds)
+    return RepeatedCall((handle, calls_back, is_traced, key), (0, sequence, acknowledged), feeds)
 
 
 def _begin_step(
@@ -164,11 +164,11 @@ def _repeated_plans(
     is_traced: bool = False,
     staging: Staging | None = None,
     asker: str = "",
-) -> Repeated:
+) -> RepeatedCall:
     key, sequence, acknowledged = _key(None if staging is None else staging.effect)
     if staging is not None:
         key = key, staging.is_alone, staging.participants
-    return Repeated((handle, is_traced, asker, key), (step, sequence, acknowledged), feeds)
+    return RepeatedCall((handle, is_traced, asker, key), (step, sequence, acknowledged), feeds)
 
 
 def _begin_plans(
@@ -273,10 +273,10 @@ async def _delivered(
         await worker.make_room()
 
 
-def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated:
+def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> RepeatedCall:
     tensors = [value for value in values.values() if value is not None]
     key = tuple((edge, value is None) for edge, value in values.items())
-    return Repeated(key, (step, 0, 0), tensors)
+    return RepeatedCall(key, (step, 0, 0), tensors)
 
 
 def _begin_tensors(

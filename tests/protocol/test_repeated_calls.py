@@ -116,10 +116,10 @@ def test_what_is_meant_for_another_incarnation_is_not_begun():
     assert [call[0] for call in host.calls] == ["run"]
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_the_error_of_a_call_is_its_answer(waits):
+@pytest.mark.parametrize("is_blocking", [False, True])
+def test_the_error_of_a_call_is_its_answer(is_blocking):
     async def bad(*_):
-        if waits:
+        if is_blocking:
             await asyncio.sleep(0)
         raise errors.NotFoundError("there is none", op="step/read")
 

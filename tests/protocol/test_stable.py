@@ -193,11 +193,11 @@ def test_damaged_control_parts_give_messages_or_errors_of_jflow_and_nothing_else
     request, call, data
 ):
     rpc, args, kwargs = request
-    asked = rpc.prepared(*args, **kwargs)
-    control = bytearray(asked.control(StableWriter(), call, 7))
+    requested = rpc.prepared(*args, **kwargs)
+    control = bytearray(requested.control(StableWriter(), call, 7))
     for _ in range(data.draw(st.integers(1, 3))):
         control[data.draw(st.integers(0, len(control) - 1))] = data.draw(st.integers(0, 255))
-    (frame,) = frames_of(encode, 1, bytes(control), asked.tensors)
+    (frame,) = frames_of(encode, 1, bytes(control), requested.tensors)
     message = Assembler().feed(frame)
     parser = StableParser()
     for _ in range(2):

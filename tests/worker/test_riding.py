@@ -2,14 +2,17 @@
 
 import asyncio
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jflow as tf
 from jflow import errors
 from jflow.cluster import Device, Task
 from jflow.plan import Feed, Fetch, Plan, Run, Send
-from jflow.protocol import Riding
+from jflow.protocol import Peer, Riding
 from jflow.worker import plan_run
+from tests.clusters import in_process
 from tests.worker.two_workers import (
     A0,
     A1,
@@ -163,3 +166,34 @@ def test_what_fails_leaves_nothing_to_ride():
         assert b._context.riding == {}
 
     check(use)
+
+
+def test_a_step_gets_the_bits_of_another_task_with_its_reply(monkeypatch):
+    sent, deliver = [], Peer.deliver
+
+    async def noted(peer, step, edge, tensor):
+        sent.append(edge)
+        await deliver(peer, step, edge, tensor)
+
+    monkeypatch.setattr(Peer, "deliver", noted)
+    dtypes = [jnp.dtype(name) for name in ("float32", "bfloat16", "int8", "bool", "complex64")]
+    with in_process() as backend, tf.Graph().as_default():
+        with tf.device("/job:ps/task:0"):
+            far = [tf.Variable(jnp.asarray(1, dtype), name=dtype.name) for dtype in dtypes]
+            many = tf.Variable(jnp.ones((256, 1024)), name="many")
+        with tf.device("/job:worker/task:0"):
+            near = [tf.numpy.logical_not(each) for each in far]
+            first = tf.numpy.logical_not(many)[0, 0]
+        with tf.Session(backend.targets[0]) as session:
+            session.run(tf.global_variables_initializer())
+            sent.clear()
+            results = [session.run((far, near)) for _ in range(3)]
+            assert sent == [], "it came with the reply"
+            assert session.run(first) == np.False_
+            assert len(sent) == 1, "a large value has a message of its own"
+    for values, negated in results:
+        assert [value.dtype for value in values] == dtypes
+        assert [value.shape for value in (*values, *negated)] == [()] * 2 * len(dtypes)
+        ones = [np.asarray(1, dtype).tobytes() for dtype in dtypes]
+        assert [value.tobytes() for value in values] == ones
+        assert not any(negated)
