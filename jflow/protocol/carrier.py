@@ -119,6 +119,13 @@ class Carrier:
         if self._data is not None:
             self._data.expect(n)
 
+    def complete(self, function: Callable[[], object]) -> None:
+        """Calls a function that no thread waits for, because an answer has come."""
+        if self._data is None:
+            function()
+        else:
+            self._data.complete(function)
+
     def tick(self) -> None:
         """Takes what has come although no thread waits. Call it now and then."""
         if self._data is not None:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -43,12 +44,7 @@ from jflow.protocol.outcome import (
     answer_timeout,
     calls_back,
 )
-from jflow.protocol.records import (
-    Artifacts,
-    DeviceRecord,
-    Registered,
-    ServerInfo,
-)
+from jflow.protocol.records import Artifacts, DeviceRecord, Registered, ServerInfo
 from jflow.protocol.rpc import CallRequest, Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
@@ -437,17 +433,17 @@ class MasterClient:
 
     def _answered(self, call: int, answer: CallAnswer, *, is_final: bool = True) -> None:
         """Wakes the caller of a call."""
-        is_unawaited = False
         with self._lock:
             answers = self._pending.pop(call, None)
             if answers is not None and not is_final:
                 self._pending[call] = answers
-            elif isinstance(answers, Outcome) or call in self._given_up:
-                self._given_up.discard(call)
-                is_unawaited = True
-        if is_unawaited:
+            is_given_up = call in self._given_up
+            self._given_up.discard(call)
+        if is_given_up:
             self._carrier.expect(-1)
-        if answers is not None:
+        elif isinstance(answers, Outcome):
+            self._carrier.complete(partial(answers.put, answer))
+        elif answers is not None:
             answers.put(answer)
         elif not call and isinstance(answer, OpError):
             self._finish(answer)

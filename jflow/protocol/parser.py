@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import groupby
 
 from jflow.errors import ResourceExhaustedError
 from jflow.protocol.frame import (
     HEADER_BYTES,
     MAX_FRAME_BYTES,
+    SMALL_BYTES,
     Assembler,
     ByteBuffer,
     Message,
@@ -29,10 +31,13 @@ _LENGTH = struct.Struct("<I")
 
 
 def delimited(frame: Sequence[ByteBuffer]) -> Parts:
-    """A frame as a byte stream has it. Small ones become one buffer."""
+    """A frame as a byte stream has it, in few buffers: what is small is joined."""
     size = sum(map(len, frame))
     parts = [_LENGTH.pack(size), *frame]
-    return [b"".join(parts)] if size < SCRATCH_BYTES else parts
+    if size < SCRATCH_BYTES:
+        return [b"".join(parts)]
+    groups = groupby(parts, lambda part: len(part) <= SMALL_BYTES)
+    return [one for is_small, some in groups for one in ([b"".join(some)] if is_small else some)]
 
 
 class Parser:

@@ -133,6 +133,12 @@ class ClientData(Protocol):
     def expect(self, n: int) -> None:
         """So many more messages are expected that no thread waits for; fewer, if negative."""
 
+    def complete(self, function: Callable[[], object]) -> None:
+        """Calls a function on a thread of the stream, and expects one message less.
+
+        What is done when a future completes must not run in a thread that waits for something else.
+        """
+
     def tick(self) -> None:
         """Reads what is there, if no thread reads. Call it now and then."""
 

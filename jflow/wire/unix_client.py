@@ -67,6 +67,7 @@ class UnixClient:
         self._lock = threading.Lock()
         self._readers: Readers[SimpleQueue[Any]] = Readers()
         self._n_expected = 0
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._has_helper = False
         self._is_over = self._is_freed = False
         # Wakes the leader when there is something to send that the kernel did not take.
@@ -113,18 +114,22 @@ class UnixClient:
                 self._has_helper = False
                 raise
 
+    def complete(self, function: Callable[[], object]) -> None:
+        self._inbox.put(function)
+        self.expect(-1)
+
     def tick(self) -> None:
-        nobody: SimpleQueue[Any] = SimpleQueue()
+        nothing: SimpleQueue[Any] = SimpleQueue()
         with self._lock:
             leads = not self._is_over and self._readers.leader is None
             if leads:
-                self._readers.enter(nobody)
+                self._readers.enter(nothing)
         if leads:
             try:
                 self._flush()
                 self._read()
             finally:
-                self._leave(nobody)
+                self._leave(nothing)
             self.expect(0)
 
     def close(self) -> None:
@@ -213,30 +218,31 @@ class UnixClient:
         return False
 
     def _help(self) -> None:
-        """Reads while messages are expected that no thread waits for."""
-        me: SimpleQueue[Any] = SimpleQueue()
-        is_needed = True
+        """Reads while messages are expected that no thread waits for, and completes futures."""
+        me, is_needed = self._inbox, True
         while True:
             with self._lock:
                 was_needed, is_needed = is_needed, self._needs_help
-                if self._is_over or not (was_needed or is_needed):
+                if not is_needed and (self._is_over or not was_needed):
                     self._has_helper = False
                     return
                 leads = self._readers.enter(me)
+            item: Any = None
             try:
                 with suppress(Empty):
-                    until = time.monotonic() + _LINGER_S
                     if leads:
-                        self._lead(me, until, deferred_interrupts())
-                    else:
-                        me.get(timeout=_LINGER_S)
+                        self._lead(me, time.monotonic() + _LINGER_S, deferred_interrupts())
+                    item = me.get(timeout=0 if leads else _LINGER_S)
             finally:
                 self._leave(me)
+            if item is not None and item is not _LEADS:
+                item()
 
     @property
     def _needs_help(self) -> bool:
         """Whether the stream has to be read although no thread waits for an answer."""
-        return (self._n_expected > 0 or self._has_more) and not self._is_over
+        is_live = (self._n_expected > 0 or self._has_more) and not self._is_over
+        return is_live or not self._inbox.empty()
 
     @property
     def _has_more(self) -> bool:

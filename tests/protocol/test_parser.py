@@ -149,6 +149,14 @@ def test_bytes_that_are_no_messages_are_errors_or_nothing(data, pieces):
         _parsed(Parser(Assembler(max_bytes=1 << 20)), data, iter(pieces))
 
 
+def test_a_frame_of_many_small_tensors_is_few_buffers():
+    tensors = [b"x" * 8] * 5000
+    (large,) = map(delimited, encode_parts(1, b"c", tensors))
+    assert len(large) == 1
+    (message,) = _parsed(Parser(), b"".join(map(bytes, large)), iter(()))
+    assert len(message.payload) == 5000 * 64
+
+
 def test_small_frames_become_one_buffer_and_large_ones_are_not_copied():
     tensor = memoryview(_random(CHUNK_BYTES))
     (small,) = delimited(next(encode_parts(1, b"c", [b"x"])))

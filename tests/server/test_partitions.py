@@ -28,12 +28,6 @@ SHORT = [PAIRS[3]]
 """Those that are tested each time: the others wait until a loss is noticed."""
 
 
-@pytest.fixture(autouse=True)
-def _by_network(monkeypatch):
-    """Tasks of one machine would reach each other without the proxies."""
-    monkeypatch.setenv("JFLOW_TRANSPORT", "grpc")
-
-
 class Network:
     """Servers in this process, each of which reaches each other one through a proxy of its own."""
 
@@ -74,6 +68,7 @@ class Network:
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setenv("JFLOW_TRANSPORT", "grpc")  # or tasks would reach each other without proxies
         patch.setenv("JFLOW_LIVENESS_S", "6")  # on a busy machine, too, tasks answer in time
         # Each way to a server has an address of its own here, by which it is not known to itself.
         patch.setattr(ServerIdentity, "_difference", lambda *_: ("", "", ""))

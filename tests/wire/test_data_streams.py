@@ -345,6 +345,27 @@ async def _answer_slowly(handle, *_):
     return []
 
 
+def test_what_follows_a_future_does_not_run_in_a_thread_that_waits_for_something_else(client, host):
+    release = threading.Event()
+
+    async def run(handle, *_):
+        while handle == 1 and not release.is_set():
+            await asyncio.sleep(0.001)
+        return []
+
+    host.script["run"] = run
+    threads = []
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.run, 1, [], FOREVER)  # it reads the stream
+        eventually(lambda: host.started == 1)
+        started = client.start(2, [], FOREVER)
+        started.add_done_callback(lambda _: threads.append(threading.current_thread().name))
+        eventually(lambda: threads)
+        release.set()
+        assert waiting.result(PATIENCE_S) == []
+    assert threads == ["jflow reader"]
+
+
 def test_interrupts_at_any_moment_leave_the_session_usable(client, host):
     """Ctrl-C comes at random moments; bytes of answers must not be lost."""
     done, random_ = threading.Event(), random.Random(1)
