@@ -13,7 +13,7 @@ from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import control_of
 from jflow.protocol.coroutines import Started
 from jflow.protocol.credits import ReplySize
-from jflow.protocol.stable import Numbers, StableMessage, StableReply, StableWriter, Varying
+from jflow.protocol.stable import CallNumbers, StableMessage, StableReply, StableWriter, Varying
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -54,7 +54,7 @@ class RepeatedCall(NamedTuple):
     """
 
     key: Hashable
-    numbers: Numbers
+    numbers: CallNumbers
     tensors: Sequence[Array]
 
 

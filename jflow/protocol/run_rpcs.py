@@ -20,7 +20,7 @@ from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
 from jflow.protocol.records import Riding, Staging
 from jflow.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
-from jflow.protocol.stable import Numbers, StableMessage, StableReply
+from jflow.protocol.stable import CallNumbers, StableMessage, StableReply
 from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -44,7 +44,7 @@ def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
     return key, effect.sequence, effect.acknowledged
 
 
-def _effect(message: pb.Effect, numbers: Numbers) -> Effect:
+def _effect(message: pb.Effect, numbers: CallNumbers) -> Effect:
     _, sequence, acknowledged = numbers
     return Effect(
         message.client,

@@ -41,7 +41,7 @@ MAX_KEPT = 512
 _VARYING = struct.Struct("<BQdQQQ")
 _NO_NUMBERS = (0, 0, 0)
 
-Numbers = tuple[int, int, int]
+CallNumbers = tuple[int, int, int]
 
 
 class Varying(NamedTuple):
@@ -55,7 +55,7 @@ class Varying(NamedTuple):
 
     id: int
     remaining_s: float = 0.0
-    numbers: Numbers = _NO_NUMBERS
+    numbers: CallNumbers = _NO_NUMBERS
 
 
 class StableReply(NamedTuple):
@@ -238,18 +238,18 @@ def _strip(envelope: pb.Envelope) -> None:
         _RENUMBER[name](getattr(envelope, name), _NO_NUMBERS)
 
 
-def _renumber_step(body: pb.RunStep, numbers: Numbers) -> None:
+def _renumber_step(body: pb.RunStep, numbers: CallNumbers) -> None:
     if body.HasField("effect"):
         _renumber_effect(body.effect, numbers[1:])
 
 
-def _renumber_plans(body: pb.RunPlans, numbers: Numbers) -> None:
+def _renumber_plans(body: pb.RunPlans, numbers: CallNumbers) -> None:
     body.step = numbers[0]
     if body.HasField("effect"):
         _renumber_effect(body.effect, numbers[1:])
 
 
-def _renumber_tensors(body: pb.SendTensors, numbers: Numbers) -> None:
+def _renumber_tensors(body: pb.SendTensors, numbers: CallNumbers) -> None:
     body.step = numbers[0]
 
 
@@ -257,7 +257,7 @@ def _renumber_effect(effect: pb.Effect, numbers: tuple[int, ...]) -> None:
     effect.sequence, effect.acknowledged = numbers
 
 
-_RENUMBER: Mapping[str, Callable[[Any, Numbers], None]] = {
+_RENUMBER: Mapping[str, Callable[[Any, CallNumbers], None]] = {
     "run_step": _renumber_step,
     "run_plans": _renumber_plans,
     "send_tensors": _renumber_tensors,
