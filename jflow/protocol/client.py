@@ -30,7 +30,7 @@ from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import admitted, new_nonce
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
-from jflow.protocol.carrier import Carrier
+from jflow.protocol.client_channel import ClientChannel
 from jflow.protocol.codec import control_of, error_of, open_message
 from jflow.protocol.frame import Assembler, Message
 from jflow.protocol.handshake import CallerHandshake, Secret
@@ -124,16 +124,16 @@ class MasterClient:
         self._parser = StableParser()
         self._lock = threading.Lock()
         self._end: OpError | None = None
-        self._carrier = Carrier()
+        self._channel = ClientChannel()
         self._n_received = 0
         self._heartbeat = Heartbeat()
         self._liveness = liveness_s()
         self._ticker = ticker(self._liveness / TICKS)
         self._task: str | None = None
         try:
-            self._carrier.open(transport, MASTER.name, target, limit, self._take, self._ended)
+            self._channel.open(transport, MASTER.name, target, limit, self._take, self._ended)
             self.info = self._entered(limit)
-            self._carrier.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
+            self._channel.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
             self._task = str(self.info.task)
             self._ticker.add(self._tick)
             if not self.is_open:  # since the handshake
@@ -145,7 +145,7 @@ class MasterClient:
     @property
     def transport(self) -> str:
         """What carries the messages of this session: "grpc", or "unix"."""
-        return self._carrier.name
+        return self._channel.name
 
     @property
     def is_open(self) -> bool:
@@ -227,7 +227,7 @@ class MasterClient:
         """
         outcome = Outcome(self._cancel)
         request = RUN_STEP.prepared(handle, feeds, effect=effect)
-        with self._carrier.expecting():
+        with self._channel.expecting():
             outcome.key = self._begin(request, outcome, deadline)
         return outcome
 
@@ -256,7 +256,7 @@ class MasterClient:
     def close(self) -> None:
         """Ends the session; pending calls fail with CancelledError."""
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
-        self._carrier.close()
+        self._channel.close()
 
     def _entered(self, limit: Deadline) -> ServerInfo:
         """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
@@ -268,7 +268,7 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         try:
             self._enroll(next(self._ids), answers)
-            self._carrier.put(self._handshake.hello)
+            self._channel.put(self._handshake.hello)
             answer = answers.get(timeout=limit.remaining())
         except Empty:
             raise limit.error(
@@ -289,7 +289,7 @@ class MasterClient:
         callbacks: Callbacks | None = None,
     ) -> Reply:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
-        with self._carrier.interrupts() as interrupts:
+        with self._channel.interrupts() as interrupts:
             key = self._begin(request, answers, deadline)
             try:
                 answer = self._answer(key, answers, deadline, callbacks, interrupts)
@@ -325,7 +325,7 @@ class MasterClient:
         self._enroll(key, answers)
         try:
             control = request.control(self._stable, key, self.info.incarnation, *times)
-            self._carrier.send(key, control, request.tensors)
+            self._channel.send(key, control, request.tensors)
         except BaseException:
             self._pending.pop(key, None)
             raise
@@ -345,7 +345,7 @@ class MasterClient:
             if is_expected:
                 self._given_up.add(key)
         if is_expected:
-            self._carrier.expect(1)
+            self._channel.expect(1)
 
     def _answer(
         self,
@@ -361,7 +361,7 @@ class MasterClient:
         """
         with suppress(Empty):
             while True:
-                answer = self._carrier.get(answers, answer_timeout(deadline))
+                answer = self._channel.get(answers, answer_timeout(deadline))
                 if callbacks is None or not calls_back(answer):
                     return answer
                 interrupts.waiting(callbacks.answer, *answer)
@@ -379,9 +379,9 @@ class MasterClient:
         """
         reason, op = "", None
         with suppress(Empty):
-            answer = self._carrier.get(answers, settings.GRACE_S)
+            answer = self._channel.get(answers, settings.GRACE_S)
             while calls_back(answer):
-                answer = self._carrier.get(answers, settings.GRACE_S)
+                answer = self._channel.get(answers, settings.GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
             reason, op = answer.message.partition("; ")[2], answer.op
@@ -392,7 +392,7 @@ class MasterClient:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
 
     def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
-        self._carrier.send(key, control_of(envelope, tensors), tensors)
+        self._channel.send(key, control_of(envelope, tensors), tensors)
 
     def _take(self, frame: bytes) -> bool:
         """Takes a frame, on the thread of the transport that reads it, and wakes its caller.
@@ -403,7 +403,7 @@ class MasterClient:
         self._n_received += 1
         try:
             if not self._is_admitted:
-                self._carrier.put(self._handshake.prove(frame))
+                self._channel.put(self._handshake.prove(frame))
                 self._is_admitted = True
             elif (message := self._assembler.feed(frame)) is not None:
                 self._take_message(message)
@@ -440,9 +440,9 @@ class MasterClient:
             is_given_up = call in self._given_up
             self._given_up.discard(call)
         if is_given_up:
-            self._carrier.expect(-1)
+            self._channel.expect(-1)
         elif isinstance(answers, Outcome):
-            self._carrier.complete(partial(answers.put, answer))
+            self._channel.complete(partial(answers.put, answer))
         elif answers is not None:
             answers.put(answer)
         elif not call and isinstance(answer, OpError):
@@ -462,7 +462,7 @@ class MasterClient:
             self._finish(cause)
         else:
             self._ended(cause)
-        self._carrier.close()
+        self._channel.close()
 
     def _lose(self, cause: object) -> None:
         server = f"the server at {self._address}"
@@ -470,15 +470,15 @@ class MasterClient:
 
     def _tick(self) -> None:
         """Asks for a sign of life, or gives the stream up, if there was none for too long."""
-        self._carrier.tick()
-        signs = self._n_received + self._carrier.n_signs
+        self._channel.tick()
+        signs = self._n_received + self._channel.n_signs
         match self._heartbeat.tick(signs, is_waiting=bool(self._pending)):
             case Beat.ASK:
                 key = next(self._ids)
                 self._send(key, pb.Envelope(id=key, ping=pb.Ping()), ())
             case Beat.LOST:
                 self._lose(silence(self._liveness))
-                self._carrier.close()
+                self._channel.close()
 
     def _finish(self, end: OpError) -> None:
         self._ticker.remove(self._tick)
@@ -491,4 +491,4 @@ class MasterClient:
         for answers in pending:
             # A new error for each: one exception must not be raised in several threads.
             answers.put(copy.copy(self._end))
-        self._carrier.end_data()
+        self._channel.end_data()

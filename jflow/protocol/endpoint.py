@@ -65,7 +65,7 @@ class Endpoint:
         session = service.open(self._server)
         try:
             if upgrade is not None:
-                messages = MessageStream(*await upgrade.carrier())
+                messages = MessageStream(*await upgrade.chosen())
         except BaseException:
             session.close()
             raise

@@ -26,7 +26,7 @@ from jflow.protocol.buffers import ALIGNMENT, receive_buffer
 from jflow.values import Array
 
 ByteBuffer = bytes | memoryview
-Parts = list[ByteBuffer]
+Buffers = list[ByteBuffer]
 """A frame as the buffers that make it up, one behind the other."""
 
 F = TypeVar("F")
@@ -67,7 +67,9 @@ def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> It
     return map(b"".join, encode_parts(message_id, control, tensors))
 
 
-def encode_parts(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> Iterator[Parts]:
+def encode_parts(
+    message_id: int, control: bytes, tensors: Sequence[ByteBuffer]
+) -> Iterator[Buffers]:
     """The frames of a message, each as the buffers that make it up.
 
     Args:
@@ -94,9 +96,9 @@ def encode_parts(message_id: int, control: bytes, tensors: Sequence[ByteBuffer])
         yield [header, *parts]
 
 
-def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Parts]:
+def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Buffers]:
     """The padded payload in chunks of at most CHUNK_BYTES, each as parts to be joined."""
-    parts: Parts = []
+    parts: Buffers = []
     room = CHUNK_BYTES
     for tensor in tensors:
         position, size = 0, len(tensor)

@@ -8,9 +8,9 @@ from jflow.protocol.frame import (
     CHUNK_BYTES,
     LARGE_BYTES,
     Assembler,
+    Buffers,
     Encoder,
     Message,
-    Parts,
     encode,
     encode_parts,
 )
@@ -90,6 +90,6 @@ class PartsFraming:
     def feed(self, read: Message) -> Message:
         return read
 
-    def is_sign_of_life(self, frame: Parts) -> bool:
+    def is_sign_of_life(self, frame: Buffers) -> bool:
         # Socket buffers of the kernel are smaller.
         return sum(map(len, frame)) >= CHUNK_BYTES

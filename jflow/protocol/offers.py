@@ -1,4 +1,4 @@
-"""Offers of a data stream: who may attach one to a session, and until when; no I/O.
+"""Offers of a data stream: good once, for one session, and not for long; no I/O.
 
 A server offers each caller that it has admitted a stream of its own for the messages of the session
 (docs/decisions/0044-data-streams.md). The offer travels over the stream of the handshake, so only
@@ -69,7 +69,7 @@ class OpenOffers(Generic[K]):
         found = self._open.pop(proof, None)
         return None if found is None else found[:2]
 
-    def withdraw(self, offer: DataOffer) -> None:
+    def cancel(self, offer: DataOffer) -> None:
         """Ends an offer; does nothing if it was taken or has expired."""
         self._open.pop(offer.caller_proof, None)
 

@@ -17,9 +17,9 @@ from jflow.protocol.frame import (
     MAX_FRAME_BYTES,
     SMALL_BYTES,
     Assembler,
+    Buffers,
     ByteBuffer,
     Message,
-    Parts,
     head_bytes,
     message_id_of,
 )
@@ -30,7 +30,7 @@ SCRATCH_BYTES = 64 << 10
 _LENGTH = struct.Struct("<I")
 
 
-def delimited(frame: Sequence[ByteBuffer]) -> Parts:
+def delimited(frame: Sequence[ByteBuffer]) -> Buffers:
     """A frame as a byte stream has it, in few buffers: what is small is joined."""
     size = sum(map(len, frame))
     parts = [_LENGTH.pack(size), *frame]

@@ -25,18 +25,18 @@ class Readers(Generic[W]):
         self.leader: W | None = None
         self._followers: dict[int, W] = {}
 
-    def enter(self, who: W) -> bool:
+    def enter(self, participant: W) -> bool:
         """Adds one that begins to wait; returns whether it leads."""
         if self.leader is None:
-            self.leader = who
-        elif self.leader is not who:
-            self._followers[id(who)] = who
-        return self.leader is who
+            self.leader = participant
+        elif self.leader is not participant:
+            self._followers[id(participant)] = participant
+        return self.leader is participant
 
-    def leave(self, who: W) -> W | None:
+    def leave(self, participant: W) -> W | None:
         """Removes one that waits no longer; returns the one that leads instead, if that changes."""
-        if self.leader is not who:
-            self._followers.pop(id(who), None)
+        if self.leader is not participant:
+            self._followers.pop(id(participant), None)
             return None
         if not self._followers:
             self.leader = None

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from jflow.cluster import Target, Task
 from jflow.deadline import Deadline
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
-from jflow.protocol.frame import Message, Parts
+from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.framing import Framing
 from jflow.protocol.offers import DataOffer
 
@@ -113,14 +113,14 @@ class Upgrade(Protocol):
     @property
     def offer(self) -> DataOffer: ...
 
-    async def carrier(self) -> tuple[FrameStream, Framing | None]:
+    async def chosen(self) -> tuple[FrameStream, Framing | None]:
         """What the caller has chosen by its first message: the data stream, or the first one."""
 
 
 class ClientData(Protocol):
     """A client's end of a data stream, which the threads that wait for answers read."""
 
-    def send(self, key: int, message: Iterator[Parts]) -> None:
+    def send(self, key: int, message: Iterator[Buffers]) -> None:
         """Sends the frames of a message, as `Outbox.put`. Never blocks, and never raises."""
 
     def get(self, answers: SimpleQueue[T], timeout: float | None) -> T:

@@ -112,7 +112,7 @@ class GrpcUpgrade:
         self._made = made
         self._paired: PairedStream | None = None
 
-    async def carrier(self) -> tuple[FrameStream, Framing | None]:
+    async def chosen(self) -> tuple[FrameStream, Framing | None]:
         reading = asyncio.ensure_future(self._stream.read())
         attached = self._made.attached
         try:
@@ -124,7 +124,7 @@ class GrpcUpgrade:
         if attached.done():
             self._paired = PairedStream(attached.result(), self._stream, reading)
             return self._paired, self._paired.framing
-        self._listener.withdraw(self._made)
+        self._listener.cancel(self._made)
         self._stream.unread(reading)
         return self._stream, None
 
@@ -133,7 +133,7 @@ class GrpcUpgrade:
         if self._paired is not None:
             self._paired.end()
         else:
-            self._listener.withdraw(self._made)
+            self._listener.cancel(self._made)
 
 
 async def connect(

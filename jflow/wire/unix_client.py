@@ -4,7 +4,7 @@ The threads that wait for answers read the stream, one at a time (`protocol.read
 that sends writes to it, as far as the kernel takes it. What is left over is sent by the thread that
 reads. A thread of its own reads only while messages are expected that no caller waits for.
 
-Locks: `_writing` is held while frames are written, and never waited for: whoever holds it also
+Locks: `_writing` is held while frames are written, and never waited for: the holder also
 writes what others add meanwhile. `_lock` guards the readers and the end. Neither is held while
 something is called that is not of this file. Nothing blocks with a lock held.
 """
@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.errors import OpError
-from jflow.protocol.frame import CHUNK_BYTES, Message, Parts
+from jflow.protocol.frame import CHUNK_BYTES, Buffers, Message
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited
@@ -60,8 +60,8 @@ class UnixClient:
         self._socket = connected
         self._received, self._ended = received, ended
         self._parser = Parser()
-        self._outbox: Outbox[Parts] = Outbox()
-        self._unsent: Parts = []
+        self._outbox: Outbox[Buffers] = Outbox()
+        self._unsent: Buffers = []
         self._n_chunks = 0
         self._writing = threading.Lock()
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class UnixClient:
     def n_signs(self) -> int:
         return self._parser.n_received + self._n_chunks
 
-    def send(self, key: int, message: Iterator[Parts]) -> None:
+    def send(self, key: int, message: Iterator[Buffers]) -> None:
         self._outbox.put(key, message)
         with deferred_interrupts():
             if not self._flush():
@@ -150,9 +150,9 @@ class UnixClient:
             self._flush()
             self._read()
 
-    def _leave(self, who: SimpleQueue[Any]) -> None:
+    def _leave(self, reader: SimpleQueue[Any]) -> None:
         with self._lock:
-            promoted = self._readers.leave(who)
+            promoted = self._readers.leave(reader)
             is_last = self._readers.leader is None
         if promoted is not None:
             promoted.put(_LEADS)
@@ -241,8 +241,8 @@ class UnixClient:
     @property
     def _needs_help(self) -> bool:
         """Whether the stream has to be read although no thread waits for an answer."""
-        is_live = (self._n_expected > 0 or self._has_more) and not self._is_over
-        return is_live or not self._inbox.empty()
+        has_work = (self._n_expected > 0 or self._has_more) and not self._is_over
+        return has_work or not self._inbox.empty()
 
     @property
     def _has_more(self) -> bool:

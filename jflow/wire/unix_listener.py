@@ -79,9 +79,9 @@ class UnixListener:
         self._offers.add(made.offer, made.attached, loop.time())
         return made
 
-    def withdraw(self, made: OpenOffer) -> None:
+    def cancel(self, made: OpenOffer) -> None:
         """Ends an offer, and the stream that was attached by it and has no owner."""
-        self._offers.withdraw(made.offer)
+        self._offers.cancel(made.offer)
         if made.attached.done():
             if not made.attached.cancelled():
                 made.attached.result().end(None)

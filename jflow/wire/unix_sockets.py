@@ -1,4 +1,4 @@
-"""Unix sockets for data streams: where they are, who may connect, and what becomes of stale ones.
+"""Unix sockets for data streams: where they are, which users may connect, what is stale.
 
 The directory is the user's alone (mode 0700), and so are the sockets (0600). Each server listens at
 a path of its own, below a directory of this machine's boot: a home directory may be shared with

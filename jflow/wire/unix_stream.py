@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jflow.errors import OpError
-from jflow.protocol.frame import Message, Parts
+from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 
@@ -118,7 +118,7 @@ class UnixStream:
         if self._messages and self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    async def _write(self, frame: Parts) -> None:
+    async def _write(self, frame: Buffers) -> None:
         """Sends a frame; returns when the kernel has all of it."""
         left = delimited(frame)
         n_sent = 0
@@ -152,7 +152,7 @@ class UnixStream:
             self._writer.set_result(None)
 
 
-def unsent(buffers: Parts, n_bytes: int) -> Parts:
+def unsent(buffers: Buffers, n_bytes: int) -> Buffers:
     """What is left of buffers of which so many bytes were sent."""
     for i, buffer in enumerate(buffers):
         if n_bytes < len(buffer):

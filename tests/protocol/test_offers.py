@@ -42,8 +42,8 @@ def test_offers_that_are_never_taken_are_forgotten():
 def test_an_offer_that_was_withdrawn_is_not_good():
     offers, offer = OpenOffers(), _offer()
     offers.add(offer, "session", 0.0)
-    offers.withdraw(offer)
-    offers.withdraw(offer)
+    offers.cancel(offer)
+    offers.cancel(offer)
     assert offers.take(offer.caller_proof, 0.0) is None
 
 

@@ -1,4 +1,4 @@
-"""`Readers`: one of those that wait reads, whoever comes and goes in whatever order."""
+"""`Readers`: one of those that wait reads, however they come and go."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,16 +39,16 @@ def test_there_is_one_leader_exactly_while_some_wait_and_each_new_one_is_told_on
     readers, waiting, told = Readers(), [], None
     names = [object() for _ in range(6)]
     for enters, which in events:
-        who = names[which]
+        reader = names[which]
         if enters:
-            if readers.enter(who):
-                told = who
-            if who not in waiting:
-                waiting.append(who)
+            if readers.enter(reader):
+                told = reader
+            if reader not in waiting:
+                waiting.append(reader)
         else:
-            promoted = readers.leave(who)
-            if who in waiting:
-                waiting.remove(who)
+            promoted = readers.leave(reader)
+            if reader in waiting:
+                waiting.remove(reader)
             if promoted is not None:
                 assert promoted is not told
                 told = promoted

@@ -196,5 +196,5 @@ def test_a_connection_that_was_lost_is_under_its_claim_again(
     """The stream of the old program breaks, and it connects again before it acts."""
     client = old.connection._backend._client
     client._lose("a test")
-    client._carrier.close()
+    client._channel.close()
     refused(old.count)

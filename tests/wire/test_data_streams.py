@@ -1,4 +1,4 @@
-"""Data streams beside gRPC: when they are used, how both end, and who may attach one."""
+"""Data streams beside gRPC: when they are used, how both end, which processes get them."""
 
 import asyncio
 import logging
@@ -221,11 +221,11 @@ def test_a_cluster_may_have_a_task_without_data_streams_and_devices_tell(monkeyp
 
 
 def _cut_data(client):
-    client._carrier._data._socket.shutdown(socket.SHUT_RDWR)
+    client._channel._data._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _cut_grpc(client):
-    client._carrier._stream._stream.cancel()
+    client._channel._stream._stream.cancel()
 
 
 @pytest.mark.parametrize("cut", [_cut_data, _cut_grpc])
@@ -284,7 +284,7 @@ def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_a
 
 def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
     assert client.run(1, [], FOREVER) == []
-    client._carrier._outbox.put(1, iter([b"frame"]))
+    client._channel._outbox.put(1, iter([b"frame"]))
     eventually(host.sessions[0].closed.is_set)
     with pytest.raises(errors.UnavailableError):
         client.run(1, [], FOREVER)
@@ -292,7 +292,7 @@ def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
 
 def test_a_message_that_is_malformed_ends_the_session_and_no_other(client, server, host):
     other = connect(server.address, PATIENCE_S)
-    client._carrier._data._socket.send(b"\xff" * 64)
+    client._channel._data._socket.send(b"\xff" * 64)
     eventually(host.sessions[0].closed.is_set)
     with pytest.raises(errors.OpError):
         client.run(1, [], FOREVER)
@@ -440,7 +440,7 @@ def test_a_server_does_not_read_calls_whose_answers_are_not_read(host):
     on_loop(check())
 
 
-# Who may attach one -------------------------------------------------------------------------------
+# Which processes may attach one -------------------------------------------------------------------
 
 
 @contextmanager
@@ -464,7 +464,7 @@ def _offered(address):
             held.result(PATIENCE_S)
 
 
-def test_an_offer_is_taken_once_and_who_takes_it_again_does_no_harm(server, host):
+def test_an_offer_is_taken_once_and_another_attempt_does_no_harm(server, host):
     with _offered(server.address) as offer:
         first = attached_socket(offer, Deadline(PATIENCE_S))
         for _ in range(2):

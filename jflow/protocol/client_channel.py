@@ -1,4 +1,4 @@
-"""`Carrier`: what carries the messages of a client, its stream or a data stream beside that."""
+"""`ClientChannel`: carries the messages of a client over its stream, or a data stream beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from jflow.cluster import Target
 from jflow.deadline import Deadline
 from jflow.protocol.codec import frames_of
-from jflow.protocol.frame import LARGE_BYTES, Encoder, Message, Parts, encode, encode_parts
+from jflow.protocol.frame import LARGE_BYTES, Buffers, Encoder, Message, encode, encode_parts
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer
@@ -19,11 +19,11 @@ from jflow.protocol.outbox import Outbox
 from jflow.protocol.transport import BrokenStreamError, ClientData, ClientStream, Transport
 from jflow.values import Array
 
-F = TypeVar("F", bytes, Parts)
+F = TypeVar("F", bytes, Buffers)
 T = TypeVar("T")
 
 
-class Carrier:
+class ClientChannel:
     """Sends the messages of one client, from any thread, and waits for answers."""
 
     def __init__(self) -> None:
