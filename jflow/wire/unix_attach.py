@@ -19,25 +19,29 @@ from jflow.wire.unix_stream import UnixStream
 
 _LOG = logging.getLogger(__name__)
 VARIABLE = "JFLOW_TRANSPORT"
-"""What carries the messages of sessions: "grpc" or "unix"; if it is not set, what is possible."""
+"""What carries messages: "grpc", "unix" (nothing else), or "auto" (unix where it is possible)."""
 
 
 class DataStreams(Enum):
     """Whether sessions use data streams."""
 
     NEVER = "grpc"
-    WHERE_POSSIBLE = ""
+    WHERE_POSSIBLE = "auto"
     ALWAYS = "unix"
+
+
+DEFAULT = DataStreams.NEVER
+"""If the variable is not set (docs/decisions/0044-data-streams.md says why)."""
 
 
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
     """What JFLOW_TRANSPORT says. Raises InvalidArgumentError if it is not one of its values."""
     text = environ.get(VARIABLE, "")
     try:
-        return DataStreams(text)
+        return DataStreams(text) if text else DEFAULT
     except ValueError:
         raise InvalidArgumentError(
-            f"{VARIABLE} must be 'grpc' or 'unix', or not set, got {text!r}"
+            f"{VARIABLE} must be 'grpc', 'unix' or 'auto', or not set, got {text!r}"
         ) from None
 
 

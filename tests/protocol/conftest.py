@@ -15,7 +15,7 @@ DIFFERING = re.compile(r"large|chunk|cancel|ctrl_c|close|closing|ends_|stops|bro
 
 
 def pytest_generate_tests(metafunc):
-    """Runs all on the default stream, and by gRPC alone what may differ; `product` has the rest."""
+    """Runs all on data streams, and by gRPC alone what may differ; `product` has the rest."""
     if metafunc.module.__name__.rpartition(".")[2] in ON_TRANSPORTS:
         marks = [] if DIFFERING.search(metafunc.function.__name__) else [pytest.mark.product]
         kinds = [pytest.param("unix"), pytest.param("grpc", marks=marks)]
@@ -24,10 +24,10 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(autouse=True)
 def transport_kind(request, monkeypatch):
-    """What carries messages; the default if it is not a parameter of the test."""
+    """What carries messages; data streams if it is not a parameter of the test."""
     kind = getattr(request, "param", "unix")
     # Servers that tests script by hand have no data streams, so it is where they are possible.
-    monkeypatch.setenv("JFLOW_TRANSPORT", "" if kind == "unix" else kind)
+    monkeypatch.setenv("JFLOW_TRANSPORT", "auto" if kind == "unix" else kind)
     return kind
 
 

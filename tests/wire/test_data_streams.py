@@ -59,6 +59,7 @@ from tests.protocol.hosts import (
 def _own_sockets(monkeypatch, tmp_path_factory):
     """A directory of sockets of the test's own, with a short path."""
     monkeypatch.setenv("JFLOW_TOKEN", TOKEN)
+    monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     unix_attach._tell.cache_clear()
 
@@ -99,7 +100,7 @@ def test_grpc_carries_messages_if_one_end_says_so(host, monkeypatch, caplog, of)
     if of == "server":
         monkeypatch.setenv("JFLOW_TRANSPORT", "grpc")
     with served(host) as server:
-        monkeypatch.setenv("JFLOW_TRANSPORT", "" if of == "server" else "grpc")
+        monkeypatch.setenv("JFLOW_TRANSPORT", "auto" if of == "server" else "grpc")
         for _ in range(2):
             client = connect(server.address, PATIENCE_S)
             assert client.transport == "grpc"
@@ -125,7 +126,9 @@ def test_a_data_stream_that_must_be_and_cannot_be_is_an_error(host, monkeypatch)
 
 def test_a_transport_that_does_not_exist_is_an_error(server, monkeypatch):
     monkeypatch.setenv("JFLOW_TRANSPORT", "pigeon")
-    with pytest.raises(errors.InvalidArgumentError, match=r"'grpc' or 'unix', .* got 'pigeon'"):
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"'grpc', 'unix' or 'auto', .* got 'pigeon'"
+    ):
         connect(server.address, PATIENCE_S)
 
 
@@ -175,7 +178,7 @@ def test_tasks_call_each_other_over_data_streams_and_by_grpc_where_one_has_none(
         for kind in ("unix", "grpc"):
             monkeypatch.setenv("JFLOW_TRANSPORT", kind)
             async with serving(host) as address:
-                monkeypatch.setenv("JFLOW_TRANSPORT", "")
+                monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
                 peer = peer_of(TASK, address)
                 info = await peer.connect(PATIENCE_S)
                 (value,) = await peer.run(info.incarnation, 1, 2, [np.arange(3)])
@@ -188,10 +191,10 @@ def test_tasks_call_each_other_over_data_streams_and_by_grpc_where_one_has_none(
 
 
 def test_a_cluster_may_have_a_task_without_data_streams_and_devices_tell(monkeypatch):
-    monkeypatch.setenv("JFLOW_TRANSPORT", "")
+    monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
     with ExitStack() as stack:
         servers = []
-        for job, kind in (("worker", ""), ("ps", "grpc")):
+        for job, kind in (("worker", "auto"), ("ps", "grpc")):
             monkeypatch.setenv("JFLOW_TRANSPORT", kind)
             one = tf.train.Server({job: {0: "127.0.0.1:0"}}, job, 0)
             servers.append(stack.enter_context(one))
@@ -201,7 +204,7 @@ def test_a_cluster_may_have_a_task_without_data_streams_and_devices_tell(monkeyp
         }
         for server in servers:
             server.connect(spec)
-        monkeypatch.setenv("JFLOW_TRANSPORT", "")
+        monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
         with tf.device("/job:ps/task:0"):
             count = tf.Variable(1.0, name="count")
         with tf.device("/job:worker/task:0"):
