@@ -5,10 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TypeVar
 
 from jflow.cluster import numeric_host, split_address
 from jflow.wire.tls import VARIABLE, Tls
+
+T = TypeVar("T")
 
 _ATTEMPT_S = 5.0
 _AGAIN_S = 1.0
@@ -66,7 +70,7 @@ def _refusal_of_plain(connection: socket.socket) -> str | None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        context.wrap_socket(connection).close()
+        _TlsStream(context, connection).begin()
     except ssl.SSLError as error:
         if "ALERT" not in (error.reason or ""):
             return None
@@ -79,8 +83,9 @@ def _refusal_of_plain(connection: socket.socket) -> str | None:
 
 
 def _refusal_of(tls: Tls, connection: socket.socket, name: str) -> str | None:
+    stream = _TlsStream(tls.client_context(), connection, name)
     try:
-        stream = tls.client_context().wrap_socket(connection, server_hostname=name)
+        stream.begin()
     except ssl.SSLCertVerificationError as error:
         return (
             f"has a certificate that was refused: {error.verify_message}; expected one of "
@@ -90,17 +95,54 @@ def _refusal_of(tls: Tls, connection: socket.socket, name: str) -> str | None:
         return _of_protocol(error, tls)
     except (OSError, ValueError):
         return None
-    with stream:
-        return None if _is_admitted(stream) else _refused(tls)
+    return None if _is_admitted(stream) else _refused(tls)
 
 
-def _is_admitted(stream: ssl.SSLSocket) -> bool:
+class _TlsStream:
+    """TLS over a connection, which the caller closes.
+
+    The sockets of `ssl` take the connection over, and leave it open if its peer has reset it by
+    then.
+    """
+
+    def __init__(
+        self, context: ssl.SSLContext, connection: socket.socket, name: str | None = None
+    ) -> None:
+        self._connection = connection
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+
+    def begin(self) -> None:
+        """Performs the handshake. Raises OSError, of which an SSLError is one."""
+        self._carried(self._tls.do_handshake)
+
+    def receive(self) -> bytes:
+        """A byte; none at the end. Raises as `begin`."""
+        return self._carried(lambda: self._tls.read(1))
+
+    def _carried(self, attempt: Callable[[], T]) -> T:
+        """Repeats an attempt until it does not need anything from the other end."""
+        while True:
+            try:
+                result = attempt()
+            except ssl.SSLWantReadError:
+                self._connection.sendall(self._outgoing.read())
+                if received := self._connection.recv(1 << 16):
+                    self._incoming.write(received)
+                else:
+                    self._incoming.write_eof()
+            else:
+                self._connection.sendall(self._outgoing.read())
+                return result
+
+
+def _is_admitted(stream: _TlsStream) -> bool:
     """Whether a server goes on after the handshake; with TLS 1.3 it refuses its caller only then.
 
     gRPC's servers do not say why, they close the connection. Otherwise they speak first.
     """
     try:
-        return bool(stream.recv(1))
+        return bool(stream.receive())
     except TimeoutError:
         return True
     except OSError:  # which an SSLError is

@@ -278,9 +278,10 @@ def test_a_step_waits_for_a_value_on_its_way_and_others_go_on(
 ) -> None:
     with tf.device(PS):
         x = tf.placeholder(tf.float32, ())
-        sent = x + 1.0
+        # Too large to come with the reply of the plan that computes it.
+        sent = tf.numpy.full((1 << 16,), x + 1.0)
     with tf.device(WORKER):
-        received = sent * 10.0
+        received = sent[0] * 10.0
         own = tf.constant(3.0) * 2.0
     feed = {x: 1.0}
     with tf.Session(target, config=PATIENT) as session:
