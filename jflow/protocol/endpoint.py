@@ -60,10 +60,10 @@ class Endpoint:
         upgrade = stream.offer()
         if upgrade is not None:
             info = replace(info, data_offer=upgrade.offer)
-        await introduce(stream, handshake, info)
         caller = caller_of(handshake.hello)
         session = service.open(self._server, caller)
         try:
+            await introduce(stream, handshake, info)
             channel = (stream, None) if upgrade is None else await upgrade.chosen()
         except BaseException:
             session.close()

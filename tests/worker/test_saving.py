@@ -107,7 +107,7 @@ def test_a_save_that_is_given_up_leaves_no_file_and_no_lease(tmp_path: Path) -> 
 def test_what_a_lost_caller_has_begun_ends() -> None:
     async def use(worker: Worker) -> None:
         session = worker.open_session()
-        await session.saves.pause("p", [ITEM.state], 100.0, is_exclusive=False)
+        await session.saves.pause("p", [ITEM.state], 100.0, is_exclusive=False, masters=[])
         await session.saves.take(SAVE, ITEMS, 1.0)
         session.close()
         assert not worker.moves.steps.directory._pauses
@@ -118,11 +118,11 @@ def test_what_a_lost_caller_has_begun_ends() -> None:
 
 def test_a_pause_ends_after_its_time_and_says_so() -> None:
     async def use(worker: Worker) -> None:
-        await worker.saves.pause("p", [ITEM.state], 0.01, is_exclusive=False)
+        await worker.saves.pause("p", [ITEM.state], 0.01, is_exclusive=False, masters=[])
         while worker.moves.steps.directory._pauses:
             await asyncio.sleep(0.001)
         assert not await worker.saves.resume("p")
-        await worker.saves.pause("p", [ITEM.state], 100.0, is_exclusive=False)
+        await worker.saves.pause("p", [ITEM.state], 100.0, is_exclusive=False, masters=[])
         assert await worker.saves.resume("p")
 
     on_worker(use)
