@@ -25,6 +25,8 @@ _BOTH = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
     ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+    # No compression: some versions of gRPC unpack a message before they look at its size.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 
 _OF_CHANNELS = [

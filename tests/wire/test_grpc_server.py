@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from jflow.wire import grpc_channels
 from jflow.wire.grpc_server import RefusalLog
 from tests.protocol.hosts import (
     PATIENCE_S,
+    SESSION_METHOD,
     Host,
     on_loop,
     raw_call,
@@ -35,6 +37,19 @@ def test_a_method_that_does_not_exist_is_unimplemented(method):
     async def check(address):
         async with raw_call(address, method) as call:
             assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    _served(Host(), check)
+
+
+def test_compressed_messages_are_refused_before_they_are_unpacked():
+    async def check(address):
+        async with grpc.aio.insecure_channel(address, compression=grpc.Compression.Gzip) as channel:
+            call = channel.stream_stream(SESSION_METHOD)()
+            with suppress(grpc.RpcError):  # it may have ended before all is written
+                await call.write(bytes(1 << 20))
+            # The second one is the client's own, if the stream ends while it writes.
+            refusals = grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL
+            assert await call.code() in refusals
 
     _served(Host(), check)
 

@@ -167,7 +167,7 @@ def _predicted(plans: Sequence[MeasuredResult]) -> Any:
     for number, name in enumerate(names):
         own = [each for each in plans if each.workload == name and each.staged > 0]
         axes.errorbar(
-            [each.staged * 1e3 for each in own],
+            [each.staged * each.slowdown * 1e3 for each in own],
             [each.seconds * 1e3 for each in own],
             yerr=[each.noise * each.seconds * 1e3 for each in own],
             fmt="o",
@@ -175,7 +175,9 @@ def _predicted(plans: Sequence[MeasuredResult]) -> Any:
             color=f"C{number}",
             label=name,
         )
-    times = [t * 1e3 for each in plans for t in (each.staged, each.seconds) if t > 0]
+    times = [
+        t * 1e3 for each in plans for t in (each.staged * each.slowdown, each.seconds) if t > 0
+    ]
     ends = [min(times) / 1.3, max(times) * 1.3]
     axes.plot(ends, ends, color="black", linewidth=0.8)
     axes.fill_between(ends, [e * 0.9 for e in ends], [e * 1.1 for e in ends], alpha=0.15)
@@ -184,7 +186,7 @@ def _predicted(plans: Sequence[MeasuredResult]) -> Any:
         scale("log")
         axis.set_ticks(ticks, [str(tick) for tick in ticks])
         axis.set_ticks([], minor=True)
-    axes.set_xlabel("predicted in milliseconds (band: ± 10 %)")
+    axes.set_xlabel("predicted in milliseconds, times the slowdown (band: ± 10 %)")
     axes.set_ylabel("measured in milliseconds")
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
