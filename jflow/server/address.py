@@ -59,7 +59,7 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
 
 
 def own_hosts(bound: Sequence[str]) -> frozenset[str]:
-    """The hosts, in lower case, by which callers may call a server besides that in its cluster.
+    """Returns the hosts that callers may dial, in lower case, besides the one in its cluster.
 
     A name is among them only if the server listens at all addresses that it stands for on this
     machine, so that callers that use it cannot have come to another process.
