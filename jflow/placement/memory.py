@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jflow.errors import ResourceExhaustedError
 from jflow.graph import Operation, VariableRef
 from jflow.graph.primitives import ACCESSES
 from jflow.placement.equations import size_of
 from jflow.schedule import Problem, Schedule, Timeline, simulate
-from jflow.schedule.problem import resident_of
+from jflow.schedule.problem import classes_of, resident_of
+
+_NAMED = 3
+"""Operations that an error names."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,33 @@ def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
             known.add(op.eqn.params["variable"])
         found.append(size_of(op.eqn.params["variable"].aval) if is_first else 0.0)
     return tuple(found)
+
+
+def check_settled(problem: Problem) -> None:
+    """Raises ResourceExhaustedError if a device has no room for what can go nowhere else."""
+    if not problem.constraints.capacity:
+        return
+    settled: dict[int, list[int]] = {}
+    for operation, (number, n_bytes) in enumerate(
+        zip(classes_of(problem), resident_of(problem), strict=True)
+    ):
+        devices = problem.constraints.allowed.get(number, ())
+        if n_bytes and len(devices) == 1:
+            settled.setdefault(devices[0], []).append(operation)
+    for device, operations in settled.items():
+        needed = sum(resident_of(problem)[i] for i in operations)
+        room = problem.constraints.capacity[device]
+        if needed > room:
+            names = ", ".join(str(problem.graph.operations[i]) for i in operations[:_NAMED])
+            raise ResourceExhaustedError(
+                f"{problem.devices[device]} can keep {room:.0f} bytes, and the variables that are "
+                f"placed there take {needed - room:.0f} more ({names}{_more(operations)}); request "
+                "other devices for some of them, or raise the limit (JFLOW_DEVICE_MEMORY)"
+            )
+
+
+def _more(operations: Sequence[int]) -> str:
+    return f" and {len(operations) - _NAMED} others" if len(operations) > _NAMED else ""
 
 
 def memory_use(

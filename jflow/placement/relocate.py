@@ -183,6 +183,7 @@ class Relocator:
             places_operations=isinstance(placer.strategy, ByFunction),
             calibration=self._calibration,
             wiring=inventory.wiring,
+            memory=inventory.memory,
         ).place(inventory.devices)
 
     def _relocation(self, handles: Sequence[Operation], target: Device) -> Relocation:

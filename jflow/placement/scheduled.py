@@ -8,6 +8,7 @@ strategies share what they name. The strategy chooses for the rest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from jflow.graph.primitives import group_p
 from jflow.placement.calibration import Calibration
 from jflow.placement.costs import bytes_of, estimated
 from jflow.placement.group import Group
+from jflow.placement.memory import check_settled, resident_bytes
 from jflow.placement.place import GroupAssignment, assign
 from jflow.placement.strategy import Handles, Inventory, Placement
 from jflow.schedule import (
@@ -83,6 +85,7 @@ class ByFunction:
             places_state=self.places_state,
             calibration=self.calibration,
             wiring=inventory.wiring,
+            memory=inventory.memory,
             answers=answers,
         )
 
@@ -99,6 +102,7 @@ class ScheduledAssignment:
       places_operations: whether it chooses those of operations; else they are where the rules say.
       calibration: what costs are estimated with; None for the prior.
       wiring: how the tasks reach each other.
+      memory: the bytes that devices can keep; one that is missing has no known limit.
       answers: what the function gave for problems of this graph.
     """
 
@@ -109,6 +113,7 @@ class ScheduledAssignment:
     places_operations: bool = True
     calibration: Calibration | None = None
     wiring: Wiring | None = None
+    memory: Mapping[Device, float] = field(default_factory=dict)
     answers: dict[Any, Answer] = field(default_factory=dict, compare=False)
 
     @property
@@ -121,6 +126,7 @@ class ScheduledAssignment:
 
         Raises:
           InvalidArgumentError: as the rules; also if the function's answer breaks them.
+          ResourceExhaustedError: if variables do not fit into the memory of the devices.
         """
         schedule = self.answer(self.problem(devices)).schedule
         ops, every = [*self.rules.owners], self.devices(devices)
@@ -131,13 +137,15 @@ class ScheduledAssignment:
 
         Raises:
           InvalidArgumentError: if the answer breaks the rules.
+          ResourceExhaustedError: if what has only one device to go to does not fit there.
           Exception: as the function does.
         """
         constraints = problem.constraints
         names = tuple(op.name for op in self.rules.owners)
         allowed = tuple(sorted(constraints.allowed.items()))
-        key = (names, tuple(problem.devices), constraints.classes, allowed)
+        key = (names, tuple(problem.devices), constraints.classes, allowed, constraints.capacity)
         if key not in self.answers:
+            check_settled(problem)
             self.answers[key] = self._answer(problem)
         return self.answers[key]
 
@@ -170,12 +178,20 @@ class ScheduledAssignment:
                 group = self.rules.colocated[self.rules.owners[op]]
                 found = self._devices(group, devices) or [fixed[op]]
                 allowed[group_number] = tuple(number[device] for device in found)
-        constraints = Constraints(tuple(classes), allowed)
+        constraints = Constraints(tuple(classes), allowed, *self._memory(ops, every))
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
         costs = estimated(ops, every, self.calibration, self.wiring)
         for values in costs.arrays:
             values.setflags(write=False)  # a strategy that changed them would falsify predictions
         return Problem(graph, tuple(every), costs, constraints).checked()
+
+    def _memory(
+        self, ops: Sequence[Operation], devices: Sequence[Device]
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """What operations keep and devices can keep; neither if all of it fits on any device."""
+        resident = resident_bytes(ops)
+        capacity = tuple(self.memory.get(device, math.inf) for device in devices)
+        return (resident, capacity) if sum(resident) > min(capacity, default=math.inf) else ((), ())
 
     def _tasks(self, group: Group) -> Sequence[Task]:
         """The tasks that a group may go to."""

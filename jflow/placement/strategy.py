@@ -35,6 +35,7 @@ class Inventory:
       platforms: the export platform of each of these devices; None if programs run in this process
         and are not exported.
       wiring: how the tasks reach each other.
+      memory: the bytes that devices can keep; one that is missing has no known limit.
     """
 
     master: Task
@@ -42,6 +43,7 @@ class Inventory:
     devices: Mapping[Task, Sequence[Device]] = field(default_factory=dict)
     platforms: Mapping[Device, str] | None = None
     wiring: Wiring = field(default_factory=Wiring)
+    memory: Mapping[Device, float] = field(default_factory=dict)
 
     @property
     def state_task(self) -> Task:

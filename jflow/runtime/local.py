@@ -62,7 +62,12 @@ class LocalBackend:
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         devices = {LOCAL_TASK: tuple(self._devices)}
         return Inventory(
-            LOCAL_TASK, (LOCAL_TASK,), devices, platforms=None, wiring=Wiring(SAME_PROCESS)
+            LOCAL_TASK,
+            (LOCAL_TASK,),
+            devices,
+            platforms=None,
+            wiring=Wiring(SAME_PROCESS),
+            memory={device: limit for device, limit in self._memory.items() if limit},
         )
 
     def register(self, compiled: CompiledStep) -> Executable:

@@ -95,7 +95,8 @@ class RemoteBackend:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in found}
         every = tuple(info.cluster.tasks())
-        return Inventory(info.task, every, devices, platforms, self._wiring(info))
+        memory = {d.device: d.memory_limit_bytes for d in found if d.memory_limit_bytes}
+        return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
 
     def _wiring(self, info: ServerInfo) -> Wiring:
         """How tasks reach each other: those with one host in their addresses are near."""
