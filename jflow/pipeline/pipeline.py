@@ -107,7 +107,7 @@ def compile_step(
     """
     ops = prune_step(graph, request)
     assignment = strategy(ops, inventory, soft=soft, handles=handles)
-    placement = assignment.place(inventory.devices)
+    placement = assignment.place(inventory.devices, inventory.memory)
     return compile_placed(request, placement, inventory.platforms, owner=owner)
 
 

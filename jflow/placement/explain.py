@@ -14,7 +14,7 @@ from jflow.graph.primitives import constant_p
 from jflow.placement.calibration import Calibration
 from jflow.placement.place import GroupAssignment
 from jflow.placement.scheduled import ScheduledAssignment
-from jflow.placement.strategy import Assignment, Placement
+from jflow.placement.strategy import UNLIMITED_MEMORY, Assignment, Memory, Placement
 from jflow.schedule import Problem, Schedule, lower_bound, simulate, trace_of
 from jflow.schedule.problem import capacity_of, resident_of
 from jflow.schedule.schedule import by_rank, name_of
@@ -370,6 +370,7 @@ def explain(
     devices: Mapping[Task, Sequence[Device]],
     calibration: Calibration | None = None,
     wiring: Wiring | None = None,
+    memory: Memory = UNLIMITED_MEMORY,
 ) -> Explanation:
     """The explanation of a placement.
 
@@ -378,14 +379,15 @@ def explain(
       devices: of the tasks that the assignment needs.
       calibration, wiring: what costs are estimated with for a placement of the rules; a function's
         has its own.
+      memory: what the devices can keep.
 
     Raises:
-      InvalidArgumentError: as `Assignment.place`.
+      InvalidArgumentError, ResourceExhaustedError: as `Assignment.place`.
       UnimplementedError: if the assignment is neither of the rules nor of a function.
     """
     match assignment:
         case ScheduledAssignment():
-            problem = assignment.problem(devices)
+            problem = assignment.problem(devices, memory)
             answer = assignment.answer(problem)
             name = name_of(assignment.function)
             return Explanation(
@@ -400,7 +402,7 @@ def explain(
                 wiring=wiring,
             )
             placement = assignment.place(devices)
-            problem = alone.problem(devices)
+            problem = alone.problem(devices, memory)
             number = {device: i for i, device in enumerate(problem.devices)}
             schedule = by_rank(problem, [number[placement[op]] for op in assignment.owners])
             return Explanation(alone, problem, schedule, RULES)

@@ -23,7 +23,13 @@ from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation
 from jflow.graph.primitives import constant_p
 from jflow.placement.group import Group, groups, owner_op
-from jflow.placement.strategy import Handles, Inventory, Placement
+from jflow.placement.strategy import (
+    UNLIMITED_MEMORY,
+    Handles,
+    Inventory,
+    Memory,
+    Placement,
+)
 
 _NO_HANDLES: Handles = MappingProxyType({})
 
@@ -99,8 +105,10 @@ class GroupAssignment:
     tasks: Collection[Task]
     soft: bool
 
-    def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
-        """See `Assignment.place`."""
+    def place(
+        self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
+    ) -> Placement:
+        """See `Assignment.place`; the rules do not look at memory."""
         chosen: dict[Group, Device] = {}
         known: dict[_Request, Device] = {}
         for group, request in self.requests.items():

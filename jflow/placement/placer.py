@@ -46,7 +46,7 @@ class Placer:
 
     def place(self, assignment: Assignment, inventory: Inventory) -> Placement:
         """Places a step, and records and logs it. Raises as `Assignment.place`."""
-        placement = assignment.place(inventory.devices)
+        placement = assignment.place(inventory.devices, inventory.memory)
         self._record(placement)
         return placement
 

@@ -173,7 +173,7 @@ class Relocator:
         kept = {op: device for op, device in self._handles.items() if op not in free}
         if not isinstance(strategy, ByFunction):
             rules = strategy(self._ops, inventory, soft=placer.soft, handles=kept)
-            return rules.place(inventory.devices)
+            return rules.place(inventory.devices, inventory.memory)
         return ScheduledAssignment(
             strategy.function,
             assign(self._ops, inventory, soft=placer.soft, handles=kept),
@@ -183,8 +183,7 @@ class Relocator:
             places_operations=isinstance(placer.strategy, ByFunction),
             calibration=self._calibration,
             wiring=inventory.wiring,
-            memory=inventory.memory,
-        ).place(inventory.devices)
+        ).place(inventory.devices, inventory.memory)
 
     def _relocation(self, handles: Sequence[Operation], target: Device) -> Relocation:
         source = self._handles[handles[0]]
@@ -208,7 +207,11 @@ class Relocator:
         for ops, weight in self._steps:
             assignment = placer.strategy(ops, inventory, soft=placer.soft, handles=handles)
             explanation = explain(
-                assignment, inventory.devices, self._calibration, inventory.wiring
+                assignment,
+                inventory.devices,
+                self._calibration,
+                inventory.wiring,
+                inventory.memory,
             )
             seconds += weight * explanation.predicted_seconds
         return seconds

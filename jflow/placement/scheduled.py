@@ -23,7 +23,13 @@ from jflow.placement.costs import bytes_of, estimated
 from jflow.placement.group import Group
 from jflow.placement.memory import check_settled, resident_bytes
 from jflow.placement.place import GroupAssignment, assign
-from jflow.placement.strategy import Handles, Inventory, Placement
+from jflow.placement.strategy import (
+    UNLIMITED_MEMORY,
+    Handles,
+    Inventory,
+    Memory,
+    Placement,
+)
 from jflow.schedule import (
     Constraints,
     Dependency,
@@ -85,7 +91,6 @@ class ByFunction:
             places_state=self.places_state,
             calibration=self.calibration,
             wiring=inventory.wiring,
-            memory=inventory.memory,
             answers=answers,
         )
 
@@ -102,7 +107,6 @@ class ScheduledAssignment:
       places_operations: whether it chooses those of operations; else they are where the rules say.
       calibration: what costs are estimated with; None for the prior.
       wiring: how the tasks reach each other.
-      memory: the bytes that devices can keep; one that is missing has no known limit.
       answers: what the function gave for problems of this graph.
     """
 
@@ -113,7 +117,6 @@ class ScheduledAssignment:
     places_operations: bool = True
     calibration: Calibration | None = None
     wiring: Wiring | None = None
-    memory: Mapping[Device, float] = field(default_factory=dict)
     answers: dict[Any, Answer] = field(default_factory=dict, compare=False)
 
     @property
@@ -121,14 +124,16 @@ class ScheduledAssignment:
         """All tasks, or those that the operations ask for if each asks for one."""
         return {task for group in self.rules.requests for task in self._tasks(group)}
 
-    def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
+    def place(
+        self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
+    ) -> Placement:
         """A device for each operation, in the order in which the devices run them.
 
         Raises:
           InvalidArgumentError: as the rules; also if the function's answer breaks them.
           ResourceExhaustedError: if variables do not fit into the memory of the devices.
         """
-        schedule = self.answer(self.problem(devices)).schedule
+        schedule = self.answer(self.problem(devices, memory)).schedule
         ops, every = [*self.rules.owners], self.devices(devices)
         return {ops[i]: every[schedule.devices[i]] for i in schedule.order}
 
@@ -165,7 +170,9 @@ class ScheduledAssignment:
         tasks = self.tasks
         return [device for task in self.every_task if task in tasks for device in devices[task]]
 
-    def problem(self, devices: Mapping[Task, Sequence[Device]]) -> Problem:
+    def problem(
+        self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
+    ) -> Problem:
         """What the function is given. Raises InvalidArgumentError as the rules."""
         fixed, every = self.rules.place(devices), self.devices(devices)
         number = {device: i for i, device in enumerate(every)}
@@ -178,20 +185,12 @@ class ScheduledAssignment:
                 group = self.rules.colocated[self.rules.owners[op]]
                 found = self._devices(group, devices) or [fixed[op]]
                 allowed[group_number] = tuple(number[device] for device in found)
-        constraints = Constraints(tuple(classes), allowed, *self._memory(ops, every))
+        constraints = Constraints(tuple(classes), allowed, *_limits(ops, every, memory))
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
         costs = estimated(ops, every, self.calibration, self.wiring)
         for values in costs.arrays:
             values.setflags(write=False)  # a strategy that changed them would falsify predictions
         return Problem(graph, tuple(every), costs, constraints).checked()
-
-    def _memory(
-        self, ops: Sequence[Operation], devices: Sequence[Device]
-    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """What operations keep and devices can keep; neither if all of it fits on any device."""
-        resident = resident_bytes(ops)
-        capacity = tuple(self.memory.get(device, math.inf) for device in devices)
-        return (resident, capacity) if sum(resident) > min(capacity, default=math.inf) else ((), ())
 
     def _tasks(self, group: Group) -> Sequence[Task]:
         """The tasks that a group may go to."""
@@ -215,6 +214,15 @@ class ScheduledAssignment:
             for device in devices[task]
             if spec.type in (None, device.type) and spec.index in (None, device.index)
         ]
+
+
+def _limits(
+    ops: Sequence[Operation], devices: Sequence[Device], memory: Memory
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What operations keep and devices can keep; neither if all of it fits on any device."""
+    resident = resident_bytes(ops)
+    capacity = tuple(memory.get(device, math.inf) for device in devices)
+    return (resident, capacity) if sum(resident) > min(capacity, default=math.inf) else ((), ())
 
 
 def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:

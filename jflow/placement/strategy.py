@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from jflow.cluster import Device, Task, Wiring
@@ -20,6 +21,11 @@ Placement = Mapping[Operation, Device]
 
 Handles = Mapping[Operation, Device]
 """Devices of variables and resources that have been placed, by their handle ops."""
+
+Memory = Mapping[Device, float]
+"""The bytes that devices can keep; one that is missing has no known limit."""
+
+UNLIMITED_MEMORY: Memory = MappingProxyType({})
 
 _PARAMETER_SERVER = "ps"
 
@@ -35,7 +41,7 @@ class Inventory:
       platforms: the export platform of each of these devices; None if programs run in this process
         and are not exported.
       wiring: how the tasks reach each other.
-      memory: the bytes that devices can keep; one that is missing has no known limit.
+      memory: what these devices can keep.
     """
 
     master: Task
@@ -43,7 +49,7 @@ class Inventory:
     devices: Mapping[Task, Sequence[Device]] = field(default_factory=dict)
     platforms: Mapping[Device, str] | None = None
     wiring: Wiring = field(default_factory=Wiring)
-    memory: Mapping[Device, float] = field(default_factory=dict)
+    memory: Memory = UNLIMITED_MEMORY
 
     @property
     def state_task(self) -> Task:
@@ -59,11 +65,15 @@ class Assignment(Protocol):
     def tasks(self) -> Collection[Task]:
         """The tasks whose devices `place` requires."""
 
-    def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
+    def place(
+        self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
+    ) -> Placement:
         """Returns a device for each operation, given at least the devices of `tasks`.
 
         Raises:
           InvalidArgumentError: if an operation requests a device that does not exist.
+          ResourceExhaustedError: if variables do not fit into the memory of the devices, and the
+            strategy looks at that.
         """
 
 

@@ -110,7 +110,13 @@ def explain_step(
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
-    return explain(assignment, inventory.devices, current_calibration(), inventory.wiring)
+    return explain(
+        assignment,
+        inventory.devices,
+        current_calibration(),
+        inventory.wiring,
+        inventory.memory,
+    )
 
 
 def register_step(

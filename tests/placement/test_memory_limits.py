@@ -77,8 +77,9 @@ def test_a_cluster_tells_what_its_devices_can_keep(one_kibibyte) -> None:
         v, w = variable("v"), variable("w")
         with backend.session(config=config("heft")) as session:
             assert {each.memory_limit_bytes for each in session.list_devices()} == {1024}
-            with pytest.raises(errors.ResourceExhaustedError, match=r"job:ps.*576 more"):
-                session.run(v + w)
+            for use in (session.run, session.explain):
+                with pytest.raises(errors.ResourceExhaustedError, match=r"job:ps.*576 more"):
+                    use(v + w)
 
 
 def test_state_does_not_move_to_where_it_does_not_fit(one_kibibyte) -> None:
@@ -104,7 +105,8 @@ def placed(name: str, n_variables: int, limit: float) -> Counter[Device]:
         TASK, (TASK,), {TASK: DEVICES}, memory=dict.fromkeys(DEVICES, limit) if limit else {}
     )
     strategy = ByFunction(STRATEGIES[name], places_state=True)
-    found = strategy(ops, inventory, soft=False, handles={}).place(inventory.devices)
+    found = strategy(ops, inventory, soft=False, handles={})
+    found = found.place(inventory.devices, inventory.memory)
     return Counter(device for op, device in found.items() if op.type == "read")
 
 
