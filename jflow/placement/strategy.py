@@ -49,7 +49,7 @@ class Inventory:
     devices: Mapping[Task, Sequence[Device]] = field(default_factory=dict)
     platforms: Mapping[Device, str] | None = None
     wiring: Wiring = field(default_factory=Wiring)
-    memory: Memory = UNLIMITED_MEMORY
+    memory: Memory = field(default_factory=dict)
 
     @property
     def state_task(self) -> Task:
