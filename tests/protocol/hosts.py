@@ -6,6 +6,7 @@ gRPC's asyncio layer wants one event loop a process, so all of it runs on the se
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from jflow.cluster import ClusterSpec, Device, Target, Task
+from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, Secret, ServerInfo
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import open_message
@@ -35,6 +37,12 @@ TOKEN = "the token of the tests"
 TASK = Task("worker", 3)
 INCARNATION = 2**63 + 7
 SESSION_METHOD, PEER_METHOD = method_of(MASTER.name), method_of(WORKER.name)
+PLAN = Plan(
+    Device(TASK, "CPU", 0),
+    3,
+    (VariableSpec(VariableKey("box", "x"), "float32", (2, 3)),),
+    ((Feed(0, 2),),),
+)
 
 
 def on_loop(coroutine):
@@ -337,3 +345,28 @@ same = partial(np.testing.assert_array_equal, strict=True)
 both_methods = pytest.mark.parametrize(
     "method", [SESSION_METHOD, PEER_METHOD], ids=["session", "peer"]
 )
+
+
+def beside_server(host, use):
+    """Runs `use(address)` on the loop beside a server of the host."""
+
+    async def check():
+        async with serving(host) as address:
+            await use(address)
+
+    on_loop(check())
+
+
+def with_client(host, use, method=SESSION_METHOD):
+    """Runs `use(client)` on the loop with a client after the handshake."""
+
+    async def check(address):
+        async with connected(address, method) as client:
+            await use(client)
+
+    beside_server(host, check)
+
+
+def cut_data(client):
+    """Cuts the data stream of a client's session."""
+    client._channel._data._socket.shutdown(socket.SHUT_RDWR)
