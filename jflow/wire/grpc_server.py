@@ -44,7 +44,8 @@ class GrpcServer:
         self._tls = tls
         self._server = aio_server()
         self._data = None if data_streams is DataStreams.NEVER else UnixListener()
-        self._server.add_generic_rpc_handlers((_Methods(services, self._data),))
+        methods = _Methods(services, self._data, is_encrypted=tls is not None)
+        self._server.add_generic_rpc_handlers((methods,))
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
         bound = bind(self._server, hosts, port, self._tls)
@@ -60,11 +61,14 @@ class GrpcServer:
 
 
 class _Methods(grpc.GenericRpcHandler):
-    def __init__(self, services: Services, data: UnixListener | None) -> None:
+    def __init__(
+        self, services: Services, data: UnixListener | None, *, is_encrypted: bool
+    ) -> None:
+        names = certified_names if is_encrypted else _no_names
         refusals = RefusalLog()
         # gRPC checks whether a handler is a coroutine function: a partial is, a lambda is not.
         self._methods = {
-            method_of(name): partial(_serve, serve, refusals, data)
+            method_of(name): partial(_serve, serve, refusals, data, names)
             for name, serve in services.items()
         }
 
@@ -77,10 +81,11 @@ async def _serve(
     serve: Callable[[FrameStream], Awaitable[None]],
     refusals: RefusalLog,
     data: UnixListener | None,
+    names: Callable[[Any], frozenset[str] | None],
     _: Any,
     context: Any,
 ) -> None:
-    stream = GrpcStream(context, caller_names=_names(context), listener=data)
+    stream = GrpcStream(context, caller_names=names(context), listener=data)
     with suppress(BrokenStreamError):  # the caller is gone
         try:
             await serve(stream)
@@ -113,9 +118,13 @@ class RefusalLog:
         self._silent_until, self._n_left_out = now() + self.EACH_S, 0
 
 
-def _names(context: Any) -> frozenset[str] | None:
-    """The names in a caller's certificate; None if the connection has none."""
-    found = context.auth_context()
-    if b"ssl" not in found.get("transport_security_type", ()):
-        return None
-    return frozenset(name.decode() for name in found.get("x509_subject_alternative_name", ()))
+def certified_names(context: Any) -> frozenset[str]:
+    """The DNS names in a caller's certificate, where all callers have one.
+
+    Other kinds of names, such as URIs and addresses of mail, may have the text of a task's name.
+    """
+    return frozenset(name.decode() for name in context.auth_context().get("peer_dns", ()))
+
+
+def _no_names(_: Any) -> None:
+    """The names of a caller where nothing is encrypted."""

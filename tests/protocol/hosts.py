@@ -19,7 +19,16 @@ import pytest
 
 from jflow.cluster import ClusterSpec, Device, Target, Task
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
-from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, Secret, ServerInfo
+from jflow.protocol import (
+    DeviceRecord,
+    Endpoint,
+    Location,
+    Peer,
+    Peers,
+    Registered,
+    Secret,
+    ServerInfo,
+)
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import open_message
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
@@ -29,6 +38,7 @@ from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
+from jflow.wire import machine_id
 from jflow.wire.grpc_channels import aio_channel, method_of, server_options
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.transports import TRANSPORTS
@@ -197,7 +207,9 @@ def transport(tls=None):
 
 def server_of(host, tls=None):
     """A server of a host, which does not listen yet."""
-    return transport(tls).listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
+    location = Location(machine=machine_id(), is_local=True)
+    endpoint = Endpoint(host, Secret(TOKEN), location, host.cluster_name)
+    return transport(tls).listener(endpoint.services())
 
 
 def peer_of(task, address, token=TOKEN):
@@ -322,7 +334,8 @@ class RawClient:
         meant, service = target or self.call.target, service or self.call.service
         handshake = CallerHandshake(Caller(Secret(token), service, meant), new_nonce())
         async with asyncio.timeout(PATIENCE_S):
-            self.stream, info = await enter(GrpcStream(self.call), handshake)
+            stream = GrpcStream(self.call, machine=machine_id())
+            self.stream, info = await enter(stream, handshake)
         return info
 
 

@@ -58,7 +58,7 @@ class Network:
         caller = Caller(Secret(TOKEN), service, Target(address, task=Task("ps", 0)))
         end = CallerEnd(CallerHandshake(caller, self.nonce()), service, address)
         self.callers.append(end)
-        self.frames.append(end.handshake.hello)
+        self.frames.append(end.handshake.begin("this boot:1"))
 
     def accept(self, service: str, address: str, hello: bytes) -> None:
         handshake = ServerHandshake(Secret(TOKEN), service, hello)

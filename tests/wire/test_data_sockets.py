@@ -16,9 +16,9 @@ from jflow.protocol.frame import Assembler, encode_parts
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.wire import connect, unix_attach, unix_listener
+from jflow.wire.machine import boot_id
 from jflow.wire.unix_attach import UnattachedError, attach, attached_socket
 from jflow.wire.unix_sockets import (
-    boot_id,
     is_of_this_user,
     listen,
     remove_stale,
