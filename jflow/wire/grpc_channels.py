@@ -8,7 +8,6 @@ dead peer goes unnoticed for a minute, or a restarted one is found again only af
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address
 from urllib.parse import quote
 
 import grpc
@@ -19,7 +18,6 @@ from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.protocol.settings import HELLO_S
 from jflow.wire.tls import Tls
-from jflow.wire.wildcard import listens_everywhere
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 
@@ -119,8 +117,7 @@ def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | No
     """Binds a server to a port of all hosts; returns it, which the system chooses if it is 0.
 
     Raises:
-      UnknownError: if an address cannot be bound, for example because it is in use, or one of all
-        addresses of the machine.
+      UnknownError: if an address cannot be bound, for example because it is in use.
     """
     for host in hosts:
         address = join_address(host, port)
@@ -130,17 +127,11 @@ def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | No
             else:
                 port = server.add_secure_port(address, tls.server_credentials())
         except RuntimeError as error:
-            raise _unbound(address) from error
-        if ip_address(host.partition("%")[0]).is_unspecified and not listens_everywhere(port):
-            raise _unbound(f"port {port} of all IPv4 and IPv6 addresses")
+            raise UnknownError(
+                f"Could not start gRPC server: {address} cannot be bound; "
+                "another process may be using the port"
+            ) from error
     return port
-
-
-def _unbound(address: str) -> UnknownError:
-    return UnknownError(
-        f"Could not start gRPC server: {address} cannot be bound; "
-        "another process may be using the port"
-    )
 
 
 def method_of(service: str) -> str:

@@ -47,7 +47,7 @@ class GrpcClientStream:
     ) -> None:
         self.machine = machine
         self._data_streams = data_streams
-        self._is_direct = target.address == target.own_address
+        self._is_direct = not target.at
         address, name = target.address, _certified_name(target)
         self._ended = ended
         self._refusal: str | None = None

@@ -16,7 +16,6 @@ from contextlib import suppress
 
 from jflow.errors import OpError
 from jflow.wire import connect
-from tests.protocol.hosts import PATIENCE_S
 
 SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
 
@@ -30,7 +29,7 @@ def main(port: int, path: str) -> None:
     threading.Thread(target=relay, args=(listening, path), daemon=True).start()
     for target in (f"127.0.0.1:{port}", f"127.0.0.1:{port}?at=127.0.0.1:{port}"):
         try:
-            connect(target, PATIENCE_S).close()
+            connect(target, 60.0).close()
         except OpError as error:
             sys.stdout.write(f"{error.message}\n")
         else:

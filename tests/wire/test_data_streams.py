@@ -100,13 +100,15 @@ def test_an_offer_of_another_machine_is_not_taken(server, monkeypatch):
 
 def test_a_target_through_a_tunnel_is_not_passed_by(server, monkeypatch):
     with FaultProxy(server.address) as proxy:
-        client = connect(proxy.target, PATIENCE_S)
-        assert client.transport == "grpc"
-        assert client.run(1, [], FOREVER) == []
-        client.close()
-        monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
-        with pytest.raises(errors.UnavailableError, match="leads through a tunnel"):
-            connect(proxy.target, PATIENCE_S)
+        for target in (proxy.target, f"{server.address}?at={server.address}"):
+            monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
+            client = connect(target, PATIENCE_S)
+            assert client.transport == "grpc"
+            assert client.run(1, [], FOREVER) == []
+            client.close()
+            monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
+            with pytest.raises(errors.UnavailableError, match="leads through a tunnel"):
+                connect(target, PATIENCE_S)
 
 
 @pytest.mark.parametrize("what", ["open to others", "too long", "a file"])

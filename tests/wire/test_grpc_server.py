@@ -91,40 +91,6 @@ def test_a_server_that_cannot_have_all_of_its_addresses_does_not_start():
     on_loop(check())
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-@pytest.mark.parametrize("taken", ["0.0.0.0", "127.0.0.1", "::", "::1"])
-def test_a_server_at_all_addresses_does_not_start_if_one_of_either_kind_is_taken(host, taken):
-    """gRPC by itself would be content with the other kind."""
-
-    async def check():
-        server = server_of(Host())
-        with socket.socket(socket.AF_INET6 if ":" in taken else socket.AF_INET) as other:
-            if ":" in taken:
-                other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            other.bind((taken, 0))
-            other.listen()
-            port = other.getsockname()[1]
-            with pytest.raises(errors.UnknownError, match=rf"{port}\b.* cannot be bound"):
-                await server.start([host], port)
-            await server.stop()
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            pytest.fail("something listens there nevertheless")
-
-    on_loop(check())
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_server_at_all_addresses_listens_on_both_kinds(host):
-    async def check():
-        server = server_of(Host())
-        port = await server.start([host], 0)
-        for near in ("127.0.0.1", "::1"):
-            socket.create_connection((near, port)).close()
-        await server.stop()
-
-    on_loop(check())
-
-
 def test_a_server_listens_at_all_of_its_addresses_on_one_port():
     async def check():
         server = server_of(Host())

@@ -13,7 +13,7 @@ from jflow.wire.names import looked_up
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, on_loop, serving
 
 NETWORK_OF_ITS_OWN = ["unshare", "-Urn"]
-PRINTED = [sys.executable, "-c", "from jflow.wire import machine_id; print(machine_id())"]
+NUMBER = ["stat", "--dereference", "--format=%i", "/proc/self/ns/net"]
 
 
 @pytest.fixture
@@ -31,11 +31,10 @@ def _printed(*command):
 
 
 def test_processes_are_on_one_machine_if_they_have_one_network(other_network):
-    assert machine_id()
-    assert _printed(*PRINTED) == machine_id()
-    other = _printed(*other_network, *PRINTED)
-    assert other.partition(":")[0] == machine_id().partition(":")[0], "the kernel is the same"
-    assert other != machine_id()
+    kernel, _, network = machine_id().partition(":")
+    assert len(kernel) == 36
+    assert _printed(*NUMBER) == network, "which other processes have, too"
+    assert _printed(*other_network, *NUMBER) != network
 
 
 @pytest.mark.parametrize("missing", ["_BOOT_ID", "_NETWORK"])
