@@ -1,4 +1,4 @@
-"""Another process at a server's port: the server does not start beside one its callers may reach."""
+"""Another process at a server's port, which callers may reach: the server does not start."""
 
 from __future__ import annotations
 
@@ -80,9 +80,11 @@ def test_a_server_at_all_addresses_does_not_start_beside_a_listener_on_ipv6_only
 @needs_ipv6
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_nor_beside_a_process_that_may_listen_there_later(host: str) -> None:
-    with held("::", listens=False) as port:
-        with pytest.raises(errors.UnknownError, match=f":{port} cannot be bound for IPv6; another"):
-            listen(host, port)
+    with (
+        held("::", listens=False) as port,
+        pytest.raises(errors.UnknownError, match=f":{port} cannot be bound for IPv6; another"),
+    ):
+        listen(host, port)
     listen(host, port)
 
 
