@@ -286,28 +286,30 @@ def test_what_cannot_be_sent_any_more_is_no_error_once_it_was_cancelled(what):
 
     async def check():
         async with _nothing_unseen():
-            async with _stuck_server() as (address, _, _):
-                peer = peer_of(TASK, address)
-                await peer.connect(PATIENCE_S)
-                full = asyncio.create_task(peer.deliver(1, 1, large()))
-                await eventually_async(peer._link._stream._writing.locked)
-                calls = {
-                    "run": peer.run(INCARNATION, 1, 1, []),
-                    "deliver": peer.deliver(2, 1, large()),
-                    "release": peer.release(INCARNATION, 8),
-                }
-                sending = asyncio.create_task(calls.pop(what))
-                for other in calls.values():
-                    other.close()
-                await asyncio.sleep(0)
-                full.cancel()
-                sending.cancel()
-                await asyncio.wait([full, sending])
-            await eventually_async(lambda: not peer.connection)
-            await peer.close()
-            del peer, full, sending
+            await _lose_a_task_after_cancelling(what)
 
     on_loop(check())
+
+
+async def _lose_a_task_after_cancelling(what):
+    """Sends two messages, of which the second waits for the first one, to a task that is lost."""
+    async with _stuck_server() as (address, _, _):
+        peer = peer_of(TASK, address)
+        await peer.connect(PATIENCE_S)
+        first = asyncio.create_task(peer.deliver(1, 1, large()))
+        await eventually_async(peer._link._stream._writing.locked)
+        calls = {
+            "run": lambda: peer.run(INCARNATION, 1, 1, []),
+            "deliver": lambda: peer.deliver(2, 1, large()),
+            "release": lambda: peer.release(INCARNATION, 8),
+        }
+        second = asyncio.create_task(calls[what]())
+        await asyncio.sleep(0)
+        first.cancel()
+        second.cancel()
+        await asyncio.wait([first, second])
+    await eventually_async(lambda: not peer.connection)
+    await peer.close()
 
 
 def test_an_answer_that_comes_as_its_call_is_cancelled_is_seen():
