@@ -5,6 +5,7 @@ from jflow.protocol.coroutines import Started as Started
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.coroutines import completing as completing
+from jflow.protocol.coroutines import retrieve as retrieve
 from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret

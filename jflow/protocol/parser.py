@@ -49,12 +49,13 @@ class Parser:
       assembler: assembles the messages.
 
     Attributes:
+      assembler: the same.
       n_received: how many times something was received.
     """
 
     def __init__(self, assembler: Assembler | None = None) -> None:
         self.n_received = 0
-        self._assembler = Assembler() if assembler is None else assembler
+        self.assembler = Assembler() if assembler is None else assembler
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._start = self._end = 0
         # What is missing of the payload of a large frame, and the message that the frame is of.
@@ -64,7 +65,7 @@ class Parser:
     @property
     def has_unfinished(self) -> bool:
         """Whether a part of a message was received, and not the rest."""
-        return self._end > self._start or self._assembler.has_unfinished
+        return self._end > self._start or self.assembler.has_unfinished
 
     def buffer(self) -> memoryview:
         """Where to put the bytes that come next; at least one byte long."""
@@ -82,7 +83,7 @@ class Parser:
             self._end += n_bytes
             return self._parse()
         self._missing = self._missing[n_bytes:] if n_bytes < len(self._missing) else None
-        message = self._assembler.end(self._message_id) if self._missing is None else None
+        message = self.assembler.end(self._message_id) if self._missing is None else None
         return [] if message is None else [message]
 
     def _parse(self) -> list[Message]:
@@ -121,14 +122,14 @@ class Parser:
         taken = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
         self._start += n_bytes
         if not rest_bytes:
-            return self._assembler.feed(taken)
-        rest = self._assembler.begin(taken, rest_bytes)
+            return self.assembler.feed(taken)
+        rest = self.assembler.begin(taken, rest_bytes)
         here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
         rest[: len(here)] = here
         self._start += len(here)
         self._message_id = message_id_of(taken)
         if len(here) == rest_bytes:
-            return self._assembler.end(self._message_id)
+            return self.assembler.end(self._message_id)
         self._missing = rest[len(here) :]
         return None
 

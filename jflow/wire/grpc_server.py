@@ -15,6 +15,7 @@ from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.listening import check_alone
 from jflow.wire.tls import Tls
 from jflow.wire.unix_attach import DataStreams
 from jflow.wire.unix_listener import UnixListener
@@ -42,22 +43,32 @@ class GrpcServer:
         data_streams: DataStreams = DataStreams.NEVER,
     ) -> None:
         self._tls = tls
-        self._server = aio_server()
+        self._server: grpc.aio.Server | None = None
         self._data = None if data_streams is DataStreams.NEVER else UnixListener()
-        methods = _Methods(services, self._data, is_encrypted=tls is not None)
-        self._server.add_generic_rpc_handlers((methods,))
+        self._methods = _Methods(services, self._data, is_encrypted=tls is not None)
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
-        bound = bind(self._server, hosts, port, self._tls)
+        server = aio_server(len(hosts))
+        try:
+            bound = bind(server, hosts, port, self._tls)
+            check_alone(hosts, bound)
+        except BaseException:
+            # gRPC leaves a port only after it has served it, if without any method.
+            await server.start()
+            await server.stop(None)
+            raise
+        server.add_generic_rpc_handlers((self._methods,))
         if self._data is not None:
             self._data.start()
-        await self._server.start()
+        await server.start()
+        self._server = server
         return bound
 
     async def stop(self) -> None:
         if self._data is not None:
             self._data.stop()
-        await self._server.stop(None)
+        if self._server is not None:
+            await self._server.stop(None)
 
 
 class _Methods(grpc.GenericRpcHandler):

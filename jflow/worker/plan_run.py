@@ -29,7 +29,7 @@ from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
-from jflow.protocol import Array, Client, Waited, begin
+from jflow.protocol import Array, Client, Waited, begin, retrieve
 from jflow.resources import Attempt, Cell, Transaction, Writing
 from jflow.resources.kernel import Wanted
 from jflow.values import held_bytes
@@ -239,6 +239,7 @@ class _PlanRun:
           ConflictError: if one may.
         """
         waiting = asyncio.ensure_future(self._wait(waiter))
+        waiting.add_done_callback(retrieve)  # it may fail when this is cancelled
         try:
             while not (await asyncio.wait([waiting], timeout=CONFLICT_S))[0]:
                 if transaction.must_yield(attempt):
@@ -390,6 +391,7 @@ class _PlanRun:
             while not going.done():  # a running generator cannot be closed
                 with suppress(asyncio.CancelledError):  # raised once, below
                     await asyncio.wait([going])
+            retrieve(going)
             raise
 
     async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
