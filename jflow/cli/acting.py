@@ -17,7 +17,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "reset", help="frees containers on all tasks, and ends the sessions of the server"
     )
     reset.add_argument(
-        "names", nargs="*", metavar="[TARGET] CONTAINER", help=f"grpc://HOST:PORT, {HELP}; and names"
+        "names",
+        nargs="*",
+        metavar="[TARGET] CONTAINER",
+        help=f"grpc://HOST:PORT, {HELP}; and names",
     )
     reset.add_argument("--default", action="store_true", help="the default container, too")
     add_options(reset, has_target=False)

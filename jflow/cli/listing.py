@@ -68,7 +68,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_options(ls)
     add_output(ls)
     ls.set_defaults(run=_ls)
-    stack = commands.add_parser("stack", help="where the threads of tasks are, and what steps wait for")
+    stack = commands.add_parser(
+        "stack", help="where the threads of tasks are, and what steps wait for"
+    )
     add_options(stack)
     add_output(stack)
     stack.add_argument(

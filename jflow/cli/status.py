@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +35,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     top = commands.add_parser("top", help="what the tasks of a cluster use, again and again")
     add_options(top)
     top.add_argument("--json", action="store_true", help="for programs, a line for each time")
-    top.add_argument(
-        "--interval",
-        type=float,
-        default=_INTERVAL_S,
-        metavar="SECONDS",
-        help="the time between two looks (default: %(default)g)",
-    )
+    _add_interval(top)
     top.add_argument(
         "--count", type=int, metavar="N", help="how many times (default: until Ctrl-C)"
     )
@@ -50,14 +45,25 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Adds --json and --watch to a command."""
     parser.add_argument("--json", action="store_true", help="for programs instead of people")
+    parser.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    _add_interval(parser)
+
+
+def _add_interval(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--watch",
-        nargs="?",
-        type=float,
-        const=_INTERVAL_S,
+        "--interval",
+        type=_positive,
+        default=_INTERVAL_S,
         metavar="SECONDS",
-        help="again and again, until Ctrl-C (every %(const)g s unless given)",
+        help="the time between two looks (default: %(default)g)",
     )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def show(
@@ -69,7 +75,7 @@ def show(
     """Looks at a cluster once, or again and again with --watch, and prints what it saw.
 
     Args:
-      options: those of the command: target, timeout, json, watch.
+      options: those of the command: target, timeout, json, watch, interval.
       look: what it looks at.
       content: what is printed for programs.
       text: what is printed for people.
@@ -77,10 +83,8 @@ def show(
     Returns:
       The exit code: 0, or `PARTIAL`.
     """
-    if options.watch is not None and not options.watch > 0:
-        raise ValueError(f"--watch must be more than 0, got {options.watch:g}")
     with Watcher(candidates(options.target), options.timeout) as watcher:
-        if options.watch is None:
+        if not options.watch:
             seen = look(watcher)
             whole = json.dumps(content(seen), indent=2) if options.json else text(seen)
             print(whole)
@@ -90,7 +94,7 @@ def show(
             seen = look(watcher)
             return json.dumps(content(seen)) if options.json else text(seen)
 
-        repeat(again, options.watch, is_json=options.json)
+        repeat(again, options.interval, is_json=options.json)
         return 0
 
 
@@ -147,7 +151,7 @@ def _row(seen: Seen) -> Sequence[object]:
     report, status = seen.report, seen.status
     head = (report.task, report.state.value, report.address)
     if status is None:
-        return (*head, *"-----")
+        return (*head, "-", "-", "-", "-", "-")
     return (
         *head,
         age_text(status.uptime_s),
@@ -165,8 +169,6 @@ def _counted(types: Any) -> list[str]:
 
 
 def _top(options: argparse.Namespace) -> int:
-    if not options.interval > 0:
-        raise ValueError(f"--interval must be more than 0, got {options.interval:g}")
     if options.count is not None and options.count < 1:
         raise ValueError(f"--count must be at least 1, got {options.count}")
     with Watcher(candidates(options.target), options.timeout) as watcher:

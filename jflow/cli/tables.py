@@ -12,7 +12,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Rows below headers; columns are as wide as their widest cell, numbers to the right."""
     cells = [[*headers], *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
-    right = [len(cells) > 1 and all(_is_number(row[i]) for row in cells[1:]) for i in range(len(headers))]
+    right = [
+        len(cells) > 1 and all(_is_number(row[i]) for row in cells[1:]) for i in range(len(headers))
+    ]
     lines = []
     for row in cells:
         padded = zip(row, widths, right, strict=True)

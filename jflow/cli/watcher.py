@@ -15,6 +15,8 @@ from jflow.protocol.watch_rpcs import INSPECT_TASKS, STOP_TASKS
 from jflow.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskState, TaskStatus
 from jflow.wire import connect
 
+PAGE = MAX_ITEMS
+"""How many items of a kind are requested at a time."""
 _GRACE_S = 2.0
 """How much longer than its tasks the master has to answer, in seconds."""
 
@@ -81,10 +83,10 @@ class Watcher(Closing):
           UnavailableError: if no server answers.
           InvalidArgumentError: if there is no such task.
         """
-        request = StatusRequest(tuple(kinds))
+        request = StatusRequest(tuple(kinds), limit=PAGE)
         seen = [self._seen(report) for report in self._inspect(request, tasks)]
         while more := [one.report.task for one in seen if _has_more(one, request)]:
-            request = replace(request, first=request.first + MAX_ITEMS)
+            request = replace(request, first=request.first + PAGE)
             pages = {report.task: report for report in self._inspect(request, more)}
             seen = [_with_page(one, pages.get(one.report.task), request) for one in seen]
         return seen
@@ -140,7 +142,7 @@ def _has_more(seen: Seen, request: StatusRequest) -> bool:
     """Whether a task has items that it has not listed yet."""
     if seen.status is None:
         return False
-    return max(seen.status.totals.values(), default=0) > request.first + MAX_ITEMS
+    return max(seen.status.totals.values(), default=0) > request.first + PAGE
 
 
 def _with_page(seen: Seen, report: TaskReport | None, request: StatusRequest) -> Seen:

@@ -15,6 +15,7 @@ from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.health import HealthService
 from jflow.wire.tls import Tls
 from jflow.wire.unix_attach import DataStreams
 from jflow.wire.unix_listener import UnixListener
@@ -33,6 +34,7 @@ class GrpcServer:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
       data_streams: whether callers are offered data streams.
+      is_serving: what probes are told, who need not prove themselves.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class GrpcServer:
         services: Services,
         tls: Tls | None = None,
         data_streams: DataStreams = DataStreams.NEVER,
+        is_serving: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tls = tls
         self._server = aio_server()
         self._data = None if data_streams is DataStreams.NEVER else UnixListener()
-        self._server.add_generic_rpc_handlers((_Methods(services, self._data),))
+        handlers = (_Methods(services, self._data), HealthService(is_serving))
+        self._server.add_generic_rpc_handlers(handlers)
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
         bound = bind(self._server, hosts, port, self._tls)
