@@ -16,7 +16,7 @@ from jflow.checkpoint_files import ANYWHERE
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
-from jflow.execution import local_devices
+from jflow.execution import local_devices, memory_limits
 from jflow.failpoints import async_failpoint
 from jflow.master import Master
 from jflow.protocol import (
@@ -231,8 +231,11 @@ class _Running:
         self.peers.arrivals = Arrivals(str(task), self.worker.deliver)
         self._task = task
         self._incarnation = incarnation
+        memory = memory_limits(devices)
         self._devices = tuple(
-            DeviceRecord(device, export_platform(found), incarnation)
+            DeviceRecord(
+                device, export_platform(found), incarnation, memory_limit_bytes=memory[device]
+            )
             for device, found in devices.items()
         )
         gate, fences = self.worker.moves.steps, self.worker.claims.fences

@@ -163,16 +163,18 @@ class DataOffer(_message.Message):
     def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "platform", "incarnation", "transport")
+    __slots__ = ("name", "platform", "incarnation", "transport", "memory_limit_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PLATFORM_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     platform: str
     incarnation: int
     transport: str
-    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ...) -> None: ...
+    memory_limit_bytes: int
+    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ..., memory_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class ListDevices(_message.Message):
     __slots__ = ("tasks", "connect_timeout_s", "only_up")
