@@ -18,7 +18,6 @@ import jflow
 from jflow.cli import acting, bench, certs, listing, status, up
 from jflow.cluster import parse_cluster, read_tf_config
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
-from jflow.server import Server
 
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -165,6 +164,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _server(options: argparse.Namespace) -> None:
+    from jflow.server import Server  # noqa: PLC0415 - those who watch need none
+
     text = options.cluster
     cluster = read_tf_config().cluster if text is None else parse_cluster(text, "--cluster")
     if not cluster:

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from jflow.cli.running import announced
 from jflow.cluster import Task
-from jflow.launch import LocalCluster
+
+if TYPE_CHECKING:
+    from jflow.launch import LocalCluster
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _POLL_S = 0.1
@@ -46,6 +49,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _up(options: argparse.Namespace) -> int:
+    from jflow.launch import LocalCluster  # noqa: PLC0415 - those who watch need none
+
     for name in ("ps", "workers"):
         if getattr(options, name) < 0:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
