@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from jflow.cli.status import PARTIAL
-from jflow.cli.targets import HELP, add_options, candidates, parse_tasks
-from jflow.cli.watcher import Watcher
-from jflow.watch import TaskState
+from jflow.cli.status import PARTIAL, connected
+from jflow.cli.targets import HELP, add_options, parse_tasks
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,7 +41,7 @@ def _reset(options: argparse.Namespace) -> int:
         containers = ["", *containers]
     if not containers:
         raise ValueError("name the containers to free, or give --default for the default container")
-    with Watcher(candidates(target), options.timeout) as watcher:
+    with connected(target, options.timeout) as watcher:
         watcher.reset(containers)
     if options.json:
         print(json.dumps({"freed": containers}))
@@ -53,19 +51,16 @@ def _reset(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    with Watcher(candidates(options.target), options.timeout) as watcher:
+    with connected(options.target, options.timeout) as watcher:
         reports = watcher.stop(parse_tasks(options.task))
-    stopped = [report.state in (TaskState.UP, TaskState.DOWN) for report in reports]
+    told = {"up": "stops", "down": "was not running"}
     if options.json:
         states = [
-            {"name": str(one.task), "is_stopped": done, "reason": one.reason}
-            for one, done in zip(reports, stopped, strict=True)
+            {"name": str(one.task), "is_stopped": one.state.value in told, "reason": one.reason}
+            for one in reports
         ]
         print(json.dumps({"tasks": states}, indent=2))
-        return 0 if all(stopped) else PARTIAL
-    for one, done in zip(reports, stopped, strict=True):
-        if one.state is TaskState.DOWN:
-            print(f"{one.task} was not running")
-        else:
-            print(f"{one.task} stops" if done else f"{one.task} does not stop: {one.reason}")
-    return 0 if all(stopped) else PARTIAL
+    else:
+        for one in reports:
+            print(f"{one.task} {told.get(one.state.value, f'does not stop: {one.reason}')}")
+    return 0 if all(one.state.value in told for one in reports) else PARTIAL

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jflow.cli.status import add_output, show
 from jflow.cli.tables import age_text, bytes_text, table
 from jflow.cli.targets import add_options, parse_tasks
-from jflow.cli.watcher import Seen
+
+if TYPE_CHECKING:
+    from jflow.cli.watcher import Seen
 
 _Cells = Callable[[Any], Sequence[object]]
 

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jflow.cli.tables import age_text, bytes_text, table
 from jflow.cli.targets import add_options, candidates
-from jflow.cli.watcher import Seen, Watcher
 from jflow.errors import OpError
+
+if TYPE_CHECKING:
+    from jflow.cli.watcher import Seen, Watcher
 
 KINDS = ("devices", "sessions", "steps")
 PARTIAL = 3
@@ -83,7 +85,7 @@ def show(
     Returns:
       The exit code: 0, or `PARTIAL`.
     """
-    with Watcher(candidates(options.target), options.timeout) as watcher:
+    with connected(options.target, options.timeout) as watcher:
         if not options.watch:
             seen = look(watcher)
             whole = json.dumps(content(seen), indent=2) if options.json else text(seen)
@@ -96,6 +98,13 @@ def show(
 
         repeat(again, options.interval, is_json=options.json)
         return 0
+
+
+def connected(target: str | None, seconds: float) -> Watcher:
+    """A watcher of the cluster that is meant. Raises as `candidates`."""
+    from jflow.cli.watcher import Watcher  # noqa: PLC0415 - no other command imports JAX for it
+
+    return Watcher(candidates(target), seconds)
 
 
 def repeat(
@@ -171,7 +180,7 @@ def _counted(types: Any) -> list[str]:
 def _top(options: argparse.Namespace) -> int:
     if options.count is not None and options.count < 1:
         raise ValueError(f"--count must be at least 1, got {options.count}")
-    with Watcher(candidates(options.target), options.timeout) as watcher:
+    with connected(options.target, options.timeout) as watcher:
         rates = Rates()
 
         def look() -> str:

@@ -150,5 +150,7 @@ def _with_page(seen: Seen, report: TaskReport | None, request: StatusRequest) ->
     if report is None or seen.status is None or report.state is not TaskState.UP:
         return seen
     page = TaskStatus.from_bytes(report.status)
-    longer = {kind: (*seen.items(kind), *getattr(page, kind)) for kind in request.kinds}
+    longer: dict[str, Any] = {
+        kind: (*seen.items(kind), *getattr(page, kind)) for kind in request.kinds
+    }
     return Seen(seen.report, replace(seen.status, totals=page.totals, **longer))

@@ -164,12 +164,18 @@ class LocalCluster(Closing):
     @contextmanager
     def _starting(self) -> Iterator[None]:
         """A block in which tasks start; ends the cluster if that fails or takes too long."""
-        watchdog = threading.Timer(self._timeout, self._zygote.abort)
+        is_late = False
+
+        def give_up() -> None:
+            nonlocal is_late
+            is_late = True
+            self._zygote.abort()
+
+        watchdog = threading.Timer(self._timeout, give_up)
         watchdog.start()
         try:
             yield
         except (ConnectionError, UnavailableError) as error:
-            is_late = not watchdog.is_alive()
             watchdog.cancel()
             self.stop()
             if is_late:

@@ -57,6 +57,7 @@ class Zygote(Closing):
         here, there = socket.socketpair()
         self._lock = threading.Lock()
         self._socket = here
+        self._has_answered = False
         with there:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, str(there.fileno()), *modules],
@@ -110,6 +111,7 @@ class Zygote(Closing):
         with self._lock:
             _send(self._socket, request, files)
             answer, _ = _receive(self._socket)
+            self._has_answered = True
         if answer is None:
             raise ConnectionError("the process that starts programs has ended; its output says why")
         return answer["answer"]
@@ -125,9 +127,9 @@ class Zygote(Closing):
         with suppress(OSError):  # it has ended
             self._socket.shutdown(socket.SHUT_RDWR)
         try:
-            self._process.wait(_PATIENCE_S)
+            self._process.wait(_PATIENCE_S if self._has_answered else 0.0)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # it still imports, so it has no programs
+            self._process.kill()  # it still imports, so it has no programs, or is stopped
             self._process.wait()
 
     def _leave(self, failed: bool) -> None:

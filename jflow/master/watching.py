@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.errors import InvalidArgumentError, OpError, UnavailableError
 from jflow.master.view import ClusterView
+from jflow.protocol import WorkerSession
+from jflow.protocol.rpc import Rpc
 from jflow.protocol.watch_rpcs import INSPECT, STOP
 from jflow.watch import StatusRequest, TaskReport, TaskState
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _MAX_S = 60.0
 """The longest time that a task may have to answer, in seconds."""
@@ -82,16 +88,26 @@ class ClusterWatch:
     async def _status(self, request: StatusRequest, task: Task) -> bytes:
         if task == self._servers.info().task:
             return self._servers.worker.watched.inspect(request).to_bytes()
-        incarnation = await self._connected(task)
-        return await self._servers.peers[task].call(INSPECT, incarnation, request)
+        return await self._call(task, INSPECT, request)
 
     async def _stopped(self, task: Task) -> bytes:
         if task == self._servers.info().task:
             self._servers.worker.watched.stop()
         else:
-            incarnation = await self._connected(task)
-            await self._servers.peers[task].call(STOP, incarnation)
+            await self._call(task, STOP)
         return b""
+
+    async def _call(
+        self, task: Task, rpc: Rpc[WorkerSession, P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Calls another task; once more if its connection breaks, which does not say why."""
+        peer = self._servers.peers[task]
+        incarnation = await self._connected(task)
+        try:
+            return await peer.call(rpc, incarnation, *args, **kwargs)
+        except UnavailableError:
+            incarnation = await self._connected(task)
+            return await peer.call(rpc, incarnation, *args, **kwargs)
 
     async def _connected(self, task: Task) -> int:
         """Connects to a task; returns its incarnation.

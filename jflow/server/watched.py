@@ -51,7 +51,7 @@ class ServedTask:
             "devices": self._list_devices,
             "queues": lambda request: list_queues(containers, request),
             "sessions": master.list_sessions,
-            "steps": worker.running.list,
+            "steps": worker.running.listed,
             "threads": list_threads,
             "variables": lambda request: list_variables(containers, request),
         }

@@ -32,7 +32,7 @@ class RunningSteps:
         """How many steps have begun so far."""
         return self._context.rendezvous.n_opened
 
-    def list(self, request: StatusRequest) -> tuple[int, tuple[StepStatus, ...]]:
+    def listed(self, request: StatusRequest) -> tuple[int, tuple[StepStatus, ...]]:
         """How many there are, and those that are requested, the oldest first."""
         begun = sorted(self._context.begun.items(), key=lambda item: item[1][0])
         page = begun[request.first : request.first + request.limit]

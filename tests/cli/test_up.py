@@ -71,6 +71,7 @@ def test_a_cluster_is_watched_restarted_and_ended(
     assert running_ups() == []
 
 
+@pytest.mark.long
 def test_tasks_that_are_told_to_stop_end_the_command(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,13 +75,14 @@ def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[list[str]]:
     """The targets of a parameter server with a variable and a queue, and of a worker."""
-    with ExitStack() as stack, tf.Graph().as_default():
+    with tf.Graph().as_default() as graph, tf.device("/job:ps/task:0"):
+        x = tf.Variable(tf.numpy.zeros((2, 3), "float32"), name="weights")
+        queue = tf.FIFOQueue(8, ["float32"], [()], shared_name="jobs")
+        fill = queue.enqueue_many([[1.0, 2.0]])
+    with ExitStack() as stack:
         servers = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
-        with tf.device("/job:ps/task:0"):
-            x = tf.Variable(tf.numpy.zeros((2, 3), "float32"), name="weights")
-            queue = tf.FIFOQueue(8, ["float32"], [()], shared_name="jobs")
-            fill = queue.enqueue_many([[1.0, 2.0]])
-        session = stack.enter_context(tf.Session(servers[1].target))
+        session = tf.Session(servers[1].target, graph)
+        stack.callback(session.close)
         session.run([x.initializer, fill])
         yield [server.target for server in servers]
 
