@@ -26,6 +26,7 @@ from jflow.protocol.records import Staging as Staging
 from jflow.protocol.services import MasterSession as MasterSession
 from jflow.protocol.services import SaveService as SaveService
 from jflow.protocol.services import ServerRoles as ServerRoles
+from jflow.protocol.services import WatchedCluster as WatchedCluster
 from jflow.protocol.services import WorkerService as WorkerService
 from jflow.protocol.services import WorkerSession as WorkerSession
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S

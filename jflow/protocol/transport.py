@@ -257,8 +257,15 @@ class Transport(Protocol):
           UnauthenticatedError: if one end refuses the other's certificate.
         """
 
-    def listener(self, services: Services) -> Listener:
-        """Makes a listener that is not bound to an address yet."""
+    def listener(
+        self, services: Services, is_serving: Callable[[], bool] = lambda: True
+    ) -> Listener:
+        """Makes a listener that is not bound to an address yet.
+
+        Args:
+          services: what it serves to callers that prove themselves.
+          is_serving: what it tells all others, if the transport has a way to.
+        """
 
 
 def stream_error(cause: object, server: str, caller: str, task: str | None) -> OpError:

@@ -15,6 +15,7 @@ from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.health import HealthService
 from jflow.wire.listening import check_alone
 from jflow.wire.tls import Tls
 from jflow.wire.unix_attach import DataStreams
@@ -34,6 +35,7 @@ class GrpcServer:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
       data_streams: whether callers are offered data streams.
+      is_serving: what probes are told, who need not prove themselves.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class GrpcServer:
         services: Services,
         tls: Tls | None = None,
         data_streams: DataStreams = DataStreams.NEVER,
+        is_serving: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tls = tls
         self._server: grpc.aio.Server | None = None
         self._data = None if data_streams is DataStreams.NEVER else UnixListener()
-        self._methods = _Methods(services, self._data, is_encrypted=tls is not None)
+        methods = _Methods(services, self._data, is_encrypted=tls is not None)
+        self._handlers = (methods, HealthService(is_serving))
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
         server = aio_server(len(hosts))
@@ -57,7 +61,7 @@ class GrpcServer:
             await server.start()
             await server.stop(None)
             raise
-        server.add_generic_rpc_handlers((self._methods,))
+        server.add_generic_rpc_handlers(self._handlers)
         if self._data is not None:
             self._data.start()
         await server.start()
