@@ -32,6 +32,9 @@ _POLL_S = 0.002
 _MAX_MESSAGE = 1 << 20
 _LENGTH_BYTES = 4
 _STDERR = 2
+_LAPACK = ("scipy.linalg.cython_blas", "scipy.linalg.cython_lapack")
+"""What JAX imports when a process first compiles; that takes longer than all else in its start."""
+
 _MAIN = f"from {__name__} import main; main()"
 
 
@@ -236,6 +239,9 @@ def main() -> None:
     """Runs the zygote: its socket's number, and the modules to import, are the arguments."""
     for module in sys.argv[2:]:
         import_module(module)
+    if "jax" in sys.modules:
+        for module in _LAPACK:
+            import_module(module)
     # Else a collection in a program would write to each object, and so copy each page.
     gc.collect()
     gc.freeze()

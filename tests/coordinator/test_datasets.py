@@ -133,8 +133,10 @@ def test_per_worker_dataset_a_function_that_waits_for_an_element_of_a_lost_worke
         assert are_read.wait(60)
         return x
 
+    are_read.set()  # to look at the first element
     numbers = tf.data.Dataset.range(100).map(wait)
     iterator = iter(coordinator.create_per_worker_dataset(numbers))
+    are_read.clear()
     waits, abort = threading.Event(), iterator.abort
 
     @tf.function
