@@ -48,7 +48,7 @@ from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.functions import Connection
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 MAX_OPEN = 262_144
 """How many closures may be open before `schedule` waits."""
@@ -293,7 +293,7 @@ class Engine:
         link, is_up = self._links.get(worker), self._scheduler.is_up(worker)
         if link is None or not is_up or self._is_closed.is_set():
             return
-        _log.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
+        _LOG.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
         self.meter.count("worker_failures")
 
         def down(now: float) -> list[Action]:

@@ -44,7 +44,7 @@ from jflow.parameter_servers import bound_to
 from jflow.placement import DEFAULT_STRATEGY
 from jflow.runtime.backend import stop_step
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _WAIT_S = 0.02
 """How long the thread waits for an element of a dataset before it does other work."""
@@ -361,7 +361,7 @@ class WorkerLink:
                 connection.close()
                 if not is_told and perf_counter() - begun > _NOTICE_AFTER_S:
                     is_told = True
-                    _log.warning("%s is still down: %s", self.task, error)
+                    _LOG.warning("%s is still down: %s", self.task, error)
                 self._closing.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 continue
@@ -434,7 +434,7 @@ class WorkerLink:
             self._registered(connection, closure, closure.program.burst)
         except Exception as error:
             # Closures of the program run one by one then, and say it if the program is at fault.
-            _log.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            _LOG.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
             return
         self._events.burst_ready(self.index, closure.kind)
 
