@@ -473,6 +473,8 @@ class _PlanRun:
             await self._computed(send.slot)
             tensor = self._state.host(send.slot, copy=False)
         await self._context.transport.deliver(send.target.task, self._step, send.edge, tensor)
+        if send.slot is not None:
+            self._state.has_sent(send.slot)
 
     def _sent(self, sending: asyncio.Future[None]) -> None:
         """Fails every wait if a send failed: the plans that depend on it send nothing back."""
