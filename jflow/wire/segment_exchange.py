@@ -43,7 +43,7 @@ from jflow.protocol.segments import MIN_SHARED_BYTES, ReceivedSegments, SentSegm
 from jflow.protocol.ticker import ticker
 from jflow.values import Array
 from jflow.wire.descriptors import send
-from jflow.wire.shared_memory import make_shared, open_shared
+from jflow.wire.shared_memory import make_shared, n_forks, open_shared
 
 IDLE_S = 5.0
 """A segment that was not used for once to twice this time is dropped, in seconds."""
@@ -148,7 +148,7 @@ class SegmentExchange:
             case InSegment():
                 with self._lock:
                     memory = self._received.received(one.number, one.n_bytes)
-                payload = lent(memory, one.n_bytes, self._give_back, one.number)
+                payload = lent(memory, one.n_bytes, self._give_back, one.number, n_forks())
                 return Message(one.message_id, one.control, payload, is_shared=True)
             case Shared():
                 self._open(one)
@@ -196,9 +196,10 @@ class SegmentExchange:
         with self._lock:
             self._received.shared(one.number, memory, one.capacity)
 
-    def _give_back(self, number: int) -> None:
+    def _give_back(self, number: int, n_forks_then: int) -> None:
         """Gives a segment back; a finalizer calls it."""
-        if not self._is_over:
+        # A child that was forked meanwhile may read it as long as it likes.
+        if not self._is_over and n_forks() == n_forks_then:
             self._given_back.append(number)
             self._wake()
 

@@ -27,6 +27,22 @@ _made: dict[int, int] = {}
 """The sizes of the segments that this process has made, by their ids."""
 
 
+_n_forks = 0
+
+
+def n_forks() -> int:
+    """How many children this process has forked; they read what it had mapped then."""
+    return _n_forks
+
+
+def _count_fork() -> None:
+    global _n_forks  # noqa: PLW0603 - there is one process
+    _n_forks += 1
+
+
+os.register_at_fork(before=_count_fork)
+
+
 def make_shared(n_bytes: int) -> tuple[int, Array]:
     """A new segment whose memory is warm: its file descriptor, and the memory, u8[n_bytes].
 

@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import socket
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -260,6 +261,26 @@ def _returned(ends):
     assert receiver.segments.tell(receiver.socket)
     sender.received()
     return False
+
+
+def test_what_a_forked_child_may_read_is_not_overwritten(ends):
+    sender, receiver = ends
+    value = bytearray(b"1" * MIN_SHARED_BYTES)
+    eventually(lambda: _pass(sender, receiver, value).is_shared or _returned(ends))
+    _returned(ends)
+    kept = _pass(sender, receiver, value)
+    assert kept.is_shared
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about threads, which this child does not need
+        child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    place = kept.payload.ctypes.data
+    del kept
+    for _ in range(5):
+        assert not _returned(ends)
+        assert _pass(sender, receiver, value).payload.ctypes.data != place
 
 
 def test_a_message_that_is_given_up_half_copied_gives_its_segment_back(ends):
