@@ -72,6 +72,11 @@ class Parser:
         """Whether a part of a message was received, and not the rest."""
         return self._end > self._start or self._assembler.has_unfinished
 
+    @property
+    def is_amid_payload(self) -> bool:
+        """Whether `buffer` is the rest of the payload of a large frame."""
+        return self._missing is not None
+
     def buffer(self) -> memoryview:
         """Where to put the bytes that come next; at least one byte long."""
         return self._scratch[self._end :] if self._missing is None else self._missing

@@ -59,6 +59,7 @@ class WorkerContext:
       recorders: by step, what notes the traced ones.
       senders: the tasks that send it values, and what waits for these.
       riding: by step, what takes values that ride on the reply.
+      plans: the runs of plans that have begun and not ended.
     """
 
     task: Task
@@ -72,6 +73,7 @@ class WorkerContext:
     recorders: dict[int, Recorder] = field(default_factory=dict)
     senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
     riding: dict[int, Riding] = field(default_factory=dict)
+    plans: set[object] = field(default_factory=set)
 
     def deliver(
         self, step: int, edge: int, value: Any, sender: Sender | None = None, n_bytes: int = 0

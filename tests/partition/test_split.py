@@ -14,7 +14,7 @@ from jflow.cluster import Device, Task
 from jflow.graph import Operation, Tensor
 from jflow.graph.control import control_sources
 from jflow.graph.primitives import ACCESSES, assign_p, group_p, read_p, variable_p
-from jflow.partition import partition, prune
+from jflow.partition import Lengths, partition, prune
 from jflow.plan import Call, Feed, Fetch, Recv, Run, Send
 
 DEVICES = [
@@ -42,7 +42,7 @@ class _Case:
             self.fed,
             self.fetched,
             max_segment_ops=self.max_segment_ops,
-            is_long=lambda rest: self.sends_first,
+            lengths=Lengths(is_long=lambda rest: self.sends_first),
         )
         self.plans = found.plans
         self.named = found.segments
