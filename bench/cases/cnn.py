@@ -5,6 +5,9 @@ Its parameters are on the workers that use them, or on a parameter server.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import jax
