@@ -17,7 +17,7 @@ from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.protocol.settings import HELLO_S
-from jflow.wire.descriptors import max_connections
+from jflow.wire.open_files import max_connections
 from jflow.wire.tls import Tls
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
