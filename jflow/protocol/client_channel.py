@@ -11,7 +11,7 @@ from typing import TypeVar
 from jflow.cluster import Target
 from jflow.deadline import Deadline
 from jflow.protocol.codec import frames_of
-from jflow.protocol.frame import LARGE_BYTES, Buffers, Encoder, Message, encode, encode_parts
+from jflow.protocol.frame import LARGE_BYTES, Buffers, Encoder, Message, encode
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer
@@ -94,7 +94,7 @@ class ClientChannel:
         if self._data is None:
             self._outbox.put(key, self._encoded(encode, control, tensors))
         else:
-            self._data.send(key, self._encoded(encode_parts, control, tensors))
+            self._data.send(key, self._encoded(self._data.encode, control, tensors))
 
     def _encoded(
         self, encoder: Encoder[F], control: bytes, tensors: Sequence[Array]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from jflow.cluster import Target, Task
 from jflow.deadline import Deadline
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
-from jflow.protocol.frame import Buffers, Message
+from jflow.protocol.frame import Buffers, Encoder, Message
 from jflow.protocol.framing import Framing
 from jflow.protocol.offers import DataOffer
 
@@ -123,7 +123,14 @@ class Upgrade(Protocol):
 
 
 class ClientData(Protocol):
-    """A client's end of a data stream, which the threads that wait for answers read."""
+    """A client's end of a data stream, which the threads that wait for answers read.
+
+    Attributes:
+      encode: makes the frames of messages.
+    """
+
+    @property
+    def encode(self) -> Encoder[Buffers]: ...
 
     def send(self, key: int, message: Iterator[Buffers]) -> None:
         """Sends the frames of a message, as `Outbox.put`. Never blocks, and never raises."""
@@ -257,8 +264,15 @@ class Transport(Protocol):
           UnauthenticatedError: if one end refuses the other's certificate.
         """
 
-    def listener(self, services: Services) -> Listener:
-        """Makes a listener that is not bound to an address yet."""
+    def listener(
+        self, services: Services, is_serving: Callable[[], bool] = lambda: True
+    ) -> Listener:
+        """Makes a listener that is not bound to an address yet.
+
+        Args:
+          services: what it serves to callers that prove themselves.
+          is_serving: what it tells all others, if the transport has a way to.
+        """
 
 
 def stream_error(cause: object, server: str, caller: str, task: str | None) -> OpError:

@@ -15,6 +15,8 @@ from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.health import HealthService
+from jflow.wire.listening import check_alone
 from jflow.wire.tls import Tls
 from jflow.wire.unix_attach import DataStreams
 from jflow.wire.unix_listener import UnixListener
@@ -33,6 +35,7 @@ class GrpcServer:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
       data_streams: whether callers are offered data streams.
+      is_serving: what probes are told, who need not prove themselves.
     """
 
     def __init__(
@@ -40,24 +43,36 @@ class GrpcServer:
         services: Services,
         tls: Tls | None = None,
         data_streams: DataStreams = DataStreams.NEVER,
+        is_serving: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tls = tls
-        self._server = aio_server()
+        self._server: grpc.aio.Server | None = None
         self._data = None if data_streams is DataStreams.NEVER else UnixListener()
         methods = _Methods(services, self._data, is_encrypted=tls is not None)
-        self._server.add_generic_rpc_handlers((methods,))
+        self._handlers = (methods, HealthService(is_serving))
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
-        bound = bind(self._server, hosts, port, self._tls)
+        server = aio_server(len(hosts))
+        try:
+            bound = bind(server, hosts, port, self._tls)
+            check_alone(hosts, bound)
+        except BaseException:
+            # gRPC leaves a port only after it has served it, if without any method.
+            await server.start()
+            await server.stop(None)
+            raise
+        server.add_generic_rpc_handlers(self._handlers)
         if self._data is not None:
             self._data.start()
-        await self._server.start()
+        await server.start()
+        self._server = server
         return bound
 
     async def stop(self) -> None:
         if self._data is not None:
             self._data.stop()
-        await self._server.stop(None)
+        if self._server is not None:
+            await self._server.stop(None)
 
 
 class _Methods(grpc.GenericRpcHandler):

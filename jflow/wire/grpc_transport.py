@@ -48,5 +48,7 @@ class GrpcTransport:
     ) -> GrpcStream:
         return await connect(service, task, address, refused_s, self._tls, self._data_streams)
 
-    def listener(self, services: Services) -> GrpcServer:
-        return GrpcServer(services, self._tls, self._data_streams)
+    def listener(
+        self, services: Services, is_serving: Callable[[], bool] = lambda: True
+    ) -> GrpcServer:
+        return GrpcServer(services, self._tls, self._data_streams, is_serving)

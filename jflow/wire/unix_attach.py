@@ -31,8 +31,8 @@ class DataStreams(Enum):
     ALWAYS = "unix"
 
 
-DEFAULT = DataStreams.NEVER
-"""If the variable is not set (docs/decisions/0044-data-streams.md says why)."""
+DEFAULT = DataStreams.WHERE_POSSIBLE
+"""If the variable is not set."""
 
 
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:

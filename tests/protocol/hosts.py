@@ -140,6 +140,9 @@ class Session:
     def reply_size(self, handle):
         return self.script.get("reply_size")
 
+    def watch_tasks(self, handle):
+        return self.script.get("watch_tasks", lambda _: None)(handle)
+
     def deliver(self, step, edge, tensor):
         self.calls.append(("deliver", step, edge, tensor))
         return bool(self.script.get("deliver", lambda *_: False)(step, edge, tensor))
