@@ -257,9 +257,33 @@ DATA_STREAMS = Group(
     ),
 )
 
+_ON_PS = (
+    "MLP step of a ps",
+    "MLP step of two workers at once",
+    "MLP step of two workers, summed by accumulators",
+    "step of 10 MB on a ps",
+    "step of 100 MB on a ps",
+)
+_COMPUTED_ALONE = tuple(name for name in _ON_PS if "two workers" not in name)
+
+PARAMETER_SERVERS = Group(
+    (
+        Case("parameter_servers", rounds=1),  # it takes turns by itself
+        Case("tensorflow_parameter_servers", "tensorflow", rounds=1),
+        Case("cnn"),
+    ),
+    (
+        *(Row(f"unix: {name}", f"TensorFlow {name}", 0.5) for name in _ON_PS),
+        *(Row(f"grpc: {name}", f"TensorFlow {name}") for name in _ON_PS),
+        *(Row(f"unix: {name}", f"jax.jit {name}") for name in _COMPUTED_ALONE),
+        *(Row(f"TensorFlow {name}", f"jax.jit {name}") for name in _COMPUTED_ALONE),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "transports": DATA_STREAMS,
+    "parameter-servers": PARAMETER_SERVERS,
     "optimizers": OPTIMIZERS,
     "saving": SAVING,
     "long-program": LONG_PROGRAM,

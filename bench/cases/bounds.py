@@ -30,9 +30,9 @@ from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.testing import FaultProxy
 from jflow.wire import load_secret
-from jflow.wire.descriptors import raise_limit
 from jflow.wire.grpc_channels import aio_channel, method_of
 from jflow.wire.grpc_stream import GrpcStream, connect
+from jflow.wire.open_files import raise_limit
 
 TASK = Task("worker", 0)
 DEVICE = str(Device(TASK, "CPU", 0))

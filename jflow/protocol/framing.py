@@ -82,12 +82,12 @@ class PartsFraming:
 
     Args:
       parser: that of the stream.
+      encode: makes the frames.
     """
 
-    encode: Encoder[Any] = staticmethod(encode_parts)
-
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser: Parser, encode: Encoder[Any] = encode_parts) -> None:
         self._parser = parser
+        self.encode = encode
 
     @property
     def n_received(self) -> int:

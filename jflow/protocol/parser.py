@@ -14,6 +14,7 @@ from itertools import groupby
 from jflow.errors import ResourceExhaustedError
 from jflow.protocol.frame import (
     HEADER_BYTES,
+    IN_SEGMENT,
     MAX_FRAME_BYTES,
     SMALL_BYTES,
     Assembler,
@@ -23,6 +24,7 @@ from jflow.protocol.frame import (
     head_bytes,
     message_id_of,
 )
+from jflow.protocol.segment_frames import SegmentFrames
 
 SCRATCH_BYTES = 64 << 10
 """The size of the scratch buffer: it holds what the kernel gives at once of small messages."""
@@ -47,15 +49,19 @@ class Parser:
 
     Args:
       assembler: assembles the messages.
+      segments: takes the frames of segments; if None, they are malformed.
 
     Attributes:
       assembler: the same.
       n_received: how many times something was received.
     """
 
-    def __init__(self, assembler: Assembler | None = None) -> None:
+    def __init__(
+        self, assembler: Assembler | None = None, segments: SegmentFrames | None = None
+    ) -> None:
         self.n_received = 0
         self.assembler = Assembler() if assembler is None else assembler
+        self._segments = segments
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._start = self._end = 0
         # What is missing of the payload of a large frame, and the message that the frame is of.
@@ -66,6 +72,11 @@ class Parser:
     def has_unfinished(self) -> bool:
         """Whether a part of a message was received, and not the rest."""
         return self._end > self._start or self.assembler.has_unfinished
+
+    @property
+    def is_amid_payload(self) -> bool:
+        """Whether `buffer` is the rest of the payload of a large frame."""
+        return self._missing is not None
 
     def buffer(self) -> memoryview:
         """Where to put the bytes that come next; at least one byte long."""
@@ -122,6 +133,8 @@ class Parser:
         taken = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
         self._start += n_bytes
         if not rest_bytes:
+            if self._segments is not None and taken[0] >= IN_SEGMENT:
+                return self._segments.take(taken)
             return self.assembler.feed(taken)
         rest = self.assembler.begin(taken, rest_bytes)
         here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]

@@ -8,6 +8,7 @@ dead peer goes unnoticed for a minute, or a restarted one is found again only af
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import quote
 
 import grpc
 
@@ -16,7 +17,7 @@ from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.protocol.settings import HELLO_S
-from jflow.wire.descriptors import max_connections
+from jflow.wire.open_files import max_connections
 from jflow.wire.tls import Tls
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
@@ -99,8 +100,9 @@ def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.ai
 
 
 def _dialled(address: str) -> str:
+    """The URI of an address, in which gRPC finds no other scheme; "unix:80" is a host and port."""
     host, port = split_address(address)
-    return join_address(numeric_host(host), port)
+    return "dns:///" + quote(join_address(numeric_host(host), port), safe="[]:")
 
 
 def _meaning(name: str) -> list[tuple[str, int | str]]:

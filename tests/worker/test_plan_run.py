@@ -1,13 +1,10 @@
-"""One run of a plan: what it keeps until its programs end, and errors after a cancellation."""
+"""One run of a plan: what it keeps until its programs have ended, and where these run."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
-from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,19 +12,21 @@ import jax.numpy as jnp
 import pytest
 
 from jflow.cluster import Device, Task
-from jflow.errors import DataLossError, UnavailableError
-from jflow.execution import link
-from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
+from jflow.execution import LinkedRun, link
+from jflow.execution.link import N_LATENCIES
+from jflow.plan import Plan, Program, Run, Send, VariableKey, VariableSpec
 from jflow.resources import Containers
 from jflow.testing import PATIENCE_S
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
-from jflow.worker.plan_run import _PlanRun, run_plan
+from jflow.worker.plan_run import run_plan
+from jflow.worker.quick import LONE_S, QUICK_S
 from jflow.worker.rendezvous import Rendezvous
 from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
+ELSEWHERE = Device(Task("worker", 0), "CPU", 0)
 HERE = jax.local_devices(backend="cpu")[0]
 X = VariableSpec(VariableKey("", "x"), "float32", (3,))
 
@@ -82,58 +81,52 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-def run_unseen(use: Callable[[ThreadPoolExecutor], Coroutine[Any, Any, None]]) -> None:
-    """Runs a test on a loop; no error may be left that nothing has looked at."""
-    unseen: list[dict[str, Any]] = []
+@pytest.mark.parametrize(
+    ("seconds", "n_others", "is_sending", "is_on_loop"),
+    [
+        pytest.param(QUICK_S, 1, True, True, id="quick"),
+        pytest.param(LONE_S, 0, False, True, id="alone"),
+        pytest.param(LONE_S, 1, False, False, id="beside another plan"),
+        pytest.param(LONE_S, 0, True, False, id="while something is sent"),
+        pytest.param(2 * LONE_S, 0, False, False, id="long"),
+    ],
+)
+def test_a_program_takes_no_thread_where_nothing_else_waits_for_the_loop(
+    seconds: float, n_others: int, is_sending: bool, is_on_loop: bool
+) -> None:
+    ran_in: list[threading.Thread] = []
+    there = asyncio.Event()
+
+    class Slow:
+        """A transport that has sent what it is given when the program has run."""
+
+        async def deliver(self, *_: Any) -> None:
+            await there.wait()
+
+    def program() -> list[Any]:
+        ran_in.append(threading.current_thread())
+        loop.call_soon_threadsafe(there.set)
+        return [jnp.ones(3)]
+
+    sends = (Send(0, ELSEWHERE, None),) if is_sending else ()
+    plan = Plan(CPU, 1, (), ((*sends, Run(Program("some"), outputs=(0,))),))
+    linked = link(plan, HERE, lambda _: program, {}.__getitem__)
+    run = linked.stages[0][-1]
+    assert isinstance(run, LinkedRun)
+    for _ in range(N_LATENCIES):
+        run.latency.note(seconds)
 
     async def main() -> None:
+        nonlocal loop
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: unseen.append(context))
         with ThreadPoolExecutor(1) as threads:
-            await use(threads)
-        gc.collect()
+            devices = DevicePool([HERE])
+            context = WorkerContext(TASK, Containers(TASK), Rendezvous(), Slow(), threads, devices)
+            context.plans.update(object() for _ in range(n_others))
+            await run_plan(linked, 1, {}, context)
+            assert len(context.plans) == n_others
+            devices.shutdown()
 
-    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
-    assert unseen == []
-
-
-def test_a_read_that_fails_after_its_step_was_cancelled_is_not_logged() -> None:
-    reading, end = threading.Event(), threading.Event()
-
-    def work() -> Generator[Any, None, None]:
-        reading.set()
-        assert end.wait(PATIENCE_S)
-        raise DataLossError("a record is damaged")
-        yield
-
-    async def use(threads: ThreadPoolExecutor) -> None:
-        run: Any = SimpleNamespace(_context=SimpleNamespace(threads=threads))
-        step = asyncio.ensure_future(_PlanRun._next_in_thread(run, work(), []))
-        while not reading.is_set():
-            await asyncio.sleep(0.001)
-        step.cancel()
-        await asyncio.sleep(0)
-        end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await step
-
-    run_unseen(use)
-
-
-def test_a_wait_that_fails_as_its_step_is_cancelled_is_not_logged() -> None:
-    async def use(_: ThreadPoolExecutor) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def wait(awaited: asyncio.Future[None]) -> None:
-            await awaited
-
-        run: Any = SimpleNamespace(_wait=wait)
-        other: Any = SimpleNamespace(must_yield=lambda _: False)
-        step = asyncio.ensure_future(_PlanRun._wait_by_age(run, waiter, other, other))
-        await asyncio.sleep(0.001)
-        waiter.set_exception(UnavailableError("its sender was lost"))
-        step.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await step
-
-    run_unseen(use)
+    loop: Any = None
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert (ran_in == [threading.current_thread()]) == is_on_loop

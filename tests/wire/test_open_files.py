@@ -1,4 +1,4 @@
-"""What connections of callers leave of a server's descriptors."""
+"""What connections of callers leave of a server's open_files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jflow.wire import descriptors, grpc_channels
-from jflow.wire.descriptors import max_connections, raise_limit
+from jflow.wire import grpc_channels, open_files
+from jflow.wire.open_files import max_connections, raise_limit
 from tests.protocol.hosts import PATIENCE_S, Host, on_loop, serving
 
 
@@ -31,7 +31,7 @@ def test_a_server_raises_the_soft_limit_of_open_files(limits: tuple[int, int]) -
 
     on_loop(start())
     found = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert found == (min(hard, descriptors._ENOUGH), hard)
+    assert found == (min(hard, open_files._ENOUGH), hard)
 
 
 @pytest.mark.parametrize(
