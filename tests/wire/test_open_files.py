@@ -1,4 +1,4 @@
-"""What connections of callers leave of a server's open_files."""
+"""What connections of callers leave of a server's open files."""
 
 from __future__ import annotations
 
