@@ -56,7 +56,7 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         ("STEP", "AGE", "DEVICES", "WAITS"),
         lambda s: (
             *(s.step, age_text(s.age_s), ", ".join(d.partition("/device:")[2] for d in s.devices)),
-            "; ".join(s.waits) or "computes",
+            "; ".join(s.waiting_for) or "computes",
         ),
     ),
 }
@@ -124,8 +124,8 @@ def _stack_text(seen: Seen) -> str:
         return f"{report.task} is {report.state.value}: {report.reason}"
     lines = [f"{report.task} at {report.address}, process {status.pid}"]
     for step in status.steps:
-        waits = "; ".join(step.waits) or "computes"
-        lines.append(f"  step {step.step}, {age_text(step.age_s)}: {waits}")
+        doing = "; ".join(step.waiting_for) or "computes"
+        lines.append(f"  step {step.step}, {age_text(step.age_s)}: {doing}")
     for thread in status.threads:
         lines += [f"  thread {thread.name}", *(f"    {frame}" for frame in thread.frames)]
     return "\n".join(lines)
