@@ -66,10 +66,13 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the commands to those of `jflow`."""
     ls = commands.add_parser("ls", help="what the tasks of a cluster hold")
-    ls.add_argument("kind", choices=[*_COLUMNS], metavar="KIND", help=", ".join(_COLUMNS))
-    add_options(ls)
-    add_output(ls)
-    ls.set_defaults(run=_ls)
+    # A command each, because argparse does not find TARGET behind options if KIND is a word too.
+    kinds = ls.add_subparsers(required=True, metavar="KIND", help=", ".join(_COLUMNS))
+    for kind in _COLUMNS:
+        one = kinds.add_parser(kind, help=f"all {kind}")
+        add_options(one)
+        add_output(one)
+        one.set_defaults(run=_ls, kind=kind)
     stack = commands.add_parser(
         "stack", help="where the threads of tasks are, and what steps wait for"
     )
