@@ -34,6 +34,8 @@ _LENGTH_BYTES = 4
 _STDERR = 2
 _PATIENCE_S = 5.0
 """How long a zygote may take to kill its programs and end, in seconds, before it is killed."""
+_LAPACK = ("scipy.linalg.cython_blas", "scipy.linalg.cython_lapack")
+"""What JAX imports when a process first compiles; that takes longer than all else in its start."""
 _MAIN = f"from {__name__} import main; main()"
 
 
@@ -269,6 +271,9 @@ def main() -> None:
     """Runs the zygote: its socket's number, and the modules to import, are the arguments."""
     for module in sys.argv[2:]:
         import_module(module)
+    if "jax" in sys.modules:
+        for module in _LAPACK:
+            import_module(module)
     # Else a collection in a program would write to each object, and so copy each page.
     gc.collect()
     gc.freeze()

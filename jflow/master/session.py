@@ -193,6 +193,13 @@ class ClientSession:
         finally:
             self._running.discard(running)
 
+    def watch_tasks(self, handle: int) -> Awaitable[None] | None:
+        """See `MasterSession.watch_tasks`."""
+        step = self._steps.get(handle)
+        if step is None or step.entries.keys() == {self._own}:
+            return None
+        return self._registrar.keep(step)
+
     def reply_size(self, handle: int) -> ReplySize | None:
         """See `MasterSession.reply_size`."""
         step = self._steps.get(handle)

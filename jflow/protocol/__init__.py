@@ -5,10 +5,12 @@ from jflow.protocol.coroutines import Started as Started
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.coroutines import completing as completing
+from jflow.protocol.coroutines import retrieve as retrieve
 from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
 from jflow.protocol.heartbeat import liveness_s as liveness_s
+from jflow.protocol.identity import Location as Location
 from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from jflow.cluster import Task
@@ -293,6 +293,12 @@ class MasterSession(Protocol):
 
         If there are `records`, it is traced, and what each task notes is added to them. With an
         effect, it is applied once.
+        """
+
+    def watch_tasks(self, handle: int) -> Awaitable[None] | None:
+        """Waits until a task is lost that a registered step needs; None if it needs no other one.
+
+        It goes on for ever if none is. It raises what the step would raise if it began then.
         """
 
     def reply_size(self, handle: int) -> ReplySize | None:

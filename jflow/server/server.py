@@ -23,6 +23,7 @@ from jflow.protocol import (
     Arrivals,
     DeviceRecord,
     Endpoint,
+    Location,
     MasterSession,
     Peers,
     Secret,
@@ -31,7 +32,7 @@ from jflow.protocol import (
     WorkerSession,
 )
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
-from jflow.server.address import are_loopback, listening_hosts, own_hosts
+from jflow.server.address import are_loopback, listening_hosts, location_at
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
 from jflow.server.watched import ServedTask
@@ -136,7 +137,7 @@ class Server(Closing):
             own_host = split_address(self._address)[0]
             hosts = listening_hosts(own_host, self._task, is_encrypted=tls is not None)
             transport = TRANSPORTS[self._protocol](tls)
-            trust = _Trust(load_secret(), cluster_name(), own_hosts(hosts))
+            trust = _Trust(load_secret(), cluster_name(), location_at(hosts))
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, trust, self._roots, make)
@@ -207,7 +208,7 @@ class _Trust(NamedTuple):
 
     secret: Secret
     cluster_name: str
-    hosts: frozenset[str]
+    location: Location
 
 
 class _Running:
@@ -241,7 +242,7 @@ class _Running:
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
         self.master = Master(self.info, self.worker, self.peers, gate, fences)
         self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
-        endpoint = Endpoint(self, trust.secret, trust.cluster_name, trust.hosts)
+        endpoint = Endpoint(self, trust.secret, trust.location, trust.cluster_name)
         self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
 
     def info(self) -> ServerInfo:

@@ -61,6 +61,7 @@ class WorkerContext:
       senders: the tasks that send it values, and what waits for these.
       riding: by step, what takes values that ride on the reply.
       begun: by step, when it began, by `now`, and what it runs.
+      plans: the runs of plans that have begun and not ended.
     """
 
     task: Task
@@ -75,6 +76,7 @@ class WorkerContext:
     senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
     riding: dict[int, Riding] = field(default_factory=dict)
     begun: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
+    plans: set[object] = field(default_factory=set)
 
     def deliver(
         self, step: int, edge: int, value: Any, sender: Sender | None = None, n_bytes: int = 0

@@ -69,7 +69,7 @@ def group(root: Path, line: str, **limits: str) -> Path:
     (root / "proc/self/cgroup").write_text(f"9:cpuset:/other\n{line}\n")
     for folder, text in limits.items():
         name = "memory.limit_in_bytes" if folder.startswith("memory") else "memory.max"
-        path = root / "sys/fs/cgroup" / folder.replace("__", "/").removeprefix("root") / name
+        path = root / "sys/fs/cgroup" / folder.replace("__", "/").removeprefix("top") / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
     return root
@@ -86,7 +86,7 @@ def test_the_smallest_control_group_around_a_process_limits_it(tmp_path) -> None
 
 def test_in_a_container_the_group_is_the_first_one(tmp_path) -> None:
     """Its path is that of the host, of which the container sees nothing."""
-    assert host_memory(group(tmp_path, "0::/docker/1f0", root="40000")) == 40_000
+    assert host_memory(group(tmp_path, "0::/docker/1f0", top="40000")) == 40_000
 
 
 def test_without_a_limit_a_process_has_the_memory_of_the_machine(tmp_path) -> None:
