@@ -1,10 +1,11 @@
-"""Reads and writes of a Unix socket that pass file descriptors beside the bytes."""
+"""Reads and writes of a Unix socket, which may pass file descriptors beside the bytes."""
 
 from __future__ import annotations
 
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.frame import Buffers
@@ -15,7 +16,17 @@ MAX_BUFFERS = 64
 MAX_DESCRIPTORS = 4
 """How many file descriptors one system call receives at most."""
 
+SEND_BYTES = 1 << 20
+"""The send buffer of a socket takes a whole frame: a sender that waited for the receiver in between
+would be woken several times for one. The kernel uses memory only for what is on its way."""
+
 _ROOM = socket.CMSG_SPACE(MAX_DESCRIPTORS * struct.calcsize("i"))
+
+
+def widen(connected: socket.socket) -> None:
+    """Makes the send buffer of a socket large, as far as the system allows it."""
+    with suppress(OSError):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
 
 
 def receive_into(

@@ -30,7 +30,7 @@ from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.readers import Readers
 from jflow.protocol.transport import BrokenStreamError
-from jflow.wire.descriptors import receive_into, send
+from jflow.wire.descriptors import receive_into, send, widen
 from jflow.wire.segment_exchange import SegmentExchange
 from jflow.wire.unix_stream import unsent
 
@@ -59,6 +59,7 @@ class UnixClient:
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> None:
+        widen(connected)
         self._socket = connected
         self._received, self._ended = received, ended
         # What a finalizer gives back is told with the next message, or at the next tick.

@@ -19,7 +19,7 @@ from jflow.errors import OpError
 from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
-from jflow.wire.descriptors import receive_into, send
+from jflow.wire.descriptors import receive_into, send, widen
 from jflow.wire.segment_exchange import SegmentExchange
 
 _MAX_QUEUED = 64
@@ -44,6 +44,7 @@ class UnixStream:
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
+        widen(connected)
         self._socket = connected
         self._fd = connected.fileno()
         self._loop = asyncio.get_running_loop()
@@ -103,26 +104,41 @@ class UnixStream:
 
     def _on_readable(self) -> None:
         try:
-            n_bytes = receive_into(
-                self._socket, self.parser.buffer(), self.segments.add_descriptors
-            )
-            if n_bytes:
-                self._messages.extend(self.parser.received(n_bytes))
-        except (BlockingIOError, InterruptedError):
-            return
+            is_open = self._receive()
         except OSError as error:
             self.end(BrokenStreamError(f"the data stream broke: {error}"))
             return
         except OpError as error:  # a message is malformed
             self.end(error)
             return
-        if not n_bytes:
+        if not is_open:
             self.end(None)
         elif len(self._messages) > _MAX_QUEUED:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
         if self._messages and self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    def _receive(self) -> bool:
+        """Takes what has come, and the rest of a large frame as far as it is there.
+
+        The kernel gives some 32 KiB at once while the other end still sends; a turn of the event
+        loop for each of these takes longer than to copy them.
+
+        Returns:
+          Whether the stream goes on.
+        """
+        while True:
+            buffer = self.parser.buffer()
+            try:
+                n_bytes = receive_into(self._socket, buffer, self.segments.add_descriptors)
+            except (BlockingIOError, InterruptedError):
+                return True
+            if not n_bytes:
+                return False
+            self._messages.extend(self.parser.received(n_bytes))
+            if not self.parser.is_amid_payload:
+                return True
 
     async def _write(self, frame: Buffers) -> None:
         """Sends a frame; returns when the kernel has all of it."""

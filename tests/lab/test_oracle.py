@@ -14,6 +14,7 @@ import jflow as tf
 from jflow.pipeline import pipeline
 from jflow.schedule import Costs, PlaceFunction, Problem, Schedule, scheduled
 from jflow.schedule.strategies import STRATEGIES
+from tests.lab.compiled_once import compiled_once
 from tests.programs_of_jax import Program, check_each, programs
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
@@ -61,7 +62,8 @@ def check_strategies(program: Program, names: list[str], costs_seed: int) -> int
             n_checked += 1
             yield open_with(graph, always(problem, schedule))
 
-    check_each(program, open_sessions)
+    with compiled_once():
+        check_each(program, open_sessions)
     return n_checked
 
 
