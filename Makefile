@@ -33,11 +33,11 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 check: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long and not product' $(TESTS)
 
-ON_DATA_STREAMS = tests/protocol tests/wire tests/server tests/session tests/queues tests/coordinator tests/effects tests/functions
+BY_GRPC = tests/protocol tests/wire tests/server tests/session tests/queues tests/coordinator tests/effects tests/functions
 
-test-transports: $(VENV)/.dev ## the tests on every kind of backend, and those of messages on data streams
+test-transports: $(VENV)/.dev ## the tests on every kind of backend, and those of messages by gRPC alone
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
-	JFLOW_TRANSPORT=auto $(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(ON_DATA_STREAMS)
+	JFLOW_TRANSPORT=grpc $(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(BY_GRPC)
 
 check-long: $(VENV)/.dev ## all tests, the long ones too, with forty times as many examples where they are drawn
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)

@@ -210,6 +210,7 @@ FAILURES = Group(
 
 _HARMS: dict[str, float | None] = {
     "200 streams without a handshake": 32e6,
+    "5000 connections that are idle": 200e6,
     "200 early values of 5 MB": 96e6,
     "200 replies of 5 MB that are not read": 32e6,
     "7.8 kB of plans with many slots": 32e6,
@@ -226,6 +227,7 @@ BOUNDS = Group(
     (
         *(Alone(f"memory for {harm}", most, "B") for harm, most in _HARMS.items()),
         *(Alone(f"silence for {harm}", 0.5) for harm in _HARMS),
+        Alone("a step of a new session beside 5000 connections", 5.0),
         Alone("told of a kill in a feed of 400 MB", 1.0),
         Alone("told of a kill in a value of 240 MB from the master", 1.0),
         Alone("told of a kill in a value of 240 MB from another task", 1.0),
@@ -255,9 +257,33 @@ DATA_STREAMS = Group(
     ),
 )
 
+_ON_PS = (
+    "MLP step of a ps",
+    "MLP step of two workers at once",
+    "MLP step of two workers, summed by accumulators",
+    "step of 10 MB on a ps",
+    "step of 100 MB on a ps",
+)
+_COMPUTED_ALONE = tuple(name for name in _ON_PS if "two workers" not in name)
+
+PARAMETER_SERVERS = Group(
+    (
+        Case("parameter_servers", rounds=1),  # it takes turns by itself
+        Case("tensorflow_parameter_servers", "tensorflow", rounds=1),
+        Case("cnn"),
+    ),
+    (
+        *(Row(f"unix: {name}", f"TensorFlow {name}", 0.5) for name in _ON_PS),
+        *(Row(f"grpc: {name}", f"TensorFlow {name}") for name in _ON_PS),
+        *(Row(f"unix: {name}", f"jax.jit {name}") for name in _COMPUTED_ALONE),
+        *(Row(f"TensorFlow {name}", f"jax.jit {name}") for name in _COMPUTED_ALONE),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "transports": DATA_STREAMS,
+    "parameter-servers": PARAMETER_SERVERS,
     "optimizers": OPTIMIZERS,
     "saving": SAVING,
     "long-program": LONG_PROGRAM,

@@ -1,6 +1,7 @@
 """TensorFlow as graphs and sessions, and servers of it; for Pythons that have it.
 
-`python -m bench.tensorflow_servers JOB PORT PORT` is one task of a parameter server and a worker.
+`python -m bench.tensorflow_servers JOB INDEX PORT...` is one task of a cluster; the first port is
+that of the parameter server, the others are those of workers.
 """
 
 from __future__ import annotations
@@ -25,20 +26,28 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 @contextmanager
 def servers() -> Iterator[str]:
     """A parameter server and a worker, in processes of their own; gives the worker's target."""
-    ports = free_ports()
+    with cluster(1) as targets:
+        yield targets[0]
+
+
+@contextmanager
+def cluster(n_workers: int) -> Iterator[list[str]]:
+    """A parameter server and workers, in processes of their own; gives the workers' targets."""
+    ports = free_ports(1 + n_workers)
+    tasks = [("ps", 0), *(("worker", index) for index in range(n_workers))]
     command = [sys.executable, "-m", "bench.tensorflow_servers"]
-    started = [subprocess.Popen([*command, job, *ports]) for job in ("ps", "worker")]
+    started = [subprocess.Popen([*command, job, str(index), *ports]) for job, index in tasks]
     try:
-        yield f"grpc://localhost:{ports[1]}"
+        yield [f"grpc://localhost:{port}" for port in ports[1:]]
     finally:
         for server in started:
             server.kill()
             server.wait()
 
 
-def free_ports() -> list[str]:
-    """Two ports that are free now."""
-    sockets = [socket.socket() for _ in range(2)]
+def free_ports(n: int) -> list[str]:
+    """Ports that are free now."""
+    sockets = [socket.socket() for _ in range(n)]
     for one in sockets:
         one.bind(("localhost", 0))
     ports = [str(one.getsockname()[1]) for one in sockets]
@@ -47,10 +56,11 @@ def free_ports() -> list[str]:
     return ports
 
 
-def serve(job: str, ps: str, worker: str) -> None:
+def serve(job: str, index: str, ps: str, *workers: str) -> None:
     """One task, until it is killed."""
-    spec = tf.train.ClusterSpec({"ps": [f"localhost:{ps}"], "worker": [f"localhost:{worker}"]})
-    tf.train.Server(spec, job_name=job, task_index=0).join()
+    addresses = {"ps": [f"localhost:{ps}"], "worker": [f"localhost:{port}" for port in workers]}
+    spec = tf.train.ClusterSpec(addresses)
+    tf.train.Server(spec, job_name=job, task_index=int(index)).join()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,13 @@
-"""A training step of a convolutional network that is cut over two workers, against `jax.jit`."""
+"""A training step of a convolutional network that is cut over two workers, against `jax.jit`.
+
+Its parameters are on the workers that use them, or on a parameter server.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -14,7 +20,8 @@ from bench.timing import alternate, tell
 
 IMAGE, BATCH, N_CLASSES, RATE = (28, 28, 1), 64, 10, 0.01
 N_FILTERS, N_HIDDEN = (16, 32), 128
-FIRST, SECOND = "/job:worker/task:0", "/job:worker/task:1"
+FIRST, SECOND, PS = "/job:worker/task:0", "/job:worker/task:1", "/job:ps/task:0"
+TRANSPORTS = ("unix", "grpc")
 
 
 def initial() -> list[np.ndarray]:
@@ -48,11 +55,26 @@ def loss(weights: list[Any], images: Any, labels: Any) -> Any:
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
-def main() -> None:
-    """Both steps, in turns."""
-    random = np.random.default_rng(1)
-    images = random.normal(size=(BATCH, *IMAGE)).astype(np.float32)
-    labels = random.integers(0, N_CLASSES, BATCH).astype(np.int32)
+def training(devices: list[str]) -> Callable[[Any, Any], Any]:
+    """A step whose parameters are on some devices, one for each."""
+    weights = []
+    for device, value in zip(devices, initial(), strict=True):
+        with tf.device(device):
+            weights.append(tf.Variable(value))
+
+    @tf.function
+    def train(images: Any, labels: Any) -> Any:
+        values = [w.value() for w in weights]
+        value, slopes = jax.value_and_grad(loss)(values, images, labels)
+        for w, slope in zip(weights, slopes, strict=True):
+            w.assign_sub(RATE * slope)
+        return value
+
+    return train
+
+
+def alone(images: Any, labels: Any) -> Callable[[], Any]:
+    """All that a step computes, as one program of one process."""
 
     @jax.jit
     def plain(weights: list[Any], images: Any, labels: Any) -> Any:
@@ -66,24 +88,26 @@ def main() -> None:
         state, value = plain(state, images, labels)
         np.asarray(value)
 
-    with tf.LocalCluster(ps=0, workers=2) as cluster, tf.connect(cluster.target("worker", 0)):
-        weights = []
-        for number, value in enumerate(initial()):
-            with tf.device(FIRST if number < len(N_FILTERS) else SECOND):
-                weights.append(tf.Variable(value))
+    return train_plain
 
-        @tf.function
-        def train(images: Any, labels: Any) -> Any:
-            values = [w.value() for w in weights]
-            value, slopes = jax.value_and_grad(loss)(values, images, labels)
-            for w, slope in zip(weights, slopes, strict=True):
-                w.assign_sub(RATE * slope)
-            return value
 
-        calls = {
-            "CNN step over two workers": lambda: np.asarray(train(images, labels)),
-            "jax.jit CNN step": train_plain,
-        }
+def main() -> None:
+    """All of them, in turns."""
+    random = np.random.default_rng(1)
+    images = random.normal(size=(BATCH, *IMAGE)).astype(np.float32)
+    labels = random.integers(0, N_CLASSES, BATCH).astype(np.int32)
+    near, far = [FIRST, FIRST, SECOND, SECOND], [PS] * len(initial())
+    calls = {"jax.jit CNN step": alone(images, labels)}
+    with ExitStack() as stack:
+        for transport in TRANSPORTS:
+            os.environ["JFLOW_TRANSPORT"] = transport
+            cluster = stack.enter_context(tf.LocalCluster(ps=1, workers=2))
+            connection = stack.enter_context(tf.connect(cluster.target("worker", 0)))
+            for where, devices in (("", near), (" and a ps", far)):
+                name = f"{transport}: CNN step over two workers{where}"
+                with connection:
+                    train = training(devices)
+                calls[name] = lambda train=train: np.asarray(train(images, labels))
         tell(alternate(calls, n=10))
 
 

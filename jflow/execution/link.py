@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -31,6 +32,7 @@ from jflow.plan import (
     ResourceSpec,
     Run,
     Send,
+    Slot,
     VariableSpec,
 )
 from jflow.resources import VariableId
@@ -201,6 +203,13 @@ class LinkedPlan:
         last = takewhile(lambda one: isinstance(one, Send), reversed(ordered))
         return frozenset(one.edge for one in last if isinstance(one, Send))
 
+    @cached_property
+    def only_sent(self) -> Mapping[Slot, int]:
+        """The slots that nothing but sends reads, and how many sends do."""
+        sent = Counter(one.slot for one in self.plan.instructions if isinstance(one, Send))
+        read = {slot for one in self.plan.instructions for slot in _read_here(one)}
+        return {slot: n for slot, n in sent.items() if slot is not None and slot not in read}
+
     @property
     def keeps_feeds(self) -> bool:
         """Whether it may read fed values after its last instruction has ended.
@@ -208,6 +217,19 @@ class LinkedPlan:
         An update of variables may still be running, and queues and callbacks keep their arguments.
         """
         return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.instructions))
+
+
+def _read_here(instruction: Instruction) -> Iterable[Slot]:
+    """The slots that an instruction reads, other than to send them."""
+    match instruction:
+        case Run():
+            return (*instruction.inputs, *(default for _, _, default in instruction.defaults))
+        case Call():
+            return instruction.inputs
+        case Fetch():
+            return (instruction.slot,)
+        case _:
+            return ()
 
 
 def _keeps_inputs(instruction: Instruction) -> bool:

@@ -51,7 +51,7 @@ class StepState:
 
     __slots__ = (
         *("_containers", "_effect", "_is_closed", "_leases", "_linked", "_queued_s", "_reads"),
-        *("_slots", "_watch", "_writing", "waiting_op"),
+        *("_slots", "_unsent", "_watch", "_writing", "waiting_op"),
     )
 
     def __init__(
@@ -72,6 +72,7 @@ class StepState:
         self._containers = containers
         self._slots = [*linked.slots]
         self._leases: dict[Slot, Lease] = {}
+        self._unsent: dict[Slot, int] = {}
         self._is_closed = False
         self.waiting_op: str | None = None
 
@@ -121,6 +122,19 @@ class StepState:
         if lease is None or value.nbytes <= COPIED_BYTES:
             return self.host(slot, copy=True)
         return leased_view(self.host(slot, copy=False), lease.again())
+
+    def has_sent(self, slot: Slot) -> None:
+        """One of the sends of a slot is over, and does not read its value any more.
+
+        After the last one the value is not leased any more, if nothing but sends reads the slot: so
+        a later program of the same step updates the variable in place.
+        """
+        if slot not in self._leases:
+            return
+        left = self._unsent.get(slot, self._linked.only_sent.get(slot, 0)) - 1
+        self._unsent[slot] = left
+        if left == 0:
+            self._leases.pop(slot).release()
 
     def close(self) -> None:
         """Ends the leases, so that the next update of a variable works in place again.

@@ -29,7 +29,7 @@ from jflow.partition.builder import Contents, PlanBuilder
 from jflow.partition.nans import may_be_nan
 from jflow.partition.segment import Segment
 from jflow.partition.sizes import needs
-from jflow.partition.stages import IsLong, Stages, Value, never, producer_of
+from jflow.partition.stages import UNKNOWN_LENGTHS, Lengths, Stages, Value, producer_of
 from jflow.plan import Feed, Fetch, Plan, Recv, Send
 from jflow.values import Array
 
@@ -66,7 +66,7 @@ def partition(
     fetched: Sequence[Tensor],
     *,
     max_segment_ops: int = MAX_SEGMENT_OPS,
-    is_long: IsLong = never,
+    lengths: Lengths = UNKNOWN_LENGTHS,
     checks_nans: bool = False,
     owner: str = "",
 ) -> Partition:
@@ -78,8 +78,7 @@ def partition(
       fed: tensors whose values are inputs of the step, by index.
       fetched: tensors whose values the step returns, by index; none of them is fed.
       max_segment_ops: segments with more operations are cut into pieces.
-      is_long: whether operations take so long that others are a program before them, whose results
-        are sent first.
+      lengths: tells which operations are long, and which are quick.
       checks_nans: whether the plans check the results of programs for NaN.
       owner: the session that owns resources that are not shared.
 
@@ -87,7 +86,7 @@ def partition(
       InvalidArgumentError, UnimplementedError: if the operations cannot run in one step.
     """
     running = [op for op in ops if op.eqn.primitive not in HANDLES | {group_p}]
-    return _Splitter(running, placement, fed, fetched, checks_nans, is_long).partition(
+    return _Splitter(running, placement, fed, fetched, checks_nans, lengths).partition(
         max_segment_ops, owner
     )
 
@@ -102,7 +101,7 @@ class _Splitter:
         fed: Sequence[Tensor],
         fetched: Sequence[Tensor],
         checks_nans: bool,
-        is_long: IsLong,
+        lengths: Lengths,
     ) -> None:
         self.ops = ops
         self.placement = placement
@@ -111,7 +110,7 @@ class _Splitter:
         self.checks_nans = checks_nans
         self.callbacks = tuple(op for op in ops if calls_client(op.eqn))
         self.needs = needs(ops, fed)
-        self.stages = Stages(ops, placement, self.needs, self.feeds, is_long)
+        self.stages = Stages(ops, placement, self.needs, self.feeds, lengths)
 
     def partition(self, max_segment_ops: int, owner: str) -> Partition:
         groups: dict[tuple[Device, int, bool], list[Operation]] = {}

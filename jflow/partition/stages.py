@@ -10,6 +10,9 @@ Of the operations of one device that agree in both, those that other devices wai
 of their own, if the others take long: what is sent need not wait for them. Nothing in the first of
 these two *phases* depends on the second, because what it depends on is waited for as well.
 
+What a device could compute early, and only its own later stages need, joins the first of these if
+it is quick: a program more costs more than it would gain while the device waits.
+
 Stages are numbered so that each comes after all stages that it needs. In *sequential* order they
 run one after another. That is correct if the sets of blockers only grow along a plan, so that no
 stage waits for something that later stages do not need as well. Otherwise they run in *dataflow*
@@ -25,7 +28,7 @@ from typing import NamedTuple
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
 from jflow.graph.control import control_sources
-from jflow.graph.primitives import check_p, is_blocking, is_on_host, update_p
+from jflow.graph.primitives import ACCESSES, check_p, is_blocking, is_on_host, update_p
 
 Value = Tensor | Operation
 """A value that crosses devices: a tensor, or the signal that an operation has run."""
@@ -48,13 +51,25 @@ class _Stage(NamedTuple):
 _NOTHING: frozenset[int] = frozenset()
 _FIRST = _Stage(0, (), 0, 0, _NOTHING)
 
-IsLong = Callable[[Sequence[Operation]], bool]
-"""Whether operations take so long that what others wait for is sent before they run."""
-
 
 def never(_: Sequence[Operation]) -> bool:
-    """The `IsLong` that sends at the end of each stage."""
+    """What no operations are."""
     return False
+
+
+class Lengths(NamedTuple):
+    """What is known of the time that operations of one device take as one program.
+
+    Attributes:
+      is_long: whether what other devices wait for is sent before they run.
+      is_quick: whether they are not worth a program of their own.
+    """
+
+    is_long: Callable[[Sequence[Operation]], bool] = never
+    is_quick: Callable[[Sequence[Operation]], bool] = never
+
+
+UNKNOWN_LENGTHS = Lengths()
 
 
 class Stages:
@@ -65,7 +80,7 @@ class Stages:
       placement: a device for each of them.
       needs: the tensors that each of them needs.
       fed: tensors whose values are inputs of the step.
-      is_long: whether operations of one stage are worth a phase of their own.
+      lengths: tells which operations are long, and which are quick.
 
     Attributes:
       sources: the values that each operation depends on, without feeds.
@@ -81,13 +96,14 @@ class Stages:
         placement: Mapping[Operation, Device],
         needs: Mapping[Operation, Sequence[Tensor]],
         fed: Collection[Tensor],
-        is_long: IsLong = never,
+        lengths: Lengths = UNKNOWN_LENGTHS,
     ) -> None:
         running = frozenset(ops)
         self._placement = placement
         self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
         stages = self._stages(ops)
-        self._add_phases(ops, stages, is_long)
+        self._defer(ops, stages, lengths)
+        self._add_phases(ops, stages, lengths)
         every = sorted(set(stages.values()))
         self.is_sequential = all(one.blockers <= other.blockers for one, other in pairwise(every))
         arrivals = {}
@@ -120,8 +136,38 @@ class Stages:
             stages[op] = _Stage(len(blockers), in_order, depth, 0, blockers)
         return stages
 
+    def _defer(
+        self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
+    ) -> None:
+        """Moves what is quick, and only later stages of its device need, to the first of these.
+
+        All operations of a device and stage move, or none: otherwise there is as much to run. Their
+        blockers stay the same, so nothing waits for more than before.
+        """
+        groups: dict[tuple[Device, _Stage], list[Operation]] = {}
+        for op in ops:
+            groups.setdefault((self._placement[op], stages[op]), []).append(op)
+        if len(groups) == len({device for device, _ in groups}):
+            return
+        users: dict[Operation, list[Operation]] = {}
+        for op in ops:
+            for producer in map(producer_of, self.sources[op]):
+                users.setdefault(producer, []).append(op)
+        # Later stages first, because their operations may move on.
+        for (device, stage), group in sorted(groups.items(), reverse=True, key=lambda it: it[0][1]):
+            moved: dict[Operation, _Stage] = {}
+            for op in reversed(group):
+                at = [moved.get(user, stages[user]) for user in users.get(op, ())]
+                if not at or not _may_move(op, users[op]) or min(at).blockers != stage.blockers:
+                    break
+                if min(at) == stage or any(self._placement[user] != device for user in users[op]):
+                    break
+                moved[op] = min(at)
+            if len(moved) == len(group) and lengths.is_quick(group):
+                stages.update(moved)
+
     def _add_phases(
-        self, ops: Sequence[Operation], stages: dict[Operation, _Stage], is_long: IsLong
+        self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
     ) -> None:
         """Moves what no other device waits for to the second phase of its stage."""
         placement = self._placement
@@ -138,7 +184,7 @@ class Stages:
             if op not in awaited and key in sending:
                 left.setdefault(key, []).append(op)
         for rest in left.values():
-            if is_long(rest):
+            if lengths.is_long(rest):
                 stages.update({op: stages[op]._replace(phase=1) for op in rest})
 
     def _crosses(self, producer: Operation, op: Operation) -> bool:
@@ -150,6 +196,13 @@ class Stages:
 def producer_of(value: Value) -> Operation:
     """Returns the operation that produces a value."""
     return value.op if isinstance(value, Tensor) else value
+
+
+def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
+    """Whether nothing but the programs that use an operation can tell when it runs."""
+    if op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn):
+        return False
+    return not any(is_on_host(user.eqn) for user in users)
 
 
 def _sources(

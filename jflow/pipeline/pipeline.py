@@ -24,7 +24,7 @@ from jflow.graph.callbacks import Callback, callbacks_of
 from jflow.graph.primitives import is_on_host
 from jflow.graph.verify import verify
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
-from jflow.partition import Partition, Segment, partition, prune
+from jflow.partition import Lengths, Partition, Segment, partition, prune
 from jflow.pipeline.names import names_of
 from jflow.pipeline.text import step_text
 from jflow.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
@@ -35,6 +35,10 @@ from jflow.schedule.stages import SPLIT_S
 from jflow.trace.measured import NO_NAMES, StepNames
 from jflow.values import Array
 from jflow.xla import digest_of
+
+QUICK_S = 50e-6
+"""What a device could compute while it waits is no program of its own if it takes less, in seconds:
+to begin one more costs more, above all if it has to have a thread."""
 
 _NO_HANDLES: Handles = MappingProxyType({})
 
@@ -145,7 +149,7 @@ def compile_placed(
         placement,
         request.fed,
         request.fetches,
-        is_long=partial(_is_long, placement),
+        lengths=Lengths(partial(_is_long, placement), partial(_is_quick, placement)),
         checks_nans=request.checks_nans,
         owner=owner,
     )
@@ -173,10 +177,18 @@ def _is_long(placement: Placement, ops: Sequence[Operation]) -> bool:
     Host calls are instructions of their own in any case.
     """
     compiled = [op for op in ops if not is_on_host(op.eqn)]
-    if not compiled:
-        return True
+    return not compiled or _seconds(placement, compiled) > SPLIT_S
+
+
+def _is_quick(placement: Placement, ops: Sequence[Operation]) -> bool:
+    """Whether operations of one device take less time than to run one program more; roughly."""
+    return _seconds(placement, ops) <= QUICK_S
+
+
+def _seconds(placement: Placement, ops: Sequence[Operation]) -> float:
+    """An estimate of the time of operations of one device as one program, in seconds."""
     rates = PRIOR.rates_of(placement[ops[0]].type)
-    return float((count_operations(compiled) @ rates.seconds_per_count).sum()) > SPLIT_S
+    return float((count_operations(ops) @ rates.seconds_per_count).sum())
 
 
 def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowered:

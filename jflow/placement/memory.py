@@ -48,18 +48,18 @@ def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
     return tuple(found)
 
 
-def check_settled(problem: Problem) -> None:
+def check_pinned(problem: Problem) -> None:
     """Raises ResourceExhaustedError if a device has no room for what can go nowhere else."""
     if not problem.constraints.capacity:
         return
-    settled: dict[int, list[int]] = {}
+    pinned: dict[int, list[int]] = {}
     for operation, (number, n_bytes) in enumerate(
         zip(classes_of(problem), resident_of(problem), strict=True)
     ):
         devices = problem.constraints.allowed.get(number, ())
         if n_bytes and len(devices) == 1:
-            settled.setdefault(devices[0], []).append(operation)
-    for device, operations in settled.items():
+            pinned.setdefault(devices[0], []).append(operation)
+    for device, operations in pinned.items():
         needed = sum(resident_of(problem)[i] for i in operations)
         room = problem.constraints.capacity[device]
         if needed > room:

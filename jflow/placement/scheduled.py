@@ -21,7 +21,7 @@ from jflow.graph.primitives import group_p
 from jflow.placement.calibration import Calibration
 from jflow.placement.costs import bytes_of, estimated
 from jflow.placement.group import Group
-from jflow.placement.memory import check_settled, resident_bytes
+from jflow.placement.memory import check_pinned, resident_bytes
 from jflow.placement.place import GroupAssignment, assign
 from jflow.placement.strategy import (
     UNLIMITED_MEMORY,
@@ -150,7 +150,7 @@ class ScheduledAssignment:
         allowed = tuple(sorted(constraints.allowed.items()))
         key = (names, tuple(problem.devices), constraints.classes, allowed, constraints.capacity)
         if key not in self.answers:
-            check_settled(problem)
+            check_pinned(problem)
             self.answers[key] = self._answer(problem)
         return self.answers[key]
 

@@ -3,13 +3,15 @@
 The first touch of fresh memory costs more than moving the bytes that it receives. So the buffer of
 a large message goes back to a pool when the last array that views it is gone, and a later message
 of about its size fills it. So a buffer is never written while any array, of NumPy or of JAX, refers
-to it: each has a reference to the `_PooledMemory` of the buffer, directly or through other arrays.
+to it: each has a reference to the `_ViewedMemory` of the buffer, directly or through other arrays.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +45,7 @@ def aligned_buffer(n_bytes: int) -> Array:
     return buffer[start : start + n_bytes]
 
 
-class _PooledMemory:
+class _ViewedMemory:
     """Memory behind NumPy's array interface; every array that views part of it refers to this."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_memory")
@@ -51,6 +53,21 @@ class _PooledMemory:
     def __init__(self, memory: Array) -> None:
         self.__array_interface__ = memory.__array_interface__
         self._memory = memory
+
+
+def view_of(memory: Array, n_bytes: int, give_back: Callable[..., object], *args: Any) -> Array:
+    """The first `n_bytes` of some memory, u8[n_bytes].
+
+    Args:
+      memory: u8, at least of that size.
+      n_bytes: the size.
+      give_back: called with `args` when no array refers to the memory any more, on any thread, also
+        in the middle of anything that this thread does: it must not wait for a lock.
+      *args: its arguments.
+    """
+    owner = _ViewedMemory(memory)
+    weakref.finalize(owner, give_back, *args).atexit = False
+    return np.asarray(owner)[:n_bytes]
 
 
 class BufferPool:
@@ -85,7 +102,7 @@ class BufferPool:
         Raises:
           ResourceExhaustedError: if there is not so much.
         """
-        capacity = _capacity(n_bytes)
+        capacity = capacity_for(n_bytes)
         with self._lock:
             memory = self._taken(capacity)
             self._was_used = True
@@ -95,9 +112,7 @@ class BufferPool:
                     self._sweeper.add(self.sweep)
         if memory is None:
             memory = aligned_buffer(capacity)
-        owner = _PooledMemory(memory)
-        weakref.finalize(owner, self._give_back, memory).atexit = False
-        return np.asarray(owner)[:n_bytes]
+        return view_of(memory, n_bytes, self._give_back, memory)
 
     def sweep(self) -> None:
         """Frees the memory that was free at the last sweep and has not been used since."""
@@ -132,7 +147,7 @@ class BufferPool:
             self._lock.release()
 
 
-def _capacity(n_bytes: int) -> int:
+def capacity_for(n_bytes: int) -> int:
     """The size of the buffer for a message: up to an eighth more, so that similar ones share it."""
     step = 1 << max(n_bytes.bit_length() - 4, ALIGNMENT.bit_length() - 1)
     return -(-n_bytes // step) * step

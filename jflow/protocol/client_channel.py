@@ -11,7 +11,7 @@ from typing import TypeVar
 from jflow.cluster import Target
 from jflow.deadline import Deadline
 from jflow.protocol.codec import frames_of
-from jflow.protocol.frame import LARGE_BYTES, Buffers, Encoder, Message, encode, encode_parts
+from jflow.protocol.frame import LARGE_BYTES, Buffers, Encoder, Message, encode
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer
@@ -37,6 +37,11 @@ class ClientChannel:
     def name(self) -> str:
         """The kind of stream that carries the messages: "grpc" or "unix"."""
         return "grpc" if self._data is None else "unix"
+
+    @property
+    def machine(self) -> str:
+        """See `ClientStream`."""
+        return "" if self._stream is None else self._stream.machine
 
     @property
     def n_signs(self) -> int:
@@ -66,6 +71,11 @@ class ClientChannel:
         if self._stream is not None:
             self._data = self._stream.attach(offer, limit, received, ended)
 
+    @property
+    def has_data(self) -> bool:
+        """Whether a data stream carries the messages, so that no frame may come beside it."""
+        return self._data is not None
+
     def put(self, frame: bytes) -> None:
         """Sends a frame of the handshake."""
         self._outbox.put(INFO_ID, iter([frame]))
@@ -84,7 +94,7 @@ class ClientChannel:
         if self._data is None:
             self._outbox.put(key, self._encoded(encode, control, tensors))
         else:
-            self._data.send(key, self._encoded(encode_parts, control, tensors))
+            self._data.send(key, self._encoded(self._data.encode, control, tensors))
 
     def _encoded(
         self, encoder: Encoder[F], control: bytes, tensors: Sequence[Array]

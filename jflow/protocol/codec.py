@@ -84,7 +84,8 @@ def frames_of(
       control: its control part, which describes the tensors.
       tensors: arrays of any dtype of JAX, and host values.
     """
-    return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors])
+    are_numbers = not any(map(is_host, tensors))
+    return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:
@@ -112,6 +113,9 @@ def open_control(message: Message) -> pb.Envelope:
         envelope.ParseFromString(message.control)
     except Exception as error:
         raise InvalidArgumentError(f"malformed control message: {error}") from None
+    if message.is_shared and any(one.dtype == string.name for one in envelope.tensors):
+        # They have lengths, which the other end could change after they were checked.
+        raise InvalidArgumentError("malformed message: strings lie in a segment of shared memory")
     return envelope
 
 

@@ -30,12 +30,14 @@ Buffers = list[ByteBuffer]
 """A frame as the buffers that make it up, one behind the other."""
 
 F = TypeVar("F")
-Encoder = Callable[[int, bytes, Sequence[ByteBuffer]], Iterator[F]]
+Encoder = Callable[[int, bytes, Sequence[ByteBuffer], bool], Iterator[F]]
 """Makes the frames of a message, in the form that a stream takes; as `encode`."""
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 16
 """That a frame of this size is taken is a sign of life: buffers on the way are small."""
+LONG_BYTES = 16 << 20
+"""A payload of this size may take long to come."""
 SMALL_BYTES = 4096
 """Up to this size, in bytes, copying is cheaper than avoiding it."""
 MAX_CONTROL_BYTES = 4 << 20
@@ -45,9 +47,14 @@ MAX_UNFINISHED = MAX_PAYLOAD_BYTES // CHUNK_BYTES
 
 _HEADER = struct.Struct("<BQIQ")
 _FIRST, _MORE = 1, 2
+IN_SEGMENT = 3
+"""A message whose payload lies in a segment. This kind and greater ones are of data streams only;
+see `segment_frames.py`."""
 _NOTHING: Array = np.empty(0, np.uint8)
 
 HEADER_BYTES = _HEADER.size
+pack_header = _HEADER.pack
+unpack_header = _HEADER.unpack_from
 MAX_FRAME_BYTES = _HEADER.size + MAX_CONTROL_BYTES + CHUNK_BYTES
 
 
@@ -57,6 +64,8 @@ class Message(NamedTuple):
     id: int
     control: bytes
     payload: Array
+    is_shared: bool = False
+    """Whether the other end can still write to the payload, which lies in a segment."""
 
 
 def aligned(n_bytes: int) -> int:
@@ -64,13 +73,15 @@ def aligned(n_bytes: int) -> int:
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
-def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> Iterator[bytes]:
+def encode(
+    message_id: int, control: bytes, tensors: Sequence[ByteBuffer], are_numbers: bool = True
+) -> Iterator[bytes]:
     """The frames of a message. Arguments and errors as of `encode_parts`."""
     return map(b"".join, encode_parts(message_id, control, tensors))
 
 
 def encode_parts(
-    message_id: int, control: bytes, tensors: Sequence[ByteBuffer]
+    message_id: int, control: bytes, tensors: Sequence[ByteBuffer], are_numbers: bool = True
 ) -> Iterator[Buffers]:
     """The frames of a message, each as the buffers that make it up.
 
@@ -78,6 +89,7 @@ def encode_parts(
       message_id: not 0, and not in use by another message in flight on the stream.
       control: the control part, at most 4 MiB.
       tensors: contiguous buffers, the payload.
+      are_numbers: whether none of them has strings; it makes no difference here.
 
     Raises:
       ResourceExhaustedError: if the control part is too large.
@@ -136,7 +148,7 @@ def head_bytes(frame: ByteBuffer | bytearray, size: int) -> int:
     if size < _HEADER.size:
         raise InvalidArgumentError(f"malformed frame: {size} bytes are too few")
     kind, message_id, length, _ = _HEADER.unpack_from(frame)
-    if kind != _FIRST:
+    if kind not in (_FIRST, IN_SEGMENT):
         return HEADER_BYTES
     if HEADER_BYTES + length > size:
         raise InvalidArgumentError(f"malformed first frame of message {message_id}")
@@ -179,6 +191,10 @@ class Assembler:
     Args:
       max_bytes: limit on the memory of all incomplete messages together.
       max_unfinished: limit on their number.
+
+    Attributes:
+      on_long: called with each message that has begun and takes long to come; its payload is not
+        there yet.
     """
 
     def __init__(
@@ -188,6 +204,7 @@ class Assembler:
         self._max_unfinished = max_unfinished
         self._unfinished: dict[int, _Partial] = {}
         self._n_bytes = 0  # of all of them
+        self.on_long: Callable[[Message], object] = lambda _: None
 
     @property
     def has_unfinished(self) -> bool:
@@ -234,6 +251,8 @@ class Assembler:
             partial = _Partial(message_id, head[_HEADER.size :], total)
             self._unfinished[message_id] = partial
             self._n_bytes += partial.n_bytes
+            if total >= LONG_BYTES:
+                self.on_long(partial.message)
         elif kind != _MORE or partial is None:
             raise InvalidArgumentError(
                 f"malformed frame: unexpected kind {kind} for message {message_id}"

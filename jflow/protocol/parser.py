@@ -14,6 +14,7 @@ from itertools import groupby
 from jflow.errors import ResourceExhaustedError
 from jflow.protocol.frame import (
     HEADER_BYTES,
+    IN_SEGMENT,
     MAX_FRAME_BYTES,
     SMALL_BYTES,
     Assembler,
@@ -23,6 +24,7 @@ from jflow.protocol.frame import (
     head_bytes,
     message_id_of,
 )
+from jflow.protocol.segment_frames import SegmentFrames
 
 SCRATCH_BYTES = 64 << 10
 """The size of the scratch buffer: it holds what the kernel gives at once of small messages."""
@@ -47,14 +49,19 @@ class Parser:
 
     Args:
       assembler: assembles the messages.
+      segments: takes the frames of segments; if None, they are malformed.
 
     Attributes:
+      assembler: the same.
       n_received: how many times something was received.
     """
 
-    def __init__(self, assembler: Assembler | None = None) -> None:
+    def __init__(
+        self, assembler: Assembler | None = None, segments: SegmentFrames | None = None
+    ) -> None:
         self.n_received = 0
-        self._assembler = Assembler() if assembler is None else assembler
+        self.assembler = Assembler() if assembler is None else assembler
+        self._segments = segments
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._start = self._end = 0
         # What is missing of the payload of a large frame, and the message that the frame is of.
@@ -64,7 +71,12 @@ class Parser:
     @property
     def has_unfinished(self) -> bool:
         """Whether a part of a message was received, and not the rest."""
-        return self._end > self._start or self._assembler.has_unfinished
+        return self._end > self._start or self.assembler.has_unfinished
+
+    @property
+    def is_amid_payload(self) -> bool:
+        """Whether `buffer` is the rest of the payload of a large frame."""
+        return self._missing is not None
 
     def buffer(self) -> memoryview:
         """Where to put the bytes that come next; at least one byte long."""
@@ -82,7 +94,7 @@ class Parser:
             self._end += n_bytes
             return self._parse()
         self._missing = self._missing[n_bytes:] if n_bytes < len(self._missing) else None
-        message = self._assembler.end(self._message_id) if self._missing is None else None
+        message = self.assembler.end(self._message_id) if self._missing is None else None
         return [] if message is None else [message]
 
     def _parse(self) -> list[Message]:
@@ -121,14 +133,16 @@ class Parser:
         taken = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
         self._start += n_bytes
         if not rest_bytes:
-            return self._assembler.feed(taken)
-        rest = self._assembler.begin(taken, rest_bytes)
+            if self._segments is not None and taken[0] >= IN_SEGMENT:
+                return self._segments.take(taken)
+            return self.assembler.feed(taken)
+        rest = self.assembler.begin(taken, rest_bytes)
         here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
         rest[: len(here)] = here
         self._start += len(here)
         self._message_id = message_id_of(taken)
         if len(here) == rest_bytes:
-            return self._assembler.end(self._message_id)
+            return self.assembler.end(self._message_id)
         self._missing = rest[len(here) :]
         return None
 

@@ -39,6 +39,8 @@ class Fetches:
         self.tensors = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Tensor)))
         self._is_plain = all(physical_form(tensor.dtype) is None for tensor in self.tensors)
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
+        at: dict[Any, int] = {tensor: i for i, tensor in enumerate(self.tensors)}
+        self._positions = [at.get(leaf, -1) for leaf in leaves]
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
         """The structure filled with values of physical form; scalars become NumPy scalars."""
@@ -48,12 +50,30 @@ class Fetches:
         ]
         return self._build(iter(filled))
 
-    def fill_single(self, values: Sequence[Array]) -> Any:
-        """Returns the value of a structure that is a single tensor or operation."""
-        (leaf,) = self._leaves
-        if not isinstance(leaf, Tensor):
-            return None
-        return values[0][()] if self._is_plain else from_physical(values[0], leaf.dtype)
+    def fill_fetched(self, values: Sequence[Array]) -> Any:
+        """As `fill`, for one value for each of `tensors`."""
+        if self._is_plain:
+            return self._build(values[i][()] if i >= 0 else None for i in self._positions)
+        return self.fill(dict(zip(self.tensors, values, strict=True)))
+
+
+_SINGLE = frozenset({Tensor, Operation})
+_FLAT = frozenset({list, tuple})
+
+
+def key_of(fetches: Any, feed_dict: Mapping[Any, Any] | None) -> Any:
+    """What identifies a step by its fetches and the keys of its feeds, to find it again quickly.
+
+    Returns:
+      A key; None if the structure is not a tensor or operation, or a list or tuple of them.
+    """
+    if feed_dict and type(feed_dict) is not dict:
+        return None
+    if type(fetches) in _SINGLE:
+        return (fetches, *feed_dict) if feed_dict else fetches
+    if type(fetches) in _FLAT and all(type(leaf) in _SINGLE for leaf in fetches):
+        return (type(fetches), len(fetches), *fetches, *(feed_dict or ()))
+    return None
 
 
 _REAL = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))

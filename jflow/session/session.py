@@ -13,7 +13,7 @@ from jflow.closing import Closing
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
+from jflow.graph import Graph, Operation, get_default_graph, stack
 from jflow.pipeline import StepRequest
 from jflow.placement import Explanation
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
@@ -32,19 +32,23 @@ from jflow.runtime.steps import (
 )
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.runtime.tracing import BLOCKS, RunMetadata, run_noted
-from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
+from jflow.session.fetches import (
+    FeedSlot,
+    Fetches,
+    key_of,
+    parse_feed_list,
+    parse_feeds,
+    parse_fetches,
+)
 from jflow.tracebacks import handled, hide_frames
 from jflow.xla import internals
-
-_SINGLE = frozenset({Tensor, Operation})
-
 
 _Run = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
 """How a step is run with its fed values, if it is traced or can be cancelled."""
 
 
 class _Known(NamedTuple):
-    """A step with a single fetch that has run before."""
+    """A step that has run before, with fetches that `key_of` identifies."""
 
     executable: Executable
     slots: tuple[FeedSlot, ...]
@@ -142,9 +146,8 @@ class Session(Closing):
             run: _Run | None = None
             if run_metadata is not None or BLOCKS.n_open:
                 run = partial(run_noted, options=options, metadata=run_metadata)
-            key: Any = None
-            if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
-                key = (fetches, *feed_dict) if feed_dict else fetches
+            key = key_of(fetches, feed_dict)
+            if key is not None:
                 known = self._known[internals.debug_nans.value].get(key)
                 if known is not None:
                     return self._run_known(known, feed_dict or {}, deadline, run)
@@ -195,7 +198,7 @@ class Session(Closing):
         deadline: Deadline,
         run: _Run | None,
     ) -> Any:
-        """Runs a step with a single fetch that has run before."""
+        """Runs a step that has run before."""
         feeds = [
             slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
@@ -207,7 +210,7 @@ class Session(Closing):
         except OpError as error:
             add_origin(error, self._graph)
             raise
-        return known.fetches.fill_single(values)
+        return known.fetches.fill_fetched(values)
 
     def make_callable(
         self,

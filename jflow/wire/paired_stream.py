@@ -32,10 +32,10 @@ class PairedStream:
         self._data = data
         self._lifeline = lifeline
         self.eof, self.errors = data.eof, data.errors
-        self.caller_names = lifeline.caller_names
+        self.caller_names, self.machine = lifeline.caller_names, lifeline.machine
         self.read: Callable[[], Awaitable[Any]] = data.read
         self.write: Callable[[Any], Awaitable[None]] = data.write
-        self.framing = PartsFraming(data.parser)
+        self.framing = PartsFraming(data.parser, data.segments.encode)
         self._reading = asyncio.ensure_future(lifeline.read()) if reading is None else reading
         self._reading.add_done_callback(self._on_lifeline)
 

@@ -14,7 +14,8 @@ from functools import cache
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError, UnavailableError
 from jflow.protocol.offers import PROOF_BYTES, DataOffer
-from jflow.wire.unix_sockets import boot_id, is_of_this_user
+from jflow.wire.machine import boot_id
+from jflow.wire.unix_sockets import is_of_this_user
 from jflow.wire.unix_stream import UnixStream
 
 _LOG = logging.getLogger(__name__)
@@ -30,8 +31,8 @@ class DataStreams(Enum):
     ALWAYS = "unix"
 
 
-DEFAULT = DataStreams.NEVER
-"""If the variable is not set (docs/decisions/0044-data-streams.md says why)."""
+DEFAULT = DataStreams.WHERE_POSSIBLE
+"""If the variable is not set."""
 
 
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:

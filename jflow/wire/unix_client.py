@@ -24,13 +24,15 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.errors import OpError
-from jflow.protocol.frame import CHUNK_BYTES, Buffers, Message
+from jflow.protocol.frame import CHUNK_BYTES, Buffers, Encoder, Message
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.readers import Readers
 from jflow.protocol.transport import BrokenStreamError
-from jflow.wire.unix_stream import MAX_BUFFERS, unsent
+from jflow.wire.descriptors import receive_into, send, widen
+from jflow.wire.segment_exchange import SegmentExchange
+from jflow.wire.unix_stream import unsent
 
 T = TypeVar("T")
 
@@ -57,11 +59,16 @@ class UnixClient:
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> None:
+        widen(connected)
         self._socket = connected
         self._received, self._ended = received, ended
-        self._parser = Parser()
+        # What a finalizer gives back is told with the next message, or at the next tick.
+        self._segments = SegmentExchange(_later)
+        self._parser = Parser(segments=self._segments)
+        self.encode: Encoder[Buffers] = self._segments.encode
         self._outbox: Outbox[Buffers] = Outbox()
         self._unsent: Buffers = []
+        self._is_amid = False  # whether a part of a frame was sent, and not the rest
         self._n_chunks = 0
         self._writing = threading.Lock()
         self._lock = threading.Lock()
@@ -164,7 +171,7 @@ class UnixClient:
         while not self._is_over:
             buffer = self._parser.buffer()
             try:
-                n_bytes = self._socket.recv_into(buffer)
+                n_bytes = receive_into(self._socket, buffer, self._segments.add_descriptors)
                 messages = self._parser.received(n_bytes) if n_bytes else []
             except (BlockingIOError, InterruptedError):
                 return
@@ -198,24 +205,37 @@ class UnixClient:
     def _write(self) -> bool:
         """Sends frames; returns whether the kernel takes no more."""
         while not self._is_over:
-            if not self._unsent:
-                frame = self._outbox.next_frame()
-                if frame is None:
-                    return False
-                self._unsent = delimited(frame)
             try:
-                n_bytes = self._socket.sendmsg(self._unsent[:MAX_BUFFERS])
+                if not self._begin():
+                    return False
+                n_bytes = send(self._socket, self._unsent)
             except (BlockingIOError, InterruptedError):
                 return True
             except OSError:
                 # The thread that reads finds the reason, behind the answers that have come.
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_WR)
-                self._unsent = []
+                self._unsent, self._is_amid = [], False
                 return False
             self._n_chunks += n_bytes >= CHUNK_BYTES // 8
             self._unsent = unsent(self._unsent, n_bytes)
+            self._is_amid = bool(self._unsent)
         return False
+
+    def _begin(self) -> bool:
+        """Begins or goes on with the next frame; False if there is none.
+
+        Raises:
+          BlockingIOError: if the kernel takes nothing.
+          OSError: if nothing can be sent any more.
+        """
+        while not self._unsent and (frame := self._outbox.next_frame()) is not None:
+            if frame:  # otherwise more of a large message was copied
+                self._unsent = delimited(frame)
+        # A segment that the frame refers to is told before it.
+        if not self._is_amid and not self._segments.tell(self._socket):
+            raise BlockingIOError
+        return bool(self._unsent)
 
     def _help(self) -> None:
         """Reads while messages are expected that no thread waits for, and completes futures."""
@@ -247,7 +267,7 @@ class UnixClient:
     @property
     def _has_more(self) -> bool:
         """Whether there is something to send."""
-        return bool(self._unsent) or not self._outbox.is_empty
+        return bool(self._unsent) or not self._outbox.is_empty or self._segments.has_more
 
     def _end(self, error: Exception | None, *, is_told: bool = True) -> None:
         """Ends the stream; wakes the thread that reads."""
@@ -270,7 +290,12 @@ class UnixClient:
             if not was_freed:
                 self._socket.close()
                 self._wake.close()
+                self._segments.close()
                 self._unsent = []
+
+
+def _later() -> None:
+    """Nothing: what is there to tell is told later."""
 
 
 def _left(until: float | None) -> float | None:

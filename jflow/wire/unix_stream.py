@@ -12,15 +12,15 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from jflow.errors import OpError
 from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
-
-MAX_BUFFERS = 64
-"""How many buffers one system call sends at most; the kernel takes 1024."""
+from jflow.wire.descriptors import receive_into, send, widen
+from jflow.wire.segment_exchange import SegmentExchange
 
 _MAX_QUEUED = 64
 """How many messages may be parsed and not taken before the stream is not read any more."""
@@ -35,6 +35,7 @@ class UnixStream:
       connected: the socket; it belongs to the stream from now on.
 
     Attributes:
+      segments: large messages lie in them.
       parser: parses what comes.
     """
 
@@ -43,14 +44,17 @@ class UnixStream:
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
+        widen(connected)
         self._socket = connected
         self._fd = connected.fileno()
         self._loop = asyncio.get_running_loop()
-        self.parser = Parser()
+        self.segments = SegmentExchange(self._wake)
+        self.parser = Parser(segments=self.segments)
         self._messages: deque[Message] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._is_reading = False
+        self._is_amid = False  # whether a part of a frame was sent, and not the rest
         self._end: Exception | None = None
         self._is_over = False
         self.read: Callable[[], Awaitable[Message | None]] = self._read
@@ -76,6 +80,7 @@ class UnixStream:
         if self._writer is not None:
             self._loop.remove_writer(self._fd)
         self._socket.close()
+        self.segments.close()
         for waiter in (self._reader, self._writer):
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
@@ -99,18 +104,14 @@ class UnixStream:
 
     def _on_readable(self) -> None:
         try:
-            n_bytes = self._socket.recv_into(self.parser.buffer())
-            if n_bytes:
-                self._messages.extend(self.parser.received(n_bytes))
-        except (BlockingIOError, InterruptedError):
-            return
+            is_open = self._receive()
         except OSError as error:
             self.end(BrokenStreamError(f"the data stream broke: {error}"))
             return
         except OpError as error:  # a message is malformed
             self.end(error)
             return
-        if not n_bytes:
+        if not is_open:
             self.end(None)
         elif len(self._messages) > _MAX_QUEUED:
             self._is_reading = False
@@ -118,8 +119,32 @@ class UnixStream:
         if self._messages and self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
+    def _receive(self) -> bool:
+        """Takes what has come, and the rest of a large frame as far as it is there.
+
+        The kernel gives some 32 KiB at once while the other end still sends; a pass of the event
+        loop for each of these takes longer than to copy them.
+
+        Returns:
+          Whether the stream goes on.
+        """
+        while True:
+            buffer = self.parser.buffer()
+            try:
+                n_bytes = receive_into(self._socket, buffer, self.segments.add_descriptors)
+            except (BlockingIOError, InterruptedError):
+                return True
+            if not n_bytes:
+                return False
+            self._messages.extend(self.parser.received(n_bytes))
+            if not self.parser.is_amid_payload:
+                return True
+
     async def _write(self, frame: Buffers) -> None:
         """Sends a frame; returns when the kernel has all of it."""
+        if not frame:
+            await asyncio.sleep(0)  # others may run while a large message is copied
+            return
         left = delimited(frame)
         n_sent = 0
         while left:
@@ -127,7 +152,9 @@ class UnixStream:
                 # The other end ignores a frame that is not complete, and so never acts on it.
                 raise EndedStreamError(_why(self._end))
             try:
-                n_sent = self._socket.sendmsg(left[:MAX_BUFFERS])
+                if not self._is_amid and not self.segments.tell(self._socket):
+                    raise BlockingIOError
+                n_sent = send(self._socket, left)
             except (BlockingIOError, InterruptedError):
                 await self._writable()
                 continue
@@ -136,6 +163,18 @@ class UnixStream:
                 self.end(broken)
                 raise broken from error
             left = unsent(left, n_sent)
+            self._is_amid = bool(left)
+
+    def _wake(self) -> None:
+        """Tells soon what the segments have to tell; thread-safe."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        if self._is_over or self._is_amid:
+            return  # the next frame brings it
+        with suppress(OSError):  # the task that reads finds the reason
+            self.segments.tell(self._socket)
 
     async def _writable(self) -> None:
         self._writer = self._loop.create_future()

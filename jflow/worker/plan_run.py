@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -35,6 +34,7 @@ from jflow.resources.kernel import Wanted
 from jflow.values import held_bytes
 from jflow.worker.context import WorkerContext
 from jflow.worker.gather import all_of
+from jflow.worker.in_threads import in_threads
 from jflow.worker.quick import QUICK_S, is_quick, timed
 from jflow.worker.waker import Waker
 
@@ -42,8 +42,8 @@ MAX_RIDING_BYTES = 64 << 10
 """A larger value leaves in its own message, as soon as it is there."""
 
 CONFLICT_S = 0.05
-"""How long a step that is applied once waits for another one before it looks at whether the two may
-wait for each other, in seconds."""
+"""How long, in seconds, a step that is applied once waits before it asks whether two may be waiting
+for each other."""
 
 
 async def run_plan(
@@ -137,6 +137,7 @@ class _PlanRun:
         self._waiters: set[asyncio.Future[Any]] = set()
         self._is_cancelled = False
         self._transaction = effect if isinstance(effect, Transaction) else None
+        context.plans.add(self)
 
     async def run(self, fed: Mapping[int, Array]) -> dict[int, Array]:
         linked, state = self._linked, self._state
@@ -160,6 +161,7 @@ class _PlanRun:
         return fetched
 
     def close(self) -> None:
+        self._context.plans.discard(self)
         for send in self._sends:
             send.cancel()
         # A program that a cancelled step has started still runs and reads what the state leases.
@@ -211,7 +213,7 @@ class _PlanRun:
         """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if cell.submit(attempt, Waker(waiter)):
+        if cell.submit(attempt, Waker(waiter, self._step)):
             return
         try:
             if self._transaction is None:
@@ -287,15 +289,19 @@ class _PlanRun:
 
     # Programs ---------------------------------------------------------------------------------
 
+    @property
+    def _is_alone(self) -> bool:
+        return len(self._context.plans) == 1 and all(send.done() for send in self._sends)
+
     def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
-        if self._may_be_quick and is_quick(run):
+        if self._may_be_quick and is_quick(run, self._is_alone):
             timed(run, state.compute, run)
             return None
         return self._on_device(run, partial(state.compute, run, until_computed=True))
 
     def finish(self, state: StepState, access: VariableAccess, /) -> Awaitable[None] | None:
         run = access.linked
-        if self._may_be_quick and is_quick(run) and not access.copies_much:
+        if self._may_be_quick and is_quick(run, self._is_alone) and not access.copies_much:
             timed(run, state.finish, access)
             return None
         work = partial(state.finish, access, until_computed=True)
@@ -361,36 +367,7 @@ class _PlanRun:
         if not all(map(self._is_computed, kernel.instruction.inputs)):
             yield self._computed(*kernel.instruction.inputs)
         work = state.perform(kernel)
-        yield from self._in_threads(work) if kernel.reads_files else work
-
-    def _in_threads(
-        self, work: Generator[Wanted, None, None]
-    ) -> Generator[Wanted | Awaitable[None], None, None]:
-        """The same as `work`, with each of its steps run in a thread."""
-        wanted: list[Wanted | None] = []
-        try:
-            while True:
-                yield self._next_in_thread(work, wanted)
-                attempt = wanted.pop()
-                if attempt is None:
-                    return
-                yield attempt
-        finally:
-            work.close()
-
-    async def _next_in_thread(
-        self, work: Generator[Wanted, None, None], wanted: list[Wanted | None]
-    ) -> None:
-        """Resumes `work` in a thread; adds to `wanted` what it waits for next, None at its end."""
-        loop = asyncio.get_running_loop()
-        going = loop.run_in_executor(self._context.threads, next, work, None)
-        try:
-            wanted.append(await asyncio.shield(going))
-        except asyncio.CancelledError:
-            while not going.done():  # a running generator cannot be closed
-                with suppress(asyncio.CancelledError):  # raised once, below
-                    await asyncio.wait([going])
-            raise
+        yield from in_threads(work, self._context.threads) if kernel.reads_files else work
 
     async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
         """Makes the client call one of its functions."""
@@ -473,6 +450,8 @@ class _PlanRun:
             await self._computed(send.slot)
             tensor = self._state.host(send.slot, copy=False)
         await self._context.transport.deliver(send.target.task, self._step, send.edge, tensor)
+        if send.slot is not None:
+            self._state.has_sent(send.slot)
 
     def _sent(self, sending: asyncio.Future[None]) -> None:
         """Fails every wait if a send failed: the plans that depend on it send nothing back."""

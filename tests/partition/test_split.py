@@ -14,7 +14,7 @@ from jflow.cluster import Device, Task
 from jflow.graph import Operation, Tensor
 from jflow.graph.control import control_sources
 from jflow.graph.primitives import ACCESSES, assign_p, group_p, read_p, variable_p
-from jflow.partition import partition, prune
+from jflow.partition import Lengths, partition, prune
 from jflow.plan import Call, Feed, Fetch, Recv, Run, Send
 
 DEVICES = [
@@ -34,6 +34,7 @@ class _Case:
     fetched: list[Tensor]
     max_segment_ops: int = 1000
     sends_first: bool = False
+    defers: bool = False
 
     def __post_init__(self):
         found = partition(
@@ -42,7 +43,7 @@ class _Case:
             self.fed,
             self.fetched,
             max_segment_ops=self.max_segment_ops,
-            is_long=lambda rest: self.sends_first,
+            lengths=Lengths(lambda rest: self.sends_first, lambda group: self.defers),
         )
         self.plans = found.plans
         self.named = found.segments
@@ -132,7 +133,7 @@ def _cases(draw):
         there = devices[op.eqn.params["variable"].name] if on_variable else draw(device)
         placement[op] = there
     limit, sends_first = draw(st.sampled_from([1, 2, 1000])), draw(st.booleans())
-    return _Case(ops, placement, fed, fetched, limit, sends_first)
+    return _Case(ops, placement, fed, fetched, limit, sends_first, draw(st.booleans()))
 
 
 @given(_cases())
@@ -259,11 +260,11 @@ def test_a_run_reads_and_writes_the_variables_of_its_segment(case):
 # Examples
 
 
-def _cut(fetched, places, fed=(), max_segment_ops=1000, sends_first=False):
+def _cut(fetched, places, fed=(), max_segment_ops=1000, sends_first=False, defers=False):
     """The case of some fetches with operations placed by name, elsewhere on the first device."""
     ops = prune(tf.get_default_graph(), [], fetched, set(fed))
     placement = {op: DEVICES[places.get(op.name, 0)] for op in ops}
-    return _Case(ops, placement, list(fed), list(fetched), max_segment_ops, sends_first)
+    return _Case(ops, placement, list(fed), list(fetched), max_segment_ops, sends_first, defers)
 
 
 def _ping_pong():
@@ -307,6 +308,49 @@ def test_what_is_sent_does_not_wait_for_what_takes_long():
     ]
     assert [[op.name for op in segment.ops] for segment in case.segments[:2]] == [["a"], ["side"]]
     assert [[type(step) for step in stage] for stage in there.stages] == [[], [], [Recv, Run, Send]]
+
+
+def _meeting():
+    """What waits for another device, `far`, and for what this one has before, `near`."""
+    far = tf.numpy.sin(tf.constant(1.0, name="first"), name="far")
+    near = tf.numpy.exp(tf.constant(2.0, name="second"), name="near")
+    return near, tf.numpy.add(near, far, name="both")
+
+
+@pytest.mark.parametrize("is_fetched", [False, True])
+def test_what_is_quick_and_only_needed_later_is_no_program_of_its_own(is_fetched):
+    near, both = _meeting()
+    fetched = [both, near][: 1 + is_fetched]
+    there = dict.fromkeys(("first", "far"), 1)
+    assert [len(segment.ops) for segment in _cut(fetched, there).segments] == [2, 1, 2]
+    here, _ = _cut(fetched, there, defers=True).plans
+    assert [[type(step) for step in stage] for stage in here.stages] == [
+        [],
+        [Recv, Run, *[Fetch] * len(fetched)],
+    ]
+
+
+@pytest.mark.parametrize("user", ["another device", "the host", "what waits for a queue"])
+def test_what_others_could_be_waiting_for_is_not_put_off(user):
+    near, both = _meeting()
+    places = dict.fromkeys(("first", "far"), 1)
+    fetched = [both]
+    if user == "another device":
+        fetched.append(tf.numpy.cos(near, name="there"))
+        places["there"] = 1
+    elif user == "the host":
+        fetched.append(tf.as_string(near))
+    else:
+        queue = tf.FIFOQueue(1, [tf.float32], shapes=[()])
+        fetched = [tf.numpy.add(queue.dequeue(), near)]
+    cases = [_cut(fetched, places, defers=defers) for defers in (False, True)]
+    assert cases[0].plans == cases[1].plans
+
+
+def test_what_is_long_is_not_put_off():
+    _, both = _meeting()
+    there = dict.fromkeys(("first", "far"), 1)
+    assert len(_cut([both], there, sends_first=True).segments) == 3
 
 
 def test_a_control_edge_across_devices_is_a_bare_signal():

@@ -27,6 +27,30 @@ def _run(fetches, feeds=None):
 # Fetches
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_that_is_fetched_again_is_not_parsed_again(graph, kind, monkeypatch):
+    x = tf.placeholder(tf.bfloat16, ())
+    nothing = tf.group()
+    fetches = kind([graph.right, nothing, x * 2, graph.left, graph.right])
+    with tf.Session() as session:
+        first = session.run(fetches, {x: 3.0})
+        monkeypatch.setattr("jflow.session.session.parse_fetches", None)
+        again = session.run(fetches, {x: 4.0})
+    assert type(first) is type(again) is kind
+    assert list(first) == [3.0, None, 6.0, 1.0, 3.0]
+    assert list(again) == [3.0, None, 8.0, 1.0, 3.0]
+    assert [type(value) for value in first] == [type(value) for value in again]
+
+
+def test_a_list_and_a_tuple_of_the_same_are_told_apart(graph):
+    with tf.Session() as session:
+        for _ in range(2):
+            assert session.run([graph.left, graph.right]) == [1.0, 3.0]
+            assert session.run((graph.left, graph.right)) == (1.0, 3.0)
+            assert session.run([graph.left], {graph.right: 5.0}) == [1.0]
+            assert session.run(graph.left, {graph.right: 5.0}) == 1.0
+
+
 def test_one_tensor_gives_one_array():
     value = _run(tf.constant([1.0, 2.0]))
     assert isinstance(value, np.ndarray)

@@ -25,7 +25,9 @@ from tests.worker.two_workers import (
     B0,
     PATIENCE_S,
     check,
+    double,
     plan_on,
+    program_run,
     registered,
     set_up,
     until,
@@ -44,6 +46,66 @@ def test_an_update_leaves_the_buffer_where_it_is():
             await a.run(step, handle, [])
         assert value_of(a).unsafe_buffer_pointer() == before
         assert value_of(a).tolist() == [8.0] * 3
+
+    check(use)
+
+
+def gradient_step(*more_reads):
+    """Sends x to two plans elsewhere, waits for their signal, and doubles x."""
+    read = Run(None, before=((0, 0),))
+    sends = Send(5, A0, 0), Send(6, A1, 0)
+    update = program_run(double, 1, (0,), reads=(0,), writes=(0,))
+    return plan_on(B0, read, *sends, Recv(7, A0, None), *more_reads, update)
+
+
+@pytest.mark.parametrize(
+    ("more_reads", "is_in_place"),
+    [
+        pytest.param((), True, id="only sent"),
+        pytest.param((Fetch(0, 0),), False, id="fetched"),
+        pytest.param((program_run(double, inputs=(0,), outputs=(1,)),), False, id="used"),
+    ],
+)
+def test_a_value_that_was_sent_is_not_copied_by_an_update_of_the_same_step(more_reads, is_in_place):
+    async def use(_, b, transport):
+        set_up(b, B0, 3.0)
+        taken = []
+
+        async def took(target, step, edge, tensor):
+            taken.append(tensor.copy())
+            if len(taken) == 2:
+                asyncio.get_running_loop().call_later(0.01, b._context.deliver, step, 7, None)
+
+        transport.deliver = took
+        before = value_of(b, B0).unsafe_buffer_pointer()
+        handle = await registered(b, gradient_step(*more_reads))
+        fetched = await b.run(1, handle, [])
+        assert [value.tolist() for value in taken] == [[3.0] * 3] * 2
+        assert value_of(b, B0).tolist() == [6.0] * 3
+        assert [value.tolist() for value in fetched] == [[3.0] * 3] * len(fetched)
+        assert (value_of(b, B0).unsafe_buffer_pointer() == before) == is_in_place
+
+    check(use)
+
+
+def test_a_value_stays_as_it_is_until_the_last_that_wants_it_has_it():
+    async def use(_, b, transport):
+        set_up(b, B0, 3.0)
+        late, taken = asyncio.Event(), []
+
+        async def slow(target, step, edge, tensor):
+            if edge == 5:
+                b._context.deliver(step, 7, None)
+                return
+            await late.wait()
+            taken.append(tensor.copy())
+
+        transport.deliver = slow
+        running = asyncio.ensure_future(b.run(1, await registered(b, gradient_step()), []))
+        await until(lambda: value_of(b, B0).tolist() == [6.0] * 3)
+        late.set()
+        await running
+        assert [value.tolist() for value in taken] == [[3.0] * 3]
 
     check(use)
 

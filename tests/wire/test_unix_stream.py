@@ -1,0 +1,100 @@
+"""One end of a data stream: how often the event loop passes for a frame that is large."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jflow.protocol.frame import CHUNK_BYTES, Buffers, encode_parts
+from jflow.protocol.parser import SCRATCH_BYTES, delimited
+from jflow.testing import PATIENCE_S
+from jflow.wire.descriptors import SEND_BYTES
+from jflow.wire.unix_stream import UnixStream
+
+PIECE_BYTES = 16 << 10
+_LIMIT = Path("/proc/sys/net/core/wmem_max")
+
+
+def _bytes(n: int) -> np.ndarray:
+    return np.resize(np.arange(256, dtype=np.uint8), n)
+
+
+def _frame(n_bytes: int) -> Buffers:
+    (frame,) = encode_parts(1, b"control", [memoryview(_bytes(n_bytes))])
+    return frame
+
+
+def _check(use: Callable[[UnixStream, socket.socket, list[None]], Awaitable[None]]) -> None:
+    """Runs `use(stream, other end, passes)`; there is an item for each pass in which it read."""
+
+    async def main() -> None:
+        near, far = socket.socketpair(socket.AF_UNIX)
+        stream, passes = UnixStream(near), []
+        on_readable = stream._on_readable
+
+        def counted() -> None:
+            passes.append(None)
+            on_readable()
+
+        stream._on_readable = counted  # type: ignore[method-assign]
+        with far:
+            await asyncio.wait_for(use(stream, far, passes), PATIENCE_S)
+            await stream.close()
+
+    asyncio.run(main())
+
+
+def _send(far: socket.socket, sent: bytes) -> None:
+    for start in range(0, len(sent), PIECE_BYTES):
+        far.sendall(sent[start : start + PIECE_BYTES])
+
+
+def test_a_large_frame_that_is_there_is_taken_in_one_pass() -> None:
+    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
+        _send(far, b"".join(delimited(_frame(2 * SCRATCH_BYTES))))
+        message = await stream.read()
+        assert message is not None
+        assert message.payload.tobytes() == _bytes(2 * SCRATCH_BYTES).tobytes()
+        assert len(passes) == 1
+
+    _check(use)
+
+
+def test_a_large_frame_that_comes_in_parts_is_waited_for() -> None:
+    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
+        sent = b"".join(delimited(_frame(2 * SCRATCH_BYTES)))
+        reading = asyncio.ensure_future(stream.read())
+        _send(far, sent[:-1])
+        while not passes:
+            await asyncio.sleep(0)
+        assert not reading.done()
+        far.sendall(sent[-1:])
+        message = await reading
+        assert message is not None
+        assert message.payload.tobytes() == _bytes(2 * SCRATCH_BYTES).tobytes()
+
+    _check(use)
+
+
+def test_a_message_behind_a_large_one_is_taken_too() -> None:
+    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+        (small,) = encode_parts(2, b"small", [])
+        _send(far, b"".join(delimited(_frame(2 * SCRATCH_BYTES)) + delimited(small)))
+        assert [message.id for message in [await stream.read(), await stream.read()]] == [1, 2]
+
+    _check(use)
+
+
+def test_the_kernel_takes_a_whole_frame_while_its_receiver_is_busy() -> None:
+    if not _LIMIT.exists() or int(_LIMIT.read_text()) < SEND_BYTES:
+        pytest.skip("this system limits the send buffers of sockets to less than a frame")
+
+    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+        await stream.write(_frame(CHUNK_BYTES))
+
+    _check(use)
