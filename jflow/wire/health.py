@@ -10,15 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.unproven import Unproven
 
 _SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-_MAX_BYTES = 4096
-"""Of a request: the name of a service."""
+_OF_THE_SERVER = (b"", b"\n\0")
+"""Requests that name the service "", so that nothing of them needs to be parsed."""
 
 
 class HealthService(grpc.GenericRpcHandler):
@@ -34,7 +33,7 @@ class HealthService(grpc.GenericRpcHandler):
     def __init__(self, is_serving: Callable[[], bool]) -> None:
         self._is_serving = is_serving
         self._unproven = Unproven()
-        self._check = grpc.stream_stream_rpc_method_handler(self._answer)
+        self._check: Any = grpc.stream_stream_rpc_method_handler(self._answer)
 
     def service(self, details: Any) -> Any:
         return self._check if details.method == f"/{_SERVICE}/Check" else None
@@ -42,7 +41,7 @@ class HealthService(grpc.GenericRpcHandler):
     async def _answer(self, _: Any, context: Any) -> None:
         try:
             async with self._unproven.reading():
-                request = _request(await context.read())
+                request = await context.read()
         except ResourceExhaustedError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
         except UnauthenticatedError as error:
@@ -50,23 +49,9 @@ class HealthService(grpc.GenericRpcHandler):
         else:
             await self._reply(request, context)
 
-    async def _reply(self, request: health_pb2.HealthCheckRequest | None, context: Any) -> None:
-        if request is None:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a HealthCheckRequest")
-        elif request.service:
+    async def _reply(self, request: Any, context: Any) -> None:
+        if request not in _OF_THE_SERVER:
             await context.abort(grpc.StatusCode.NOT_FOUND, "only the service '' is known")
-        else:
-            serving = health_pb2.HealthCheckResponse
-            state = serving.SERVING if self._is_serving() else serving.NOT_SERVING
-            answer = health_pb2.HealthCheckResponse(status=state)
-            await context.write(answer.SerializeToString())
-
-
-def _request(message: Any) -> health_pb2.HealthCheckRequest | None:
-    """The request in a message; None if it is none, or the stream has ended without one."""
-    if not isinstance(message, bytes) or len(message) > _MAX_BYTES:
-        return None
-    try:
-        return health_pb2.HealthCheckRequest.FromString(message)
-    except DecodeError:
-        return None
+        serving = health_pb2.HealthCheckResponse
+        state = serving.SERVING if self._is_serving() else serving.NOT_SERVING
+        await context.write(health_pb2.HealthCheckResponse(status=state).SerializeToString())

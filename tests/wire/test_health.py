@@ -107,7 +107,7 @@ def test_a_probe_that_asks_nothing_known_is_refused(noise: bytes) -> None:
             call = channel.unary_unary("/grpc.health.v1.Health/Check")
             with pytest.raises(grpc.RpcError) as refused:
                 await call(noise, timeout=PATIENCE_S)
-            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert refused.value.code() is grpc.StatusCode.NOT_FOUND
         await server.stop()
 
     on_loop(look())
