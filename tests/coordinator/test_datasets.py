@@ -137,14 +137,14 @@ def test_per_worker_dataset_a_function_that_waits_for_an_element_of_a_lost_worke
     numbers = tf.data.Dataset.range(100).map(wait)
     iterator = iter(coordinator.create_per_worker_dataset(numbers))
     are_read.clear()
-    waits, abort = threading.Event(), iterator.abort
+    is_waiting, abort = threading.Event(), iterator.abort
 
     @tf.function
     def element(iterator: Any) -> Any:
         return next(iterator)
 
     def take(*args: Any) -> Any:
-        waits.set()
+        is_waiting.set()
         return original(*args)
 
     def slow(worker: int) -> None:
@@ -155,7 +155,7 @@ def test_per_worker_dataset_a_function_that_waits_for_an_element_of_a_lost_worke
     monkeypatch.setattr(iterator, "take", take)
     monkeypatch.setattr(iterator, "abort", slow)
     value = coordinator.schedule(element, args=(iterator,), worker=0)
-    assert waits.wait(60)
+    assert is_waiting.wait(60)
     coordinator._engine.lost(0, tf.errors.UnavailableError("a test says so"))
     are_read.set()
     assert value.fetch() == 0
