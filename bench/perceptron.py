@@ -52,5 +52,5 @@ LARGE = (
 TWO_AT_ONCE = "MLP step of two workers at once"
 IN_STEP = "MLP step of two workers, summed by accumulators"
 N_AT_ONCE = 60
-FRESH = 1 << 62
+FRESH = 1 << 30
 """A step that no accumulator takes for stale."""

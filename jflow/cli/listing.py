@@ -56,7 +56,7 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         ("STEP", "AGE", "DEVICES", "WAITS"),
         lambda s: (
             *(s.step, age_text(s.age_s), ", ".join(d.partition("/device:")[2] for d in s.devices)),
-            "; ".join(s.waits) or "computes",
+            "; ".join(s.waiting_for) or "computes",
         ),
     ),
 }
@@ -66,10 +66,13 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the commands to those of `jflow`."""
     ls = commands.add_parser("ls", help="what the tasks of a cluster hold")
-    ls.add_argument("kind", choices=[*_COLUMNS], metavar="KIND", help=", ".join(_COLUMNS))
-    add_options(ls)
-    add_output(ls)
-    ls.set_defaults(run=_ls)
+    # A command each, because argparse does not find TARGET behind options if KIND is a word too.
+    kinds = ls.add_subparsers(required=True, metavar="KIND", help=", ".join(_COLUMNS))
+    for kind in _COLUMNS:
+        one = kinds.add_parser(kind, help=f"all {kind}")
+        add_options(one)
+        add_output(one)
+        one.set_defaults(run=_ls, kind=kind)
     stack = commands.add_parser(
         "stack", help="where the threads of tasks are, and what steps wait for"
     )
@@ -124,8 +127,8 @@ def _stack_text(seen: Seen) -> str:
         return f"{report.task} is {report.state.value}: {report.reason}"
     lines = [f"{report.task} at {report.address}, process {status.pid}"]
     for step in status.steps:
-        waits = "; ".join(step.waits) or "computes"
-        lines.append(f"  step {step.step}, {age_text(step.age_s)}: {waits}")
+        doing = "; ".join(step.waiting_for) or "computes"
+        lines.append(f"  step {step.step}, {age_text(step.age_s)}: {doing}")
     for thread in status.threads:
         lines += [f"  thread {thread.name}", *(f"    {frame}" for frame in thread.frames)]
     return "\n".join(lines)

@@ -164,7 +164,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _server(options: argparse.Namespace) -> None:
-    from jflow.server import Server  # noqa: PLC0415 - those who watch need none
+    from jflow.server import Server  # noqa: PLC0415 - watchers need none
 
     text = options.cluster
     cluster = read_tf_config().cluster if text is None else parse_cluster(text, "--cluster")

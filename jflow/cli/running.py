@@ -1,7 +1,7 @@
 """The clusters of `jflow up` that are running, as files of this user: ~/.jflow/up/PID.json.
 
-A file names the servers and no secret. What is in it is not believed: who calls a server
-proves the token and has the server prove it, whatever address a file gave.
+A file names the servers and no secret. What is in it is not believed: both ends
+of a connection prove the token, whatever address a file gave.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _read(path: Path, content: Any) -> RunningUp | None:
 
 
 def _folder(environ: Mapping[str, str]) -> Path:
-    home = environ.get("HOME")
-    return (Path(home) if home else Path.home()) / ".jflow" / "up"
+    own = environ.get("HOME")
+    return (Path(own) if own else Path.home()) / ".jflow" / "up"
 
 
 def _started(pid: int) -> str:

@@ -147,7 +147,12 @@ def status_text(seen: Sequence[Seen]) -> str:
     text = table(headers, [_row(one) for one in seen])
     silent = [f"{one.report.task}: {one.report.reason}" for one in seen if not one.is_up]
     steps = [
-        (one.report.task, step.step, age_text(step.age_s), "; ".join(step.waits) or "computes")
+        (
+            one.report.task,
+            step.step,
+            age_text(step.age_s),
+            "; ".join(step.waiting_for) or "computes",
+        )
         for one in seen
         for step in one.items("steps")[:_N_STEPS]
     ]
@@ -181,7 +186,7 @@ def _top(options: argparse.Namespace) -> int:
     if options.count is not None and options.count < 1:
         raise ValueError(f"--count must be at least 1, got {options.count}")
     with connected(options.target, options.timeout) as watcher:
-        rates = Rates()
+        rates = TaskRates()
 
         def look() -> str:
             rows = rates.rows(watcher.inspect(("sessions", "steps")))
@@ -209,7 +214,7 @@ def _top(options: argparse.Namespace) -> int:
     return 0
 
 
-class Rates:
+class TaskRates:
     """What tasks use, from two looks at them: the tasks that use most first."""
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _up(options: argparse.Namespace) -> int:
-    from jflow.launch import LocalCluster  # noqa: PLC0415 - those who watch need none
+    from jflow.launch import LocalCluster  # noqa: PLC0415 - watchers need none
 
     for name in ("ps", "workers"):
         if getattr(options, name) < 0:

@@ -17,7 +17,7 @@ from jflow.wire import connect
 
 PAGE = MAX_ITEMS
 """How many items of a kind are requested at a time."""
-_GRACE_S = 2.0
+_GRACE_S = 5.0
 """How much longer than its tasks the master has to answer, in seconds."""
 
 

@@ -88,7 +88,7 @@ class ClientSession:
         return self.watch.is_used and not self._steps
 
     def status(self, number: int, age_s: float) -> SessionStatus:
-        """What it says to those who watch it, given its number and age in seconds."""
+        """What it says to its watchers, given its number and age in seconds."""
         claim = self._claim.claim
         claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
         return SessionStatus(number, age_s, len(self._steps), len(self._running), claimed)

@@ -10,7 +10,7 @@ from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
 from jflow.protocol.heartbeat import liveness_s as liveness_s
-from jflow.protocol.identity import Location as Location
+from jflow.protocol.identity import ServerLocation as ServerLocation
 from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError

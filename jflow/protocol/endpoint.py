@@ -8,7 +8,7 @@ from typing import Any
 from jflow.protocol.admission import admit, introduce
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.handshake import Secret
-from jflow.protocol.identity import Location, ServerIdentity, caller_of
+from jflow.protocol.identity import ServerIdentity, ServerLocation, caller_of
 from jflow.protocol.rpc import Service
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.services import ServerRoles
@@ -32,7 +32,7 @@ class Endpoint:
         self,
         server: ServerRoles,
         secret: Secret,
-        location: Location,
+        location: ServerLocation,
         cluster_name: str = "",
     ) -> None:
         self._server = server

@@ -11,7 +11,7 @@ from jflow.protocol.v1 import handshake_pb2 as pb
 
 
 @dataclass(frozen=True)
-class Location:
+class ServerLocation:
     """Where a server is reached.
 
     Attributes:
@@ -41,7 +41,7 @@ class ServerIdentity:
     incarnation: int
     cluster: ClusterSpec
     cluster_name: str = ""
-    location: Location = Location()
+    location: ServerLocation = ServerLocation()
 
     def refusal(self, hello: pb.Hello) -> OpError | None:
         """The error for a caller that means another server; None if it means this one.

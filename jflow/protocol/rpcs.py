@@ -2,7 +2,7 @@
 
 Clients, peers and the dispatcher are derived from this table: a new RPC is a message in
 `service.proto`, an entry here and a method of the service (`services.py`). The entries of steps are
-in `run_rpcs.py`, those of saves and restores in `save_rpcs.py`, of those who watch in
+in `run_rpcs.py`, those of saves and restores in `save_rpcs.py`, of watchers in
 `watch_rpcs.py`.
 """
 

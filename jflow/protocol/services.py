@@ -105,7 +105,7 @@ class SaveService(Protocol):
 
 
 class WatchedCluster(Protocol):
-    """The tasks of a cluster, as those see them who watch them.
+    """The tasks of a cluster, as watchers see them.
 
     Every task is called at once and has `seconds` to answer. No task is waited for longer than that
     and none fails the call; its report says how it answers. Without tasks, all are meant.
@@ -263,7 +263,7 @@ class MasterSession(Protocol):
 
     @property
     def watch(self) -> WatchedCluster:
-        """The tasks of the cluster, as those see them who watch them."""
+        """The tasks of the cluster, as watchers see them."""
 
     async def list_devices(
         self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline

@@ -1,4 +1,4 @@
-"""The RPCs of those who watch a cluster, for the table in `rpcs.py`."""
+"""The RPCs of watchers a cluster, for the table in `rpcs.py`."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Cell:
         with self._lock:
             return self._resource.reason(attempt)
 
-    def waits(self, limit: int) -> list[tuple[Attempt, str]]:
+    def waiting(self, limit: int) -> list[tuple[Attempt, str]]:
         """Attempts that wait, at most `limit` of them, and what each waits for, as `reason`."""
         with self._lock:
             found = islice(self._resource.waiting(), limit)

@@ -1,4 +1,4 @@
-"""What a task holds, as records for those who watch it."""
+"""What a task holds, as records for its watchers."""
 
 from __future__ import annotations
 

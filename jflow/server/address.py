@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from jflow.cluster import Task, numeric_host
 from jflow.errors import InvalidArgumentError
-from jflow.protocol import Location
+from jflow.protocol import ServerLocation
 from jflow.wire import machine_id
 
 _LOG = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
     return own
 
 
-def location_at(bound: Sequence[str]) -> Location:
+def location_at(bound: Sequence[str]) -> ServerLocation:
     """Where a server is reached that listens at these addresses."""
-    return Location(own_hosts(bound), machine_id(), is_local=are_loopback(bound))
+    return ServerLocation(own_hosts(bound), machine_id(), is_local=are_loopback(bound))
 
 
 def own_hosts(bound: Sequence[str]) -> frozenset[str]:

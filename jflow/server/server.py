@@ -23,11 +23,11 @@ from jflow.protocol import (
     Arrivals,
     DeviceRecord,
     Endpoint,
-    Location,
     MasterSession,
     Peers,
     Secret,
     ServerInfo,
+    ServerLocation,
     Transport,
     WorkerSession,
 )
@@ -208,7 +208,7 @@ class _Trust(NamedTuple):
 
     secret: Secret
     cluster_name: str
-    location: Location
+    location: ServerLocation
 
 
 class _Running:

@@ -1,4 +1,4 @@
-"""`ServedTask`: what a server says about its task and its process, for those who watch it."""
+"""`ServedTask`: what a server says about its task and its process, for its watchers."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Fetches:
         self.tensors = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Tensor)))
         self._is_plain = all(physical_form(tensor.dtype) is None for tensor in self.tensors)
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
-        at = {tensor: i for i, tensor in enumerate(self.tensors)}
+        at: dict[Any, int] = {tensor: i for i, tensor in enumerate(self.tensors)}
         self._positions = [at.get(leaf, -1) for leaf in leaves]
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:

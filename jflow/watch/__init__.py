@@ -1,4 +1,4 @@
-"""What a task tells those who watch it, as records; it is made when it is requested only."""
+"""What a task tells its watchers, as records; it is made when it is requested only."""
 
 from jflow.watch.records import KINDS as KINDS
 from jflow.watch.records import MAX_ITEMS as MAX_ITEMS

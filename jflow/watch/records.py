@@ -112,13 +112,13 @@ class StepStatus(Record):
       step: its number in the cluster, in hexadecimal.
       age_s: since it began on this task, in seconds.
       devices: the devices of the task that take part.
-      waits: what it waits for; empty if it computes.
+      waiting_for: what it waits for; empty if it computes.
     """
 
     step: str
     age_s: float
     devices: tuple[str, ...] = ()
-    waits: tuple[str, ...] = ()
+    waiting_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class TaskStatus(Record):
 
 
 class WatchedTask(Protocol):
-    """A task, as those see it who watch it. Call it on the event loop only."""
+    """A task, as its watchers see it. Call it on the event loop only."""
 
     def inspect(self, request: StatusRequest) -> TaskStatus:
         """What the task is, holds and does."""

@@ -35,7 +35,7 @@ class GrpcServer:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
       data_streams: whether callers are offered data streams.
-      is_serving: what probes are told, who need not prove themselves.
+      is_serving: what probes are told, which prove nothing.
     """
 
     def __init__(

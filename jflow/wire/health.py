@@ -1,7 +1,7 @@
 """The health service of gRPC (`grpc.health.v1`), for probes, which have no token.
 
 It says whether a server serves, and nothing else. `Watch` is not offered: its streams would be
-kept for callers who have not proven themselves, and the protocol lets a server leave it out.
+kept for callers that have not proven themselves, and the protocol lets a server leave it out.
 """
 
 from __future__ import annotations

@@ -33,10 +33,10 @@ def read_private(path: Path, forbidden: int = 0o077) -> bytes:
         directory that leads to it, or have forbidden permissions; the message says which.
       OSError: if it cannot be read, or is not a regular file.
     """
-    with _naming(path), _place(path) as place:
-        if place.loose is not None:
-            raise PermissionDeniedError(f"other users may replace {path}: {place.loose.text()}")
-        with open(place.name, "rb", opener=partial(_open, directory=place.directory)) as file:
+    with _naming(path), _entry(path) as entry:
+        if entry.loose is not None:
+            raise PermissionDeniedError(f"other users may replace {path}: {entry.loose.text()}")
+        with open(entry.name, "rb", opener=partial(_open, directory=entry.directory)) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
@@ -83,8 +83,8 @@ def loose_place(path: Path) -> str | None:
     Raises:
       OSError: if a directory cannot be looked at, or there are too many links.
     """
-    with _naming(path), _place(path) as place:
-        return None if place.loose is None else place.loose.text()
+    with _naming(path), _entry(path) as entry:
+        return None if entry.loose is None else entry.loose.text()
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _Loose:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Entry:
     """A name in an open directory, or what is loose on the way to it."""
 
     directory: int
@@ -127,7 +127,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _place(path: Path) -> Iterator[_Place]:
+def _entry(path: Path) -> Iterator[_Entry]:
     """Follows all links of a name, as long as nothing loose is on its way."""
     directory = os.open("/", _LOOK)
     try:
@@ -136,19 +136,19 @@ def _place(path: Path) -> Iterator[_Place]:
         while True:
             status = os.fstat(directory)
             if found not in directories and _is_loose(status):
-                yield _Place(directory, "", _Loose(found, status.st_uid))
+                yield _Entry(directory, "", _Loose(found, status.st_uid))
                 return
             part = parts.pop() if parts else "."
             link = _link(part, directory)
             if link is None and not parts:
-                yield _Place(directory, part)
+                yield _Entry(directory, part)
                 return
             if link is None:
                 directory = _opened(part, directory)
                 found = found.parent if part == ".." else found / part
                 continue
             if found / part not in links and link.st_uid not in _own_users():
-                yield _Place(directory, "", _Loose(found / part, link.st_uid))
+                yield _Entry(directory, "", _Loose(found / part, link.st_uid))
                 return
             n_links += 1
             if n_links > _MAX_LINKS:
@@ -183,7 +183,7 @@ def _link(name: str, directory: int) -> os.stat_result | None:
 
 
 def _trusted() -> tuple[frozenset[Path], frozenset[Path]]:
-    """Links that may belong to anyone, and directories that anyone may write to."""
+    """Links that may belong to any user, and directories that any user may write to."""
     try:
         own = Path.home()
     except RuntimeError:

@@ -122,7 +122,7 @@ class UnixStream:
     def _receive(self) -> bool:
         """Takes what has come, and the rest of a large frame as far as it is there.
 
-        The kernel gives some 32 KiB at once while the other end still sends; a turn of the event
+        The kernel gives some 32 KiB at once while the other end still sends; a pass of the event
         loop for each of these takes longer than to copy them.
 
         Returns:

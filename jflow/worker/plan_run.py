@@ -28,7 +28,7 @@ from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
-from jflow.protocol import Array, Client, Waited, begin, retrieve
+from jflow.protocol import Array, Client, Waited, begin
 from jflow.resources import Attempt, Cell, Transaction, Writing
 from jflow.resources.kernel import Wanted
 from jflow.values import held_bytes
@@ -241,7 +241,6 @@ class _PlanRun:
           ConflictError: if one may.
         """
         waiting = asyncio.ensure_future(self._wait(waiter))
-        waiting.add_done_callback(retrieve)  # it may fail when this is cancelled
         try:
             while not (await asyncio.wait([waiting], timeout=CONFLICT_S))[0]:
                 if transaction.must_yield(attempt):

@@ -1,4 +1,4 @@
-"""`RunningSteps`: the steps of a task and what they wait for, for those who watch it."""
+"""`RunningSteps`: the steps of a task and what they wait for, for its watchers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunningSteps:
     """The steps that have begun on a task and have not ended there.
 
     What a step waits for is found from the resources and the rendezvous, so that steps note nothing
-    for those who watch but when they began. Call it on the event loop only.
+    for watchers but when they began. Call it on the event loop only.
     """
 
     def __init__(self, context: WorkerContext) -> None:
@@ -36,14 +36,14 @@ class RunningSteps:
         """How many there are, and those that are requested, the oldest first."""
         begun = sorted(self._context.begun.items(), key=lambda item: item[1][0])
         page = begun[request.first : request.first + request.limit]
-        waits = self._attempts() if page else {}
+        attempts = self._attempts() if page else {}
         present = now()
         return len(begun), tuple(
             StepStatus(
                 f"{step:x}",
                 max(present - at, 0.0),
                 tuple(str(linked.plan.device) for linked in registered.plans),
-                tuple([*waits.get(step, ()), *self._values(step)][:_N_SHOWN]),
+                tuple([*attempts.get(step, ()), *self._values(step)][:_N_SHOWN]),
             )
             for step, (at, registered) in page
         )
@@ -52,7 +52,7 @@ class RunningSteps:
         """What steps wait for at resources, by step."""
         found: dict[int, list[str]] = defaultdict(list)
         for cell in self._cells():
-            for attempt, reason in cell.waits(_N_WAITS):
+            for attempt, reason in cell.waiting(_N_WAITS):
                 waker = attempt.then
                 if isinstance(waker, Waker) and waker.step is not None:
                     found[waker.step].append(reason.removeprefix("waited ") or "for a resource")

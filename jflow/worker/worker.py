@@ -76,7 +76,7 @@ class Worker:
       claims: what runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
       lets_ride: whether values may leave with the replies of plans.
-      running: the steps that it runs, for those who watch it.
+      running: the steps that it runs, for its watchers.
       watched: what its server lets others see of the task.
     """
 

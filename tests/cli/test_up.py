@@ -22,8 +22,8 @@ READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without a `jflow up`, and with a token of its own."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory without a `jflow up`, and with a token of its own."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TF_CONFIG", raising=False)
     return tmp_path
@@ -44,16 +44,16 @@ def status(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
 
 
 def test_a_cluster_is_watched_restarted_and_ended(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["-m", "jflow", "up", "--ps", "1", "--workers", "1", "--restart", "--logs"]
-    with ProgramProcess([*command, str(home / "logs")]) as up:
+    with ProgramProcess([*command, str(folder / "logs")]) as up:
         targets = dict([ready(up), ready(up)])
         assert {*targets} == {"/job:ps/task:0", "/job:worker/task:0"}
         wait_until(lambda: len(running_ups()) == 1, "the cluster to be announced")
         before = status(capsys)
         assert {name: f"grpc://{task['address']}" for name, task in before.items()} == targets
-        assert {path.name for path in (home / "logs").iterdir()} == {"ps-0.log", "worker-0.log"}
+        assert {path.name for path in (folder / "logs").iterdir()} == {"ps-0.log", "worker-0.log"}
         x = tf.constant(20.0) + 1.0
         with tf.Session(targets["/job:worker/task:0"]) as session:
             assert session.run(x) == 21.0
@@ -73,7 +73,7 @@ def test_a_cluster_is_watched_restarted_and_ended(
 
 @pytest.mark.long
 def test_tasks_that_are_told_to_stop_end_the_command(
-    home: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ProgramProcess(["-m", "jflow", "up", "--ps", "0", "--workers", "1"]) as up:
         ready(up)
@@ -85,7 +85,7 @@ def test_tasks_that_are_told_to_stop_end_the_command(
 
 
 @pytest.mark.long
-def test_tasks_end_with_a_command_that_is_killed(home: Path) -> None:
+def test_tasks_end_with_a_command_that_is_killed(folder: Path) -> None:
     with ProgramProcess(["-m", "jflow", "up", "--ps", "0", "--workers", "1"]) as up:
         ready(up)
         children = psutil.Process(up.pid).children(recursive=True)
@@ -94,11 +94,11 @@ def test_tasks_end_with_a_command_that_is_killed(home: Path) -> None:
     assert running_ups() == [], "what it left behind is not believed"
 
 
-def test_a_file_of_a_command_that_has_ended_is_removed(home: Path) -> None:
+def test_a_file_of_a_command_that_has_ended_is_removed(folder: Path) -> None:
     with announced(["grpc://127.0.0.1:1"]):
         (up,) = running_ups()
         assert (up.pid, up.targets) == (os.getpid(), ("grpc://127.0.0.1:1",))
-        (own,) = (home / ".jflow" / "up").iterdir()
+        (own,) = (folder / ".jflow" / "up").iterdir()
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
         stale = own.with_name(f"{ended.pid}.json")
@@ -109,9 +109,9 @@ def test_a_file_of_a_command_that_has_ended_is_removed(home: Path) -> None:
     assert running_ups() == []
 
 
-def test_two_clusters_have_to_be_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_clusters_have_to_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with announced(["grpc://127.0.0.1:1"]):
-        (own,) = (home / ".jflow" / "up").iterdir()
+        (own,) = (folder / ".jflow" / "up").iterdir()
         parent = psutil.Process().parent()
         assert parent is not None
         started = Path(f"/proc/{parent.pid}/stat").read_text().rpartition(")")[2].split()[19]

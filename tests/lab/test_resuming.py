@@ -187,6 +187,22 @@ def test_graphs_searched_for_against_an_earlier_strategy_do_not_stay(tmp_path: P
     assert cases_in(tmp_path) == keys
 
 
+def test_what_a_workload_took_is_in_the_file_before_the_next_one_is_measured(
+    tmp_path: Path,
+) -> None:
+    written = []
+
+    def measure(workload, *arguments):
+        kept = read(tmp_path / "measured.json")
+        rows = kept.measured.values() if kept else []
+        written.append({(each.workload, each.strategy) for each in rows})
+        return fake(workload, *arguments)
+
+    options = SuiteOptions(("heft",), ("mlp", "digits"), (2,), quick=True, simulates=False)
+    compare(options, tmp_path, measuring=Measuring(measure))
+    assert written == [set(), {("mlp", "single"), ("mlp", "heft"), ("mlp", "fused")}]
+
+
 def test_a_resumed_run_keeps_measurements_of_workloads_that_it_does_not_measure(
     tmp_path: Path,
 ) -> None:

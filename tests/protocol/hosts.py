@@ -22,12 +22,12 @@ from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.protocol import (
     DeviceRecord,
     Endpoint,
-    Location,
     Peer,
     Peers,
     Registered,
     Secret,
     ServerInfo,
+    ServerLocation,
 )
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import open_message
@@ -210,7 +210,7 @@ def transport(tls=None):
 
 def server_of(host, tls=None):
     """A server of a host, which does not listen yet."""
-    location = Location(machine=machine_id(), is_local=True)
+    location = ServerLocation(machine=machine_id(), is_local=True)
     endpoint = Endpoint(host, Secret(TOKEN), location, host.cluster_name)
     return transport(tls).listener(endpoint.services())
 

@@ -9,7 +9,7 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Target
-from jflow.protocol import Location, Peer, Secret, settings
+from jflow.protocol import Peer, Secret, ServerLocation, settings
 from jflow.protocol.admission import new_nonce
 from jflow.protocol.frame import encode
 from jflow.protocol.handshake import (
@@ -268,7 +268,10 @@ def test_every_method_of_a_server_is_a_service_of_the_table():
     """Else the test above would not know of it."""
     from jflow.protocol import Endpoint  # noqa: PLC0415
 
-    assert set(Endpoint(Host(), Secret(TOKEN), Location()).services()) == {MASTER.name, WORKER.name}
+    assert set(Endpoint(Host(), Secret(TOKEN), ServerLocation()).services()) == {
+        MASTER.name,
+        WORKER.name,
+    }
 
 
 @both_methods

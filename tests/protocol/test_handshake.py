@@ -20,7 +20,7 @@ from jflow.protocol.handshake import (
     ServerHandshake,
     version_of,
 )
-from jflow.protocol.identity import Location, ServerIdentity
+from jflow.protocol.identity import ServerIdentity, ServerLocation
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.v1 import handshake_pb2 as pb_handshake
 from tests.protocol.hosts import TASK, TOKEN
@@ -249,7 +249,7 @@ IDENTITY = ServerIdentity(
     77,
     ClusterSpec({"ps": ["Here:7", "there:8"], "worker": ["there:9", "there:0"]}),
     "blue",
-    Location(frozenset({"10.0.0.1"})),
+    ServerLocation(frozenset({"10.0.0.1"})),
 )
 
 

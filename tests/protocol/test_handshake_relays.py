@@ -9,7 +9,7 @@ from jflow.cluster import ClusterSpec, Target, Task
 from jflow.errors import OpError
 from jflow.protocol import Secret
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
-from jflow.protocol.identity import Location, ServerIdentity
+from jflow.protocol.identity import ServerIdentity, ServerLocation
 from jflow.protocol.rpcs import MASTER, WORKER
 from tests.protocol.hosts import TOKEN
 
@@ -70,7 +70,7 @@ class Network:
     def accept(self, service: str, place: tuple[str, str], hello: bytes) -> None:
         handshake = ServerHandshake(Secret(TOKEN), service, hello)
         address, machine = place
-        cluster, location = ClusterSpec({"ps": [address]}), Location(frozenset(), machine)
+        cluster, location = ClusterSpec({"ps": [address]}), ServerLocation(frozenset(), machine)
         identity = ServerIdentity(Task("ps", 0), 1, cluster, "", location)
         is_other = identity.refusal(handshake.hello) is not None
         challenge = handshake.challenge(self.nonce(), is_other=is_other)

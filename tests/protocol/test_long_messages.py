@@ -143,6 +143,6 @@ def test_both_framings_tell_of_long_messages_only_and_at_their_beginning(n_bytes
         assert len(told) <= 1
 
 
-def test_an_assembler_that_nobody_watches_tells_nobody() -> None:
+def test_an_assembler_that_is_not_watched_assembles_long_messages() -> None:
     assembler = Assembler()
     assert [assembler.feed(one) is None for one in frames(LONG_BYTES)].count(False) == 1

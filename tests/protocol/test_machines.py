@@ -7,7 +7,7 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import ClusterSpec, Target, Task
-from jflow.protocol import Location, Secret
+from jflow.protocol import Secret, ServerLocation
 from jflow.protocol.handshake import ANY_MACHINE, Caller, CallerHandshake, ServerHandshake
 from jflow.protocol.identity import ServerIdentity
 from jflow.protocol.rpcs import MASTER
@@ -28,10 +28,14 @@ from tests.protocol.hosts import (
 HERE, THERE = "this boot:1", "this boot:2"
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:7f00:1", "localhost"})
 LOCAL = ServerIdentity(
-    Task("ps", 0), 77, ClusterSpec({"ps": ["alias:7"]}), "", Location(LOOPBACK, HERE, is_local=True)
+    Task("ps", 0),
+    77,
+    ClusterSpec({"ps": ["alias:7"]}),
+    "",
+    ServerLocation(LOOPBACK, HERE, is_local=True),
 )
-EVERYWHERE = replace(LOCAL, location=Location(LOOPBACK | {"0.0.0.0", "::", "here"}, HERE))
-UNKNOWN = replace(LOCAL, location=Location(LOOPBACK, "", is_local=True))
+EVERYWHERE = replace(LOCAL, location=ServerLocation(LOOPBACK | {"0.0.0.0", "::", "here"}, HERE))
+UNKNOWN = replace(LOCAL, location=ServerLocation(LOOPBACK, "", is_local=True))
 
 
 @pytest.mark.parametrize(
@@ -108,8 +112,8 @@ def test_the_machine_is_proven():
 
 def test_what_answers_before_it_was_asked_is_not_believed():
     caller = CallerHandshake(Caller(Secret(TOKEN), MASTER.name, Target("a:1")), bytes(32))
-    asked = CallerHandshake(Caller(Secret(TOKEN), MASTER.name, Target("a:1")), bytes(32))
-    server = ServerHandshake(Secret(TOKEN), MASTER.name, asked.begin(HERE))
+    other = CallerHandshake(Caller(Secret(TOKEN), MASTER.name, Target("a:1")), bytes(32))
+    server = ServerHandshake(Secret(TOKEN), MASTER.name, other.begin(HERE))
     with pytest.raises(errors.UnavailableError, match="does not answer as a jflow server does"):
         caller.prove(server.challenge(bytes(32), is_other=False))
 

@@ -1,4 +1,4 @@
-"""What the fields of the records of those who watch may be, for the tests of all records."""
+"""What the fields of the records of watchers may be, for the tests of all records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ITEMS: dict[type, dict[str, Any]] = {
         "age_s": SECONDS,
         "claim": TEXTS,
     },
-    StepStatus: {"step": TEXTS, "age_s": SECONDS, "devices": NAMES, "waits": NAMES},
+    StepStatus: {"step": TEXTS, "age_s": SECONDS, "devices": NAMES, "waiting_for": NAMES},
     ThreadStatus: {"name": TEXTS, "frames": NAMES},
     VariableStatus: {
         **dict.fromkeys(("container", "name", "device", "dtype"), TEXTS),

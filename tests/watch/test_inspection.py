@@ -1,4 +1,4 @@
-"""What tasks say to those who watch them: what they hold, what they do, and what that waits for."""
+"""What tasks say to their watchers: what they hold, what they do, and what that waits for."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_a_step_that_waits_for_a_queue_says_so(
 
     def steps() -> list[str]:
         return [
-            w for s in of_task(watcher, "/job:ps/task:0", "steps").items("steps") for w in s.waits
+            w
+            for s in of_task(watcher, "/job:ps/task:0", "steps").items("steps")
+            for w in s.waiting_for
         ]
 
     with shared_backend.session() as session, parked(session, get, lambda: session.run(put)):
@@ -113,12 +115,12 @@ def test_a_step_that_waits_for_another_task_names_it(
     with tf.device("/job:worker/task:0"):
         total = value + 1.0
 
-    def waits() -> list[str]:
+    def waiting() -> list[str]:
         seen = of_task(watcher, "/job:worker/task:0", "steps")
-        return [wait for step in seen.items("steps") for wait in step.waits]
+        return [wait for step in seen.items("steps") for wait in step.waiting_for]
 
     with shared_backend.session() as session, parked(session, total, lambda: session.run(put)):
-        wait_until(lambda: waits() == ["for a value from /job:ps/task:0"], "the step to wait")
+        wait_until(lambda: waiting() == ["for a value from /job:ps/task:0"], "the step to wait")
 
 
 def test_sessions_are_listed_but_for_those_that_watch(

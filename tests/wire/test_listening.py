@@ -18,7 +18,7 @@ from tests.protocol.hosts import Host, on_loop, server_of
 OTHER = 12345 if os.getuid() == 0 else os.getuid()
 
 # Holds a port at an address, as a user, until standard input ends.
-HOLDER = """
+LISTENER = """
 import os, socket, sys
 host, listens, user = sys.argv[1], sys.argv[2] == "True", int(sys.argv[3])
 if user != os.getuid():
@@ -42,7 +42,7 @@ needs_ipv6 = pytest.mark.skipif(
 @contextmanager
 def held(host: str, *, listens: bool = True, user: int = OTHER) -> Iterator[int]:
     """A process that has a port at an address; gives the port."""
-    command = [sys.executable, "-c", HOLDER, host, str(listens), str(user)]
+    command = [sys.executable, "-c", LISTENER, host, str(listens), str(user)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""What connections of callers leave of a server's open_files."""
+"""What connections of callers leave of a server's open files."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_a_server_raises_the_soft_limit_of_open_files(limits: tuple[int, int]) -
 def test_callers_get_half_of_what_may_be_open(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int
 ) -> None:
-    asked: list[tuple[int, int]] = []
+    changes: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: changes.append(limits))
     assert max_connections(1) == after // 2
     assert max_connections(2) == after // 4
-    assert set(asked) == ({(after, hard)} if soft < after else set())
+    assert set(changes) == ({(after, hard)} if soft < after else set())
 
 
 def test_a_limit_that_cannot_be_raised_is_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_links_of_other_users_are_not_followed(
         read_private(path)
 
 
-def test_links_on_the_way_to_the_home_directory_may_be_anyone_s(
+def test_links_on_the_way_to_the_home_directory_may_be_of_any_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In containers they often belong to no known user, and their owner can replace all of it."""

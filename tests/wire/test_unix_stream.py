@@ -1,4 +1,4 @@
-"""One end of a data stream: how often the event loop turns for a frame that is large."""
+"""One end of a data stream: how often the event loop passes for a frame that is large."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def _frame(n_bytes: int) -> Buffers:
 
 
 def _check(use: Callable[[UnixStream, socket.socket, list[None]], Awaitable[None]]) -> None:
-    """Runs `use(stream, other end, turns)`; there is an item for each turn in which it read."""
+    """Runs `use(stream, other end, passes)`; there is an item for each pass in which it read."""
 
     async def main() -> None:
         near, far = socket.socketpair(socket.AF_UNIX)
-        stream, turns = UnixStream(near), []
+        stream, passes = UnixStream(near), []
         on_readable = stream._on_readable
 
         def counted() -> None:
-            turns.append(None)
+            passes.append(None)
             on_readable()
 
         stream._on_readable = counted  # type: ignore[method-assign]
         with far:
-            await asyncio.wait_for(use(stream, far, turns), PATIENCE_S)
+            await asyncio.wait_for(use(stream, far, passes), PATIENCE_S)
             await stream.close()
 
     asyncio.run(main())
@@ -54,23 +54,23 @@ def _send(far: socket.socket, sent: bytes) -> None:
         far.sendall(sent[start : start + PIECE_BYTES])
 
 
-def test_a_large_frame_that_is_there_is_taken_in_one_turn() -> None:
-    async def use(stream: UnixStream, far: socket.socket, turns: list[None]) -> None:
+def test_a_large_frame_that_is_there_is_taken_in_one_pass() -> None:
+    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
         _send(far, b"".join(delimited(_frame(2 * SCRATCH_BYTES))))
         message = await stream.read()
         assert message is not None
         assert message.payload.tobytes() == _bytes(2 * SCRATCH_BYTES).tobytes()
-        assert len(turns) == 1
+        assert len(passes) == 1
 
     _check(use)
 
 
 def test_a_large_frame_that_comes_in_parts_is_waited_for() -> None:
-    async def use(stream: UnixStream, far: socket.socket, turns: list[None]) -> None:
+    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
         sent = b"".join(delimited(_frame(2 * SCRATCH_BYTES)))
         reading = asyncio.ensure_future(stream.read())
         _send(far, sent[:-1])
-        while not turns:
+        while not passes:
             await asyncio.sleep(0)
         assert not reading.done()
         far.sendall(sent[-1:])

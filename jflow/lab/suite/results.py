@@ -145,6 +145,8 @@ def _plan(result: MeasuredResult) -> tuple[str, int]:
 class ResultFile(Closing):
     """The file of one group while it grows: it is written now and then, and in the end.
 
+    Measurements take minutes, so they are written at once.
+
     Args:
       path: the file; None to keep nothing.
       origin: where the results come from.
@@ -171,10 +173,10 @@ class ResultFile(Closing):
         self._cases[key] = result
         self._grown()
 
-    def add_measured(self, key: str, result: MeasuredResult) -> None:
-        """Adds a measurement."""
-        self._measured[key] = result
-        self._grown()
+    def add_measured(self, results: Mapping[str, MeasuredResult]) -> None:
+        """Adds measurements by their keys."""
+        self._measured |= results
+        self._write()
 
     def drop_measured(self, key: str) -> None:
         """Drops a kept measurement, because others of its workload are new."""
