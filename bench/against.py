@@ -3,7 +3,7 @@
 In each round every case runs three times, in processes of its own: the older commit, this tree, and
 the older commit again. The ratio of this tree to the older commit is the change; the ratio of the
 older commit to itself shows what the machine alone causes. Writes `bench/against.json` and
-`bench/AGAINST.md`.
+`bench/AGAINST.md`, after each round what is known by then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -32,6 +32,9 @@ CONFIDENCE = 0.95
 QUICKLY = {"BENCH_ROUNDS": "3", "BENCH_ALONE": "1"}
 """Cases repeat themselves less, because they run three times a round."""
 
+Values = tuple[float, float, float]
+"""A figure of one round: the older commit's, this tree's, and the older commit's again."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -41,6 +44,7 @@ class Change:
       old, new: medians over the rounds, in seconds or bytes.
       ratio: median over the rounds of new / old.
       low, high: bounds of the median of old / old, of two runs in one round, at 95 %.
+      rounds: how many there were.
     """
 
     old: float
@@ -48,10 +52,13 @@ class Change:
     ratio: float
     low: float
     high: float
+    rounds: int
 
     @property
     def verdict(self) -> str:
         """ "worse" or "better", if the difference is above 5 % and above the machine's noise."""
+        if self.rounds < MIN_ROUNDS:
+            return "too few rounds to say"
         if self.ratio > max(SLOWER, self.high):
             return "**worse**"
         return "better" if self.ratio < min(1 / SLOWER, self.low) else ""
@@ -75,7 +82,7 @@ class Sides:
 def main() -> None:
     """Measures, writes and prints."""
     options = _options()
-    taken: dict[str, list[tuple[float, float, float]]] = {}
+    taken: dict[str, list[Values]] = {}
     commit = _git("rev-parse", "--short", options.commit)
     with _sides(commit) as sides:
         for name in options.only or GROUPS:
@@ -85,15 +92,32 @@ def main() -> None:
                     print(f"{name}, {case.module}, round {number + 1}", flush=True)
                     for figure, values in _round(case, sides).items():
                         taken.setdefault(figure, []).append(values)
+                    write(ROOT / "bench", commit, options.rounds, taken)
+    print((ROOT / "bench" / "AGAINST.md").read_text())
+
+
+def write(folder: Path, commit: str, rounds: int, taken: Mapping[str, Sequence[Values]]) -> None:
+    """Writes what the values so far say, as JSON and as a page.
+
+    Args:
+      folder: where to write.
+      commit: the older commit.
+      rounds: how many there are to be of each figure.
+      taken: by figure, as for `change`.
+    """
     wanted = {row.figure: row for group in GROUPS.values() for row in group.rows}
     changes = {figure: change(taken[figure]) for figure in wanted if figure in taken}
-    _write(commit, options.rounds, changes)
-    page = _page(commit, options.rounds, changes)
-    (ROOT / "bench" / "AGAINST.md").write_text(page)
-    print(page)
+    document = {
+        "base": commit,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "rounds": rounds,
+        "figures": {figure: asdict(found) for figure, found in changes.items()},
+    }
+    (folder / "against.json").write_text(json.dumps(document, indent=1) + "\n")
+    (folder / "AGAINST.md").write_text(_page(commit, rounds, changes))
 
 
-def change(rounds: Sequence[tuple[float, float, float]]) -> Change:
+def change(rounds: Sequence[Values]) -> Change:
     """What the values of a figure say.
 
     Args:
@@ -107,6 +131,7 @@ def change(rounds: Sequence[tuple[float, float, float]]) -> Change:
         statistics.median(2 * new / (old + again) for old, new, again in rounds),
         low,
         high,
+        len(rounds),
     )
 
 
@@ -166,7 +191,7 @@ def _sides(commit: str) -> Iterator[Sides]:
             _git("worktree", "remove", "--force", str(tree))
 
 
-def _round(case: Case, sides: Sides) -> dict[str, tuple[float, float, float]]:
+def _round(case: Case, sides: Sides) -> dict[str, Values]:
     """Values by figure: of the older commit, of this tree, of the older commit again."""
     before = _old_figures(case, sides)
     new = _figures(case, sides.new)
@@ -200,16 +225,6 @@ def _figures(case: Case, side: Path) -> dict[str, float] | None:
     return figures
 
 
-def _write(commit: str, rounds: int, changes: dict[str, Change]) -> None:
-    document = {
-        "base": commit,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "rounds": rounds,
-        "figures": {figure: asdict(found) for figure, found in changes.items()},
-    }
-    (ROOT / "bench" / "against.json").write_text(json.dumps(document, indent=1) + "\n")
-
-
 def _page(commit: str, rounds: int, changes: dict[str, Change]) -> str:
     """The comparison in Markdown."""
     lines = [
@@ -228,10 +243,9 @@ def _page(commit: str, rounds: int, changes: dict[str, Change]) -> str:
     }
     for figure, found in changes.items():
         unit = units.get(figure, "s")
-        verdict = found.verdict if rounds >= MIN_ROUNDS else "too few rounds to say"
         lines.append(
             f"| {figure} | {quantity(found.old, unit)} | {quantity(found.new, unit)} "
-            f"| {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} | {verdict} |"
+            f"| {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} | {found.verdict} |"
         )
     return "\n".join(lines) + "\n"
 

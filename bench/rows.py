@@ -210,6 +210,7 @@ FAILURES = Group(
 
 _HARMS: dict[str, float | None] = {
     "200 streams without a handshake": 32e6,
+    "5000 connections that are idle": 200e6,
     "200 early values of 5 MB": 96e6,
     "200 replies of 5 MB that are not read": 32e6,
     "7.8 kB of plans with many slots": 32e6,
@@ -226,6 +227,7 @@ BOUNDS = Group(
     (
         *(Alone(f"memory for {harm}", most, "B") for harm, most in _HARMS.items()),
         *(Alone(f"silence for {harm}", 0.5) for harm in _HARMS),
+        Alone("a step of a new session beside 5000 connections", 5.0),
         Alone("told of a kill in a feed of 400 MB", 1.0),
         Alone("told of a kill in a value of 240 MB from the master", 1.0),
         Alone("told of a kill in a value of 240 MB from another task", 1.0),

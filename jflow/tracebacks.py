@@ -14,12 +14,9 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from enum import Enum
+from importlib.util import find_spec
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar
-
-import jax
-import jaxlib
-import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,11 +25,18 @@ def _folder(path: str) -> str:
     return os.path.dirname(os.path.abspath(path)) + os.sep
 
 
-_PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(jax.__file__)))
-_OURS = (_folder(__file__), _folder(jax.__file__), _folder(jaxlib.__file__))
+def _folder_of(package: str) -> str:
+    """The folder of an installed package, which need not be imported for it."""
+    spec = find_spec(package)
+    assert spec is not None
+    return _folder(spec.origin or "")
+
+
+_PACKAGES = os.path.dirname(_folder_of("jax").rstrip(os.sep))
+_OURS = (_folder(__file__), _folder_of("jax"), _folder_of("jaxlib"))
 _TOOLS = (
     *(os.path.join(_PACKAGES, name) + os.sep for name in ("grain", "grpc")),
-    *(_folder(np.__file__), "<frozen "),
+    *(_folder_of("numpy"), "<frozen "),
 )
 _STANDARD = _folder(os.__file__)
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -114,6 +118,8 @@ def hide_frames(error: BaseException) -> None:
     To be called in an `except` block that raises the exception again with a bare `raise`, which
     adds no entry to the traceback.
     """
+    import jax  # noqa: PLC0415 - programs that raise nothing may not need it
+
     mode = getattr(jax.config, "jax_traceback_filtering", "off")
     if mode == "off" or isinstance(error, StopIteration | StopAsyncIteration):
         return

@@ -20,7 +20,7 @@ import numpy as np
 import jflow as tf
 from bench import memory
 from bench.timing import tell
-from jflow.cluster import Device, Target, Task
+from jflow.cluster import Device, Target, Task, split_address
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.frame import encode
 from jflow.protocol.handshake import Caller, CallerHandshake
@@ -32,10 +32,12 @@ from jflow.testing import FaultProxy
 from jflow.wire import load_secret
 from jflow.wire.grpc_channels import aio_channel, method_of
 from jflow.wire.grpc_stream import GrpcStream, connect
+from jflow.wire.open_files import raise_limit
 
 TASK = Task("worker", 0)
 DEVICE = str(Device(TASK, "CPU", 0))
 N_STREAMS = N_VALUES = N_STEPS = 200
+N_CONNECTIONS = 5000
 VALUE_BYTES = 5_000_000
 WATCHED_S = 12.0
 """How long a server is watched that something is sent to which it does not take."""
@@ -68,6 +70,26 @@ async def say_nothing(address: str, begin: Callable[[], None]) -> None:
 
     begin()
     await asyncio.gather(*(one() for _ in range(N_STREAMS)))
+
+
+async def connect_only(address: str, begin: Callable[[], None]) -> None:
+    """Opens connections that send nothing, and a session beside them."""
+    raise_limit()
+    host, port = split_address(address)
+    begin()
+    idle = [await asyncio.open_connection(host, port) for _ in range(N_CONNECTIONS)]
+    begun = time.perf_counter()
+    await asyncio.to_thread(_run_one, address)
+    tell(
+        {f"a step of a new session beside {N_CONNECTIONS} connections": time.perf_counter() - begun}
+    )
+    for _, writer in idle:
+        writer.close()
+
+
+def _run_one(address: str) -> None:
+    with tf.Session(f"grpc://{address}") as session:
+        assert session.run(tf.constant(2) * 3) == 6
 
 
 async def bring_early_values(address: str, begin: Callable[[], None]) -> None:
@@ -170,6 +192,7 @@ async def bring_empty_tensors(address: str, begin: Callable[[], None]) -> None:
 
 HARMS: dict[str, Harm] = {
     "200 streams without a handshake": say_nothing,
+    f"{N_CONNECTIONS} connections that are idle": connect_only,
     "200 early values of 5 MB": bring_early_values,
     "200 replies of 5 MB that are not read": do_not_read,
     "7.8 kB of plans with many slots": declare_slots,

@@ -85,6 +85,22 @@ def contended() -> Iterator[tuple[str, Problem]]:
         yield f"{family} {ccr}", random_problem(family, 300, 8, ccr=ccr)
 
 
+def size(found: Figures) -> Iterator[None]:
+    """G3: what `auto` and one simulation take for 100,000 operations on 64 devices, one port."""
+    how = "compiled" if can_compile() else "interpreted"
+    for family in ("layered", "wavefront"):
+        key = f"{family} {how}"
+        if key not in found:
+            choose(random_problem(family, 300, 8), moves=_FEW_MOVES)  # as in `contention`
+            problem = random_problem(family, 100_000, 64)
+            begin = time.perf_counter()
+            chosen = choose(problem)
+            placed = time.perf_counter()
+            simulate(problem, chosen.schedule)
+            found[key] = [len(problem.graph), placed - begin, time.perf_counter() - placed]
+            yield
+
+
 def adversarial(found: Figures) -> Iterator[None]:
     """G9: graphs that a search of many steps finds against `auto`, 100 steps from each seed."""
     seed = 0
@@ -101,7 +117,7 @@ def adversarial(found: Figures) -> Iterator[None]:
 
 
 FIGURES: dict[str, Callable[[Figures], Iterator[None]]] = {
-    each.__name__: each for each in (optima, table_c, best_known, contention, adversarial)
+    each.__name__: each for each in (optima, table_c, best_known, contention, size, adversarial)
 }
 
 
@@ -137,6 +153,7 @@ def summary(kept: dict[str, Figures]) -> str:
         text = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
         lines.append(f"Table C, {len(cases)} graphs: {text}")
     lines += [_contention_line(kept, how) for how in ("compiled", "interpreted")]
+    lines += [_size_line(key, row) for key, row in kept.get("size", {}).items()]
     if worst := [float(str(row[1])) for row in kept.get("adversarial", {}).values()]:
         lines.append(f"G9: at most {max(worst):.3f} after {100 * len(worst)} steps")
     return "\n".join(filter(None, lines))
@@ -157,6 +174,11 @@ def _contention_line(kept: dict[str, Figures], how: str) -> str:
         f"G5, {how}: mean {statistics.fmean(ratios):.3f}, at most {max(ratios):.3f} of the best "
         f"known of {len(ratios)} graphs, in {statistics.median(seconds):.2f} s"
     )
+
+
+def _size_line(key: str, row: list[object]) -> str:
+    n, placing, simulating = row
+    return f"G3, {key}: {n:,} operations placed in {placing:.2f} s, simulated in {simulating:.2f} s"
 
 
 def _read() -> dict[str, Figures]:

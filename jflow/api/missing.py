@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from types import ModuleType
+from importlib import import_module
 
-import jax
-
-_NAMESPACES: dict[str, ModuleType] = {
-    "jflow.numpy": jax.numpy,
-    "jflow.nn": jax.nn,
-    "jflow.lax": jax.lax,
-    "jflow.random": jax.random,
+# Imported for a message only: a program that starts a cluster needs no JAX itself.
+_NAMESPACES = {
+    "jflow.numpy": "jax.numpy",
+    "jflow.nn": "jax.nn",
+    "jflow.lax": "jax.lax",
+    "jflow.random": "jax.random",
 }
 
 
@@ -99,7 +98,12 @@ def _advice(name: str, present: Iterable[str]) -> str:
     if name.startswith("_"):
         return ""
     found = _RENAMED.get(name) or next(
-        (f"{ours}.{name}" for ours, theirs in _NAMESPACES.items() if name in vars(theirs)), None
+        (
+            f"{ours}.{name}"
+            for ours, theirs in _NAMESPACES.items()
+            if name in vars(import_module(theirs))
+        ),
+        None,
     )
     if found is not None:
         return f"; use {found}"

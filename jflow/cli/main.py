@@ -1,4 +1,4 @@
-"""The command `jflow`: demo, calibrate, server, bench placement, certs init, --version."""
+"""The command `jflow`: a tour, servers, clusters that are watched, and what prepares them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
-from jflow.cli import bench, certs
+from jflow.cli import acting, bench, certs, listing, status, up
 from jflow.cluster import parse_cluster, read_tf_config
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
-from jflow.server import Server
 
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -30,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Returns:
-      The exit code: 0; 1 for a failure; 2 for an invalid argument or environment variable.
+      The exit code: 0; 1 for a failure, such as a cluster that does not answer; 2 for an invalid
+      argument or environment variable; 3 if some of the tasks of a cluster do not answer.
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="jflow: %(message)s")
@@ -79,6 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.set_defaults(run=_calibrate)
 
     _add_server(commands)
+    up.add_command(commands)
+    for watching in (status, listing, acting):
+        watching.add_commands(commands)
     bench.add_command(commands)
     certs.add_command(commands)
     return parser
@@ -161,6 +164,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _server(options: argparse.Namespace) -> None:
+    from jflow.server import Server  # noqa: PLC0415 - watchers need none
+
     text = options.cluster
     cluster = read_tf_config().cluster if text is None else parse_cluster(text, "--cluster")
     if not cluster:

@@ -1,6 +1,7 @@
 """Names in a cluster: jobs, tasks, devices and addresses. Opens no connections."""
 
 from jflow.cluster.address import join_address as join_address
+from jflow.cluster.address import names_no_machine as names_no_machine
 from jflow.cluster.address import numeric_host as numeric_host
 from jflow.cluster.address import split_address as split_address
 from jflow.cluster.certified import CLIENT_NAME as CLIENT_NAME

@@ -7,6 +7,8 @@ import re
 
 DEFAULT_PORT = 2222
 _SCHEME = "grpc://"
+_OTHER_SCHEMES = frozenset({"unix", "unix-abstract", "vsock", "xds"})
+"""How addresses of gRPC begin that are not of a host and port."""
 _HOST = re.compile(r"[^\s/:\[\]]+")
 
 
@@ -14,13 +16,20 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port of "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port".
 
     Raises:
-      ValueError: if the host is missing or malformed, or the port is not a number up to 65535.
+      ValueError: if the host is missing or malformed, the port is not a number up to 65535, or it
+        is an address of gRPC's that has neither.
     """
     if not address:
         raise ValueError("the address is empty; expected 'host:port', or 'host' for port 2222")
     text = address.removeprefix(_SCHEME)
     if "://" in text:
         raise ValueError(f"the address {address!r} must begin with 'grpc://' or have no scheme")
+    scheme, mark, _ = text.partition(":")
+    if mark and scheme.lower() in _OTHER_SCHEMES:
+        raise ValueError(
+            f"the address {address!r} is of gRPC's scheme {scheme!r}, which is not supported; "
+            "expected 'host:port'"
+        )
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
@@ -40,6 +49,20 @@ def numeric_host(host: str) -> str:
     server that listens at 127.0.0.1. Other hosts are returned as they are.
     """
     return "127.0.0.1" if host.lower() == "localhost" else host
+
+
+def names_no_machine(host: str) -> bool:
+    """Whether a host is a loopback address, or stands for all addresses: each machine has it.
+
+    Args:
+      host: a numeric address, or a name. Of names, only "localhost" is known to be one.
+    """
+    try:
+        address = ipaddress.ip_address(numeric_host(host).partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any(one.is_loopback or one.is_unspecified for one in (address, mapped) if one)
 
 
 def join_address(host: str, port: int) -> str:

@@ -23,7 +23,8 @@ class Target:
       cluster: the name of its cluster; "" if that is not known.
       task: its task; None if that is not known.
       incarnation: which life of its process; 0 for any.
-      at: its own address, if `address` is that of a tunnel or proxy that leads to it.
+      at: its own address, if `address` is that of a tunnel or proxy that leads to it; given, the
+        server may be on another machine although `address` is one of this machine only.
     """
 
     address: str

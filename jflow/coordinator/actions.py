@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from jflow.coordinator.events import Action, Forget
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class ActionQueue:
@@ -63,4 +63,4 @@ class ActionQueue:
             try:
                 self._carry_out(action)
             except Exception:  # of one action; the others have to be carried out
-                _log.exception("an internal error of the coordinator at %s", action)
+                _LOG.exception("an internal error of the coordinator at %s", action)

@@ -67,8 +67,9 @@ class AttemptScheduler(SchedulerState):
             return
         begun = max(attempt.started, state.last_end)
         state.last_end = now
-        n = len(attempt.closures)
-        self._durations.note((opened[0].closure.kind, n > 1), now - begun, n)
+        kind, n = opened[0].closure.kind, len(attempt.closures)
+        for one in (kind, (kind, n > 1)):
+            self._durations.note(one, attempt.worker, now - begun, n)
 
     # Dispatch -----------------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ class AttemptScheduler(SchedulerState):
         taken = [first]
         self._backlog.remove(first.number)
         is_short = self._backlog.size_for(worker) < first.burst - 1
-        if is_short or not self._bursts.is_ready(first.kind, worker) or not self._may_join(first):
+        if is_short or not self._bursts.may_run(first, worker) or not self._may_join(first):
             return taken
         while len(taken) < first.burst:
             following = self._backlog.first(worker)
@@ -128,7 +129,7 @@ class AttemptScheduler(SchedulerState):
         self._n_attempts += 1
         state = self._workers[worker]
         n = len(closures)
-        expected = self._durations.expected((closures[0].kind, n > 1))
+        expected = self._durations.expected((closures[0].kind, n > 1), worker)
         load = SECOND_WITHIN_S if expected is None else expected * n
         numbers = tuple(closure.number for closure in closures)
         n_attempts = self._open[numbers[0]].n_attempts + 1

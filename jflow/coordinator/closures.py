@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import jax
 import numpy as np
 
 from jflow.coordinator.constants import beside_state
-from jflow.coordinator.elements import TakenElements, bound_with_elements, reading
+from jflow.coordinator.elements import ElementCounts, TakenElements, bound_with_elements
 from jflow.coordinator.errors import ClosureInputError
 from jflow.coordinator.events import Keeping
 from jflow.coordinator.per_worker import PerWorkerDataset, PerWorkerIterator, PerWorkerValues
@@ -117,11 +116,13 @@ class ArgumentSource:
       indices: which arguments.
       take: returns their values for a worker; None if they are not there after a time in seconds.
       value: the result that they are; None if they are something else.
+      is_read: whether they are elements of a dataset.
     """
 
     indices: tuple[int, ...]
     take: Callable[[int, float], list[Any] | None]
     value: RemoteValue | None = None
+    is_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,10 @@ class ScheduledClosure:
         """
         own = {i: found for i, found in taken.items() if self.sources[i].value is None}
         return Recipe(self.program, self._arguments, own)
+
+    def takes_elements(self, taken: Mapping[int, list[Any]]) -> bool:
+        """Whether an attempt takes elements of datasets, besides what it has taken."""
+        return any(s.is_read and place not in taken for place, s in enumerate(self.sources))
 
     def arguments(
         self,
@@ -343,7 +348,7 @@ class ScheduledArguments:
             indices = _indices(element, index_of)
             n = len(element.items)
             take = functools.partial(_taken, iterator, n)
-            self.sources.append(ArgumentSource(indices, take))
+            self.sources.append(ArgumentSource(indices, take, is_read=True))
         return call
 
     def _add(self, node: Any, indices: tuple[int, ...]) -> None:
@@ -351,25 +356,8 @@ class ScheduledArguments:
             self.inputs.append(node)
             self.sources.append(ArgumentSource(indices, lambda _, __: node.leaves(), node))
         else:
-            take = lambda worker, _: jax.tree.leaves(node.for_worker(worker))  # noqa: E731
+            take = functools.partial(_own_leaves, node)
             self.sources.append(ArgumentSource(indices, take))
-
-
-class ElementCounts:
-    """For each function that takes iterators: its traced form, and how many elements it takes."""
-
-    def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Any, tuple[Function[..., Any], dict[int, list[int]]]]
-        self._known = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def of(self, function: Function[..., Any], n: int) -> tuple[Function[..., Any], list[int]]:
-        """The function that takes elements, and the counts of `n` iterators that were last used."""
-        with self._lock:
-            found = self._known.get(function)
-            if found is None:
-                found = self._known[function] = reading(function), {}
-            return found[0], found[1].setdefault(n, [1] * n)
 
 
 def checked_function(
@@ -434,6 +422,11 @@ def _may_keep(avals: Sequence[Any]) -> bool:
         physical_form(aval.dtype) is None and aval.dtype != jax.dtypes.float0 for aval in avals
     )
     return is_plain and sum(map(_n_bytes, avals)) >= _LEAST_KEPT_BYTES
+
+
+def _own_leaves(values: PerWorkerValues, worker: int, _: float) -> list[Any]:
+    """The leaves of a worker's own value, which is there without waiting."""
+    return jax.tree.leaves(values.for_worker(worker))
 
 
 def _taken(iterator: PerWorkerIterator, n: int, worker: int, wait_s: float) -> list[Any] | None:

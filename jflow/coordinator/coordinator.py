@@ -16,7 +16,8 @@ import jax
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import Task
-from jflow.coordinator.closures import ElementCounts, Programs, ScheduledArguments, ScheduledClosure
+from jflow.coordinator.closures import Programs, ScheduledArguments, ScheduledClosure
+from jflow.coordinator.elements import ElementCounts
 from jflow.coordinator.engine import Engine
 from jflow.coordinator.events import Keeping
 from jflow.coordinator.metrics import CoordinatorMetrics

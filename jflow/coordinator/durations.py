@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from jflow.coordinator.events import WorkerIndex
+
 AHEAD_S = 0.02
 """A worker is given closures until those it has are expected to take this long, in seconds. The
 way of a message is far shorter, so no worker waits for its next closure."""
@@ -34,31 +36,31 @@ class _Mean:
 
 
 class Durations:
-    """The mean time that a worker takes for a closure of each kind, in seconds."""
+    """The mean times that closures of each kind take, in seconds: of all workers, and of each."""
 
     def __init__(self) -> None:
-        self._means: dict[Hashable, _Mean] = {}
+        self._means: dict[tuple[Hashable, WorkerIndex | None], _Mean] = {}
 
-    def note(self, kind: Hashable, seconds: float, n_closures: int = 1) -> None:
+    def note(
+        self, kind: Hashable, worker: WorkerIndex, seconds: float, n_closures: int = 1
+    ) -> None:
         """Notes the time that one worker took for closures of a kind, one after another."""
-        each = seconds / n_closures
-        mean = self._means.get(kind)
-        if mean is None:
-            self._means[kind] = _Mean(each, n_closures)
-            return
-        # The first run of a program registers and compiles it, so it counts for nothing later.
-        weight = 1.0 if mean.n_seen == 1 else _WEIGHT
-        mean.seconds += weight * (each - mean.seconds)
-        mean.n_seen += n_closures
+        for whose in (None, worker):
+            self._note((kind, whose), seconds / n_closures, n_closures)
 
-    def expected(self, kind: Hashable) -> float | None:
-        """The expected time of a closure; None if none of its kind has ended."""
-        mean = self._means.get(kind)
+    def expected(self, kind: Hashable, worker: WorkerIndex | None = None) -> float | None:
+        """The expected time of a closure; None if none of its kind has ended.
+
+        Args:
+          kind: the kind.
+          worker: the worker that runs it; that of all workers if None, or if it has run none.
+        """
+        mean = self._means.get((kind, worker)) or self._means.get((kind, None))
         return None if mean is None else mean.seconds
 
     def n_seen(self, kind: Hashable) -> int:
         """How many closures of a kind have ended."""
-        mean = self._means.get(kind)
+        mean = self._means.get((kind, None))
         return 0 if mean is None else mean.n_seen
 
     def straggles(self, kind: Hashable, seconds: float, n_closures: int = 1) -> bool:
@@ -67,3 +69,13 @@ class Durations:
         if each is None:
             return False
         return seconds > max(STRAGGLES_AFTER_S, STRAGGLES_BY * each * n_closures)
+
+    def _note(self, key: tuple[Hashable, WorkerIndex | None], each: float, n_closures: int) -> None:
+        mean = self._means.get(key)
+        if mean is None:
+            self._means[key] = _Mean(each, n_closures)
+            return
+        # The first run of a program registers and compiles it, so it counts for nothing later.
+        weight = 1.0 if mean.n_seen == 1 else _WEIGHT
+        mean.seconds += weight * (each - mean.seconds)
+        mean.n_seen += n_closures

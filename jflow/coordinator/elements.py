@@ -7,6 +7,7 @@ number says so by an exception, and is repeated with that number.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -112,6 +113,23 @@ def reading(function: Function[..., Any]) -> Function[..., Any]:
 
     call.__name__ = getattr(function, "__name__", "closure")
     return function.wrapped(call)
+
+
+class ElementCounts:
+    """For each function that takes iterators: its traced form, and how many elements it takes."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, tuple[Function[..., Any], dict[int, list[int]]]]
+        self._known = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, function: Function[..., Any], n: int) -> tuple[Function[..., Any], list[int]]:
+        """The function that takes elements, and the counts of `n` iterators that were last used."""
+        with self._lock:
+            found = self._known.get(function)
+            if found is None:
+                found = self._known[function] = reading(function), {}
+            return found[0], found[1].setdefault(n, [1] * n)
 
 
 def _is_elements(node: Any) -> bool:

@@ -48,7 +48,7 @@ from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.functions import Connection
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 MAX_OPEN = 262_144
 """How many closures may be open before `schedule` waits."""
@@ -233,7 +233,7 @@ class Engine:
         self._actions.take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
-            is_free = lambda: not self._scheduler.is_busy(index)  # noqa: E731
+            is_free = partial(self._scheduler.is_free, index)
             if not self.changed.wait_for(is_free, deadline.remaining()):
                 raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
@@ -293,17 +293,17 @@ class Engine:
         link, is_up = self._links.get(worker), self._scheduler.is_up(worker)
         if link is None or not is_up or self._is_closed.is_set():
             return
-        _log.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
+        _LOG.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
         self.meter.count("worker_failures")
 
         def down(now: float) -> list[Action]:
-            before = self._scheduler.n_running
+            self.meter.count("put_back", self._scheduler.n_only_on(worker))
             actions = self._scheduler.worker_down(worker, now)
-            self.meter.count("put_back", max(before - self._scheduler.n_running, 0))
+            # After its attempts are lost: those that wait for elements would fail by themselves.
+            for iterator in list(self.iterators):
+                iterator.abort(worker)
             return actions
 
-        for iterator in list(self.iterators):
-            iterator.abort(worker)
         self._actions.take(down)
         self._disconnect(link)
 
@@ -348,8 +348,8 @@ class Engine:
         elif loss.kind in (LossKind.STATE, LossKind.VALUES) and loss.task is not None:
             self.recovery.report(worker, attempt, error, loss.task)
         elif loss.task == link.task:
+            self.lost(worker, error)  # first, so that the worker is not given the closure again
             self._lose_attempt(attempt)
-            self.lost(worker, error)
         else:  # it used what another worker had
             self.give_up(worker, attempt, unavailable(error, loss.task))
 

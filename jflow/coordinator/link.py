@@ -4,6 +4,9 @@ An attempt whose program is registered is started on the thread that dispatches 
 blocks. Everything that can block is done on the link's own thread: connecting, making what the
 worker needs, compiling and registering programs, waiting for elements of datasets. So one worker
 never holds up another.
+
+Attempts take elements of datasets in the order in which they are dispatched: while one of them
+waits for its turn or its elements, no later one takes any, so that each worker reads in order.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from jflow.parameter_servers import bound_to
 from jflow.placement import DEFAULT_STRATEGY
 from jflow.runtime.backend import stop_step
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 _WAIT_S = 0.02
 """How long the thread waits for an element of a dataset before it does other work."""
@@ -89,6 +92,11 @@ class LinkAttempt:
     def key(self) -> tuple[int, int, AttemptLayout]:
         """What tells its program from others on a worker."""
         return self.closures[0].program.number, len(self.closures), self.layout
+
+    @property
+    def takes_elements(self) -> bool:
+        """Whether it is still to take elements of datasets."""
+        return self.closures[0].takes_elements(self.taken)
 
     def begin(self, future: Future[list[Any]]) -> None:
         """Takes the future of its step."""
@@ -181,9 +189,10 @@ class WorkerLink:
         self.task = task
         self._connect = connect
         self._events = events
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._closing = threading.Event()
         self._lock = threading.Lock()
+        self._taking: list[tuple[Connection, LinkAttempt]] = []
         self._connection: Connection | None = None
         self._concretes: dict[tuple[int, int, AttemptLayout], Concrete] = {}
         self._reads: dict[Any, Concrete] = {}
@@ -228,18 +237,31 @@ class WorkerLink:
             self._events.failed(self.index, attempt, self._gone())
             return
         concrete = self._concretes.get(attempt.key)
-        if concrete is None or not concrete.is_ready:
-            self._jobs.put(partial(self._prepared, connection, attempt))
+        is_ready = concrete is not None and concrete.is_ready
+        if not is_ready or (self._taking and attempt.takes_elements):
+            self._later(connection, attempt)
             return
+        assert concrete is not None
         try:
             args = attempt.arguments(self.index, 0.0)
         except Exception as error:
             self._events.failed(self.index, attempt, error)
             return
         if args is None:
-            self._jobs.put(partial(self._fed, connection, attempt, concrete))
+            self._later(connection, attempt)
         else:
             self._started(attempt, concrete, args)
+
+    def _later(self, connection: Connection, attempt: LinkAttempt) -> None:
+        """Leaves an attempt to the link's thread; those that take elements go in their order."""
+        if not attempt.takes_elements:
+            self._jobs.put(partial(self._prepared, connection, attempt))
+            return
+        with self._lock:
+            self._taking.append((connection, attempt))
+            is_first = len(self._taking) == 1
+        if is_first:
+            self._jobs.put(self._take_next)
 
     def prepare_burst(self, closure: ScheduledClosure) -> None:
         """Compiles bursts of a closure's program, on the link's thread."""
@@ -339,7 +361,7 @@ class WorkerLink:
                 connection.close()
                 if not is_told and perf_counter() - begun > _NOTICE_AFTER_S:
                     is_told = True
-                    _log.warning("%s is still down: %s", self.task, error)
+                    _LOG.warning("%s is still down: %s", self.task, error)
                 self._closing.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 continue
@@ -353,19 +375,33 @@ class WorkerLink:
             return connection
         return None
 
-    def _prepared(self, connection: Connection, attempt: LinkAttempt) -> None:
-        """Registers the program of an attempt, and starts it."""
-        if connection is not self._connection:
-            self._events.failed(self.index, attempt, self._gone())
-            return
+    def _take_next(self) -> None:
+        """Starts the attempt whose turn it is to take elements, if they are read."""
+        first = self._taking[0]
+        tried = [one for one in [*self._taking] if one is first or one[1].is_cancelled]
+        ended = [one for one in tried if self._prepared(*one)]
+        with self._lock:
+            self._taking = [one for one in self._taking if one not in ended]
+            is_next = bool(self._taking)
+        if is_next:
+            self._jobs.put(self._take_next)
+
+    def _prepared(self, connection: Connection, attempt: LinkAttempt) -> bool:
+        """Starts an attempt, after its program is registered; False if elements are not read."""
         try:
             self._check_wanted(attempt)
+            if connection is not self._connection:
+                raise self._gone()
             closure, n = attempt.closures[0], len(attempt.closures)
             concrete = self._registered(connection, closure, n, attempt.layout)
+            args = attempt.arguments(self.index, _WAIT_S)
         except Exception as error:
             self._events.failed(self.index, attempt, error)
-            return
-        self._fed(connection, attempt, concrete)
+            return True
+        if args is None:
+            return False
+        self._started(attempt, concrete, args)
+        return True
 
     def _registered(
         self,
@@ -391,21 +427,6 @@ class WorkerLink:
                     self._concretes[key] = concrete
         return concrete
 
-    def _fed(self, connection: Connection, attempt: LinkAttempt, concrete: Concrete) -> None:
-        """Starts an attempt once its elements are read."""
-        try:
-            self._check_wanted(attempt)
-            if connection is not self._connection:
-                raise self._gone()
-            args = attempt.arguments(self.index, _WAIT_S)
-        except Exception as error:
-            self._events.failed(self.index, attempt, error)
-            return
-        if args is None:
-            self._jobs.put(partial(self._fed, connection, attempt, concrete))
-        else:
-            self._started(attempt, concrete, args)
-
     def _burst(self, connection: Connection, closure: ScheduledClosure) -> None:
         if connection is not self._connection:
             return
@@ -413,7 +434,7 @@ class WorkerLink:
             self._registered(connection, closure, closure.program.burst)
         except Exception as error:
             # Closures of the program run one by one then, and say it if the program is at fault.
-            _log.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            _LOG.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
             return
         self._events.burst_ready(self.index, closure.kind)
 

@@ -76,10 +76,16 @@ class SchedulerState:
         state = self._workers.get(worker)
         return state is not None and state.is_up
 
-    def is_busy(self, worker: WorkerIndex) -> bool:
-        """Whether attempts of a worker have not come back."""
+    def is_free(self, worker: WorkerIndex) -> bool:
+        """Whether all attempts of a worker have come back."""
         state = self._workers.get(worker)
-        return state is not None and bool(state.attempts)
+        return state is None or not state.attempts
+
+    def n_only_on(self, worker: WorkerIndex) -> int:
+        """How many closures run on a worker and nowhere else."""
+        state = self._workers.get(worker)
+        mine = set() if state is None else state.attempts
+        return sum(bool(one.attempts) and one.attempts <= mine for one in self._open.values())
 
     @property
     def workers(self) -> list[WorkerIndex]:

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 
-_log = logging.getLogger(__name__)
+_LOG = logging.getLogger(__name__)
 
 
 class Watchdog:
@@ -37,7 +37,7 @@ class Watchdog:
             for thread in threading.enumerate()
             if thread.ident in frames
         ]
-        _log.warning(
+        _LOG.warning(
             "no closure has ended for %s s, %d are open; the threads are at\n%s",
             self._limit,
             n_open,

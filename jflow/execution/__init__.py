@@ -8,4 +8,5 @@ from jflow.execution.link import LinkedKernel as LinkedKernel
 from jflow.execution.link import LinkedPlan as LinkedPlan
 from jflow.execution.link import LinkedRun as LinkedRun
 from jflow.execution.link import link as link
+from jflow.execution.memory import memory_limits as memory_limits
 from jflow.execution.step_state import StepState as StepState

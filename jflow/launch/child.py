@@ -2,7 +2,8 @@
 
 Without a cluster it listens on the loopback interface, on a port that the system chooses. It
 writes its address, or why it cannot start, to standard output, reads the cluster from a line of
-standard input, and serves until that input ends: the parent has closed it, or has ended.
+standard input, and serves until its server is told to stop or that input ends: the parent has
+closed it, or has ended.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -41,7 +43,14 @@ def main(server_type: Callable[..., Server] = Server) -> None:
             return
         server.connect(json.loads(line)["cluster"])
         _tell({"ready": True})
-        sys.stdin.read()
+        threading.Thread(target=_stop_with_input, args=(server,), daemon=True).start()
+        server.join()
+
+
+def _stop_with_input(server: Server) -> None:
+    """Stops a server when standard input ends."""
+    sys.stdin.read()
+    server.stop()
 
 
 def _tell(message: dict[str, Any]) -> None:

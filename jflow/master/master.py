@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
+from jflow.deadline.clock import now
 from jflow.errors import AbortedError, OpError
 from jflow.fencing import Fences
 from jflow.master.session import ClientSession
 from jflow.master.view import ClusterView
 from jflow.protocol import MasterSession, Peers, ServerInfo, WorkerService
+from jflow.watch import SessionStatus, StatusRequest
 from jflow.worker.gate import Gate
+
+
+class _Opened(NamedTuple):
+    """The number of a session, and when it was opened."""
+
+    number: int
+    at: float
 
 
 class Master:
@@ -35,13 +46,27 @@ class Master:
         fences: Fences | None = None,
     ) -> None:
         self._servers = ClusterView(info, worker, peers, gate or Gate(), fences or Fences())
-        self._sessions: set[ClientSession] = set()
+        self._numbers = itertools.count(1)
+        self._sessions: dict[ClientSession, _Opened] = {}
 
     def open_session(self) -> MasterSession:
         """Opens a session for a client."""
-        session = ClientSession(self._servers, self._reset, self._sessions.discard)
-        self._sessions.add(session)
+        session = ClientSession(self._servers, self._reset, self._close)
+        self._sessions[session] = _Opened(next(self._numbers), now())
         return session
+
+    def list_sessions(self, request: StatusRequest) -> tuple[int, tuple[SessionStatus, ...]]:
+        """How many sessions there are, and those that are requested, the oldest first.
+
+        Those that only watch the cluster are not among them.
+        """
+        present = now()
+        found = [(one, opened) for one, opened in self._sessions.items() if not one.only_watches]
+        page = found[request.first : request.first + request.limit]
+        return len(found), tuple(one.status(number, present - at) for one, (number, at) in page)
+
+    def _close(self, session: ClientSession) -> None:
+        self._sessions.pop(session, None)
 
     async def _reset(
         self,

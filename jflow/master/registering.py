@@ -23,6 +23,9 @@ from jflow.moves import MovedError, changes_of
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.protocol import RECONNECT_TIMEOUT_S, Artifacts, Registered
 
+_LOOK_S = 0.1
+"""How often to look whether connections have ended that a step needs, in seconds."""
+
 
 class Registrar:
     """Registers plans for one session. Call it on the event loop only.
@@ -90,6 +93,19 @@ class Registrar:
         """
         stale = [entry for entry in step.entries.values() if not self.is_current(entry)]
         await asyncio.gather(*(self._renewed(step, entry) for entry in stale))
+
+    async def keep(self, step: RegisteredStep) -> None:
+        """Registers the plans of a step again whenever a connection ends, until it is cancelled.
+
+        It ends by itself if state of the step has moved.
+
+        Raises:
+          OpError: as `renewed`.
+        """
+        with suppress(MovedError):  # which the step finds when it begins
+            while True:
+                await self.renew(step)
+                await asyncio.sleep(_LOOK_S)
 
     async def renewed(self, step: RegisteredStep, entry: TaskPlans) -> TaskPlans:
         """Registers one task's plans of a step that has begun again.

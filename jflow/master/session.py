@@ -26,6 +26,7 @@ from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
 from jflow.master.view import ClusterView
+from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
 from jflow.plan import Call, Plan, verify_step
 from jflow.protocol import (
@@ -42,6 +43,7 @@ from jflow.protocol import (
 )
 from jflow.saves import StateItems
 from jflow.trace.record import TaskRecord
+from jflow.watch import SessionStatus
 
 _MAX_RENEWALS = 3
 """How often one run of a step registers its plans on a task again."""
@@ -54,6 +56,9 @@ class ClientSession:
       servers: the master's view of the cluster.
       reset: frees containers on all tasks on behalf of this session.
       closed: called when the session closes.
+
+    Attributes:
+      watch: see `MasterSession.watch`.
     """
 
     def __init__(
@@ -75,6 +80,18 @@ class ClientSession:
         self._registrar = Registrar(servers, self._claim)
         self._running: set[asyncio.Task[Any]] = set()
         self._end: AbortedError | None = None
+        self.watch = ClusterWatch(servers)
+
+    @property
+    def only_watches(self) -> bool:
+        """Whether it is of a program that watches the cluster, and has done nothing else."""
+        return self.watch.is_used and not self._steps
+
+    def status(self, number: int, age_s: float) -> SessionStatus:
+        """What it says to its watchers, given its number and age in seconds."""
+        claim = self._claim.claim
+        claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
+        return SessionStatus(number, age_s, len(self._steps), len(self._running), claimed)
 
     # Calls of the client ----------------------------------------------------------------------
 
@@ -175,6 +192,13 @@ class ClientSession:
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
+
+    def watch_tasks(self, handle: int) -> Awaitable[None] | None:
+        """See `MasterSession.watch_tasks`."""
+        step = self._steps.get(handle)
+        if step is None or step.entries.keys() == {self._own}:
+            return None
+        return self._registrar.keep(step)
 
     def reply_size(self, handle: int) -> ReplySize | None:
         """See `MasterSession.reply_size`."""

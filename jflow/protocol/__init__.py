@@ -5,10 +5,12 @@ from jflow.protocol.coroutines import Started as Started
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.coroutines import completing as completing
+from jflow.protocol.coroutines import retrieve as retrieve
 from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
 from jflow.protocol.heartbeat import liveness_s as liveness_s
+from jflow.protocol.identity import ServerLocation as ServerLocation
 from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError
@@ -24,6 +26,7 @@ from jflow.protocol.records import Staging as Staging
 from jflow.protocol.services import MasterSession as MasterSession
 from jflow.protocol.services import SaveService as SaveService
 from jflow.protocol.services import ServerRoles as ServerRoles
+from jflow.protocol.services import WatchedCluster as WatchedCluster
 from jflow.protocol.services import WorkerService as WorkerService
 from jflow.protocol.services import WorkerSession as WorkerSession
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S

@@ -3,7 +3,7 @@
 The first touch of fresh memory costs more than moving the bytes that it receives. So the buffer of
 a large message goes back to a pool when the last array that views it is gone, and a later message
 of about its size fills it. So a buffer is never written while any array, of NumPy or of JAX, refers
-to it: each has a reference to the `_LentMemory` of the buffer, directly or through other arrays.
+to it: each has a reference to the `_ViewedMemory` of the buffer, directly or through other arrays.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def aligned_buffer(n_bytes: int) -> Array:
     return buffer[start : start + n_bytes]
 
 
-class _LentMemory:
+class _ViewedMemory:
     """Memory behind NumPy's array interface; every array that views part of it refers to this."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_memory")
@@ -55,7 +55,7 @@ class _LentMemory:
         self._memory = memory
 
 
-def lent(memory: Array, n_bytes: int, give_back: Callable[..., object], *args: Any) -> Array:
+def view_of(memory: Array, n_bytes: int, give_back: Callable[..., object], *args: Any) -> Array:
     """The first `n_bytes` of some memory, u8[n_bytes].
 
     Args:
@@ -65,7 +65,7 @@ def lent(memory: Array, n_bytes: int, give_back: Callable[..., object], *args: A
         in the middle of anything that this thread does: it must not wait for a lock.
       *args: its arguments.
     """
-    owner = _LentMemory(memory)
+    owner = _ViewedMemory(memory)
     weakref.finalize(owner, give_back, *args).atexit = False
     return np.asarray(owner)[:n_bytes]
 
@@ -112,7 +112,7 @@ class BufferPool:
                     self._sweeper.add(self.sweep)
         if memory is None:
             memory = aligned_buffer(capacity)
-        return lent(memory, n_bytes, self._give_back, memory)
+        return view_of(memory, n_bytes, self._give_back, memory)
 
     def sweep(self) -> None:
         """Frees the memory that was free at the last sweep and has not been used since."""

@@ -33,7 +33,7 @@ from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.client_channel import ClientChannel
 from jflow.protocol.codec import control_of
 from jflow.protocol.frame import Message
-from jflow.protocol.handshake import Caller, CallerHandshake, Secret
+from jflow.protocol.handshake import N_ANSWERS, Caller, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.interrupts import Interrupts
 from jflow.protocol.outcome import (
@@ -135,6 +135,7 @@ class MasterClient:
             self._channel.open(transport, MASTER.name, target, limit, self._take, self._ended)
             self.info = self._entered(limit)
             self._channel.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
+            self._check_beside_data()
             self._task = str(self.info.task)
             self._ticker.add(self._tick)
             if not self.is_open:  # since the handshake
@@ -269,7 +270,7 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         try:
             self._enroll(next(self._ids), answers)
-            self._channel.put(self._handshake.hello)
+            self._channel.put(self._handshake.begin(self._channel.machine))
             answer = answers.get(timeout=limit.remaining())
         except Empty:
             raise limit.error(
@@ -402,8 +403,19 @@ class MasterClient:
           False if the session is over.
         """
         self._n_received += 1
-        self._taking(self._receiver.frame, frame)
+        self._check_beside_data()
+        if self._end is None:
+            self._taking(self._receiver.frame, frame)
         return self._end is None
+
+    def _check_beside_data(self) -> None:
+        """Ends the session if anything came over its first stream that a data stream carries.
+
+        Messages never change their stream, so it would be of something on the way.
+        """
+        if self._channel.has_data and self._n_received > N_ANSWERS:
+            said = f"the server at {self._address} sent a message beside the data stream"
+            self._finish(UnavailableError(said, task=self._task))
 
     def _take_message(self, message: Message) -> None:
         """Takes a message, on the thread that reads the data stream, and wakes its caller."""

@@ -39,6 +39,11 @@ class ClientChannel:
         return "grpc" if self._data is None else "unix"
 
     @property
+    def machine(self) -> str:
+        """See `ClientStream`."""
+        return "" if self._stream is None else self._stream.machine
+
+    @property
     def n_signs(self) -> int:
         """A number that grows with signs of life, except for frames of the first stream."""
         return self._n_chunks + (0 if self._data is None else self._data.n_signs)
@@ -65,6 +70,11 @@ class ClientChannel:
         """Attaches the data stream that was offered, if it can be; see `ClientStream.attach`."""
         if self._stream is not None:
             self._data = self._stream.attach(offer, limit, received, ended)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether a data stream carries the messages, so that no frame may come beside it."""
+        return self._data is not None
 
     def put(self, frame: bytes) -> None:
         """Sends a frame of the handshake."""

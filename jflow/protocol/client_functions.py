@@ -9,7 +9,7 @@ from functools import partial
 
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import begin
+from jflow.protocol.coroutines import begin, retrieve
 from jflow.protocol.records import Client
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
@@ -52,8 +52,10 @@ class ClientFunctions:
         self._pending[key] = answer
         answer.add_done_callback(lambda _: self._pending.pop(key, None))
         message = pb.Envelope(id=call, call_back=pb.CallBack(number=number))
+        sending = begin(self._send(message, operands))
+        sending.add_done_callback(retrieve)
         # Shielded: a message that is sent in part would break the stream.
-        await asyncio.shield(begin(self._send(message, operands)))
+        await asyncio.shield(sending)
 
     async def _send(self, message: pb.Envelope, operands: Sequence[Array]) -> None:
         # If the client is gone, its call is cancelled with the stream.

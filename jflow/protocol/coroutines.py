@@ -41,6 +41,16 @@ class Waited:
         return waited if isinstance(waited, Waited) else cls()
 
 
+def retrieve(ended: asyncio.Future[Any]) -> None:
+    """Takes the error of a future, which the event loop would log if nothing did.
+
+    Make it a callback of what may fail when nothing waits for it any more. A shield does that only
+    until its caller is cancelled.
+    """
+    if not ended.cancelled():
+        ended.exception()
+
+
 async def computed(cost: int, function: Callable[[Arguments], T], arguments: Arguments) -> T:
     """Computes something, off the event loop if it is costly.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jflow.errors import (
     AbortedError,
@@ -68,6 +68,9 @@ class Dispatcher(Generic[S]):
         self._credits = Credits()
         self._unsent = Unsent()
         self._working: dict[int, asyncio.Task[None]] = {}
+        # Tasks that watch calls whose messages are coming; None once they have answered.
+        self._coming: dict[int, asyncio.Task[None] | None] = {}
+        stream.watch_long(self._watch)
         self._all: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -97,9 +100,38 @@ class Dispatcher(Generic[S]):
         close()
 
     def _read_on(self) -> None:
-        task = asyncio.create_task(self._read())
+        self._start(self._read())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._all.add(task)
         task.add_done_callback(self._all.discard)
+        return task
+
+    def _watch(self, message: pb.Envelope) -> None:
+        """Takes the beginning of a long message: while it comes, its call may become hopeless."""
+        call, rpc = message.id, self._rpcs.get(message.WhichOneof("body") or "")
+        watching = None if rpc is None else rpc.watch(self._session, message)
+        if watching is not None and call and call not in self._coming:
+            self._coming[call] = self._start(self._fail_early(call, watching))
+
+    async def _fail_early(self, call: int, watching: Awaitable[None]) -> None:
+        """Answers a call before the rest of its message is there, once it can only fail."""
+        try:
+            await watching
+        except OpError as error:
+            if call in self._coming:
+                self._coming[call] = None
+                await self._send(self._failed(call, error), ())
+
+    def _has_failed(self, call: int) -> bool:
+        """Whether a call, whose message is there now, was answered already."""
+        if call not in self._coming:
+            return False
+        watching = self._coming.pop(call)
+        if watching is not None:
+            watching.cancel()
+        return watching is None
 
     async def _read(self) -> None:
         """Serves messages up to the first call that must wait, and completes that call."""
@@ -136,6 +168,8 @@ class Dispatcher(Generic[S]):
             self._cancel(message.cancel.id)
         elif message.HasField("ping"):
             await self._send(pb.Envelope(id=message.id), ())
+        elif self._has_failed(message.id):
+            return
         elif message.id:
             size = self._reply_size(message)
             work = partial(self._dispatch, message, tensors)
@@ -149,6 +183,8 @@ class Dispatcher(Generic[S]):
     async def _take_stable(self, message: StableMessage, hand_over: Callable[[], None]) -> None:
         """Takes a message with a stable control part; as `_take`, but begun without a coroutine."""
         call, envelope = message.varying.id, message.of.envelope
+        if self._has_failed(call):
+            return
         rpc = self._rpcs.get(message.of.name)
         size = None if rpc is None else rpc.reply_size(self._session, envelope)
         started = None

@@ -8,7 +8,7 @@ from typing import Any
 from jflow.protocol.admission import admit, introduce
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.handshake import Secret
-from jflow.protocol.identity import ServerIdentity, caller_of
+from jflow.protocol.identity import ServerIdentity, ServerLocation, caller_of
 from jflow.protocol.rpc import Service
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.services import ServerRoles
@@ -24,21 +24,21 @@ class Endpoint:
     Args:
       server: the server.
       secret: the token, which callers must prove to have.
+      location: where it is reached.
       cluster_name: the name of its cluster; "" if it has none.
-      hosts: see `ServerIdentity`.
     """
 
     def __init__(
         self,
         server: ServerRoles,
         secret: Secret,
+        location: ServerLocation,
         cluster_name: str = "",
-        hosts: frozenset[str] = frozenset(),
     ) -> None:
         self._server = server
         self._secret = secret
         self._cluster_name = cluster_name
-        self._hosts = hosts
+        self._location = location
         self._unproven = Unproven()
         self._closing = TaskSet()
 
@@ -78,5 +78,5 @@ class Endpoint:
     def _identity(self) -> ServerIdentity:
         info = self._server.info()
         return ServerIdentity(
-            info.task, info.incarnation, info.cluster, self._cluster_name, self._hosts
+            info.task, info.incarnation, info.cluster, self._cluster_name, self._location
         )

@@ -36,6 +36,8 @@ Encoder = Callable[[int, bytes, Sequence[ByteBuffer], bool], Iterator[F]]
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 16
 """That a frame of this size is taken is a sign of life: buffers on the way are small."""
+LONG_BYTES = 16 << 20
+"""A payload of this size may take long to come."""
 SMALL_BYTES = 4096
 """Up to this size, in bytes, copying is cheaper than avoiding it."""
 MAX_CONTROL_BYTES = 4 << 20
@@ -189,6 +191,10 @@ class Assembler:
     Args:
       max_bytes: limit on the memory of all incomplete messages together.
       max_unfinished: limit on their number.
+
+    Attributes:
+      on_long: called with each message that has begun and takes long to come; its payload is not
+        there yet.
     """
 
     def __init__(
@@ -198,6 +204,7 @@ class Assembler:
         self._max_unfinished = max_unfinished
         self._unfinished: dict[int, _Partial] = {}
         self._n_bytes = 0  # of all of them
+        self.on_long: Callable[[Message], object] = lambda _: None
 
     @property
     def has_unfinished(self) -> bool:
@@ -244,6 +251,8 @@ class Assembler:
             partial = _Partial(message_id, head[_HEADER.size :], total)
             self._unfinished[message_id] = partial
             self._n_bytes += partial.n_bytes
+            if total >= LONG_BYTES:
+                self.on_long(partial.message)
         elif kind != _MORE or partial is None:
             raise InvalidArgumentError(
                 f"malformed frame: unexpected kind {kind} for message {message_id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from jflow.protocol.frame import (
@@ -42,6 +43,12 @@ class Framing(Protocol):
           OpError: if it is malformed, or the message too large.
         """
 
+    def watch_long(self, begun: Callable[[Message], object]) -> None:
+        """Sets what is called with messages that have begun and take long to come.
+
+        Their payload is not there yet. It may raise what `feed` raises.
+        """
+
     def is_sign_of_life(self, frame: Any) -> bool:
         """Whether the other end must have read something for the stream to take this frame."""
 
@@ -62,6 +69,9 @@ class ByteFraming:
     def feed(self, read: bytes) -> Message | None:
         self.n_received += 1
         return self._assembler.feed(read)
+
+    def watch_long(self, begun: Callable[[Message], object]) -> None:
+        self._assembler.on_long = begun
 
     def is_sign_of_life(self, frame: bytes) -> bool:
         return len(frame) >= LARGE_BYTES
@@ -89,6 +99,9 @@ class PartsFraming:
 
     def feed(self, read: Message) -> Message:
         return read
+
+    def watch_long(self, begun: Callable[[Message], object]) -> None:
+        self._parser.assembler.on_long = begun
 
     def is_sign_of_life(self, frame: Buffers) -> bool:
         # Socket buffers of the kernel are smaller.

@@ -7,10 +7,10 @@
 
 The prefix is the same in all versions, so that unlike ones refuse each other in words. A mac is
 HMAC-SHA256 over the bytes of Hello, of Challenge and, in the last frame, of the answer, each with
-its prefix: hence over both nonces, the version, and the cluster, task, incarnation and address that
-were dialled. Its key is derived from the token and the service, so that proofs for one service are
-worth nothing for another one. A byte in front says which of the frames it is of. The token itself
-is never sent.
+its prefix: hence over both nonces, the version, and the cluster, task, incarnation, address and
+machine that were dialled. Its key is derived from the token and the service, so that proofs for
+one service are worth nothing for another one. A byte in front says which of the frames it is of.
+The token itself is never sent.
 
 Why both ends can be sure (docs/security.md says of what):
 
@@ -45,12 +45,16 @@ from jflow.errors import (
 )
 from jflow.protocol.v1 import handshake_pb2 as pb
 
-VERSION = 2
+VERSION = 3
 """Of everything that streams carry. It grows with each change that the other end must know of."""
 MAX_BYTES = 4096
 """Of Hello, and of Challenge with its mac."""
 NONCE_BYTES = 32
 MAC_BYTES = 32
+ANY_MACHINE = "*"
+"""Where a target leads through a tunnel: the machine of the server is not that of the caller."""
+N_ANSWERS = 2
+"""How many frames a server sends in the handshake."""
 INFO_ID = 1
 """The id of the envelope that a server sends when the handshake is done."""
 
@@ -107,27 +111,39 @@ class CallerHandshake:
       nonce: 32 random bytes, used for nothing else.
 
     Attributes:
-      hello: the first frame to send.
-
-    Raises:
-      InvalidArgumentError: if the names are too long for a frame.
+      hello: the first frame, once it has begun.
     """
 
     def __init__(self, caller: Caller, nonce: bytes) -> None:
         target = caller.target
+        self._caller = caller
+        self._nonce = nonce
         self._key = caller.secret.key(caller.service)
         self._target = target
         self._server = _named(target)
         self._is_other = False
         self._challenge = b""
+        self.hello = b""
+
+    def begin(self, machine: str) -> bytes:
+        """Returns the first frame to send.
+
+        Args:
+          machine: the machine that the server must be on; "" if its address names one itself.
+
+        Raises:
+          InvalidArgumentError: if the names are too long for a frame.
+        """
+        caller, target = self._caller, self._target
         message = pb.Hello(
-            nonce=nonce,
+            nonce=self._nonce,
             cluster=target.cluster,
             task=str(target.task or ""),
             incarnation=target.incarnation,
             address=target.own_address,
             caller=str(caller.task or ""),
             caller_address=caller.address,
+            machine=ANY_MACHINE if target.at else machine,
         )
         self.hello = _frame(message)
         if len(self.hello) > MAX_BYTES:
@@ -135,6 +151,7 @@ class CallerHandshake:
                 f"the names of {self._server} and of its caller need {len(self.hello)} bytes in "
                 f"the handshake; at most {MAX_BYTES} are allowed"
             )
+        return self.hello
 
     def prove(self, frame: bytes) -> bytes:
         """Checks the answer to `hello`; returns the frame that proves the caller.
@@ -144,7 +161,7 @@ class CallerHandshake:
           FailedPreconditionError: if it has another version of the protocol.
           UnavailableError: if it is not a jflow server.
         """
-        found = version_of(frame)
+        found = version_of(frame) if self.hello else None
         if found is None:
             raise self._error(UnavailableError, "does not answer as a jflow server does")
         if found != VERSION:

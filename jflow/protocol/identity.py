@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jflow.cluster import ClusterSpec, Task, certified_name, split_address
+from jflow.cluster import ClusterSpec, Task, certified_name, names_no_machine, split_address
 from jflow.errors import OpError, RestartedError, UnauthenticatedError, UnavailableError
+from jflow.protocol.handshake import ANY_MACHINE
 from jflow.protocol.v1 import handshake_pb2 as pb
+
+
+@dataclass(frozen=True)
+class ServerLocation:
+    """Where a server is reached.
+
+    Attributes:
+      hosts: the hosts by which it can be, in lower case, besides the one in the cluster.
+      machine: identifies its machine; "" where that is not known.
+      is_local: whether processes of its machine only can reach it.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    machine: str = ""
+    is_local: bool = False
 
 
 @dataclass(frozen=True)
@@ -18,14 +34,14 @@ class ServerIdentity:
       incarnation: which life of its process.
       cluster: the tasks and their addresses, as it knows them.
       cluster_name: the name of the cluster; "" if it has none.
-      hosts: the hosts by which it can be reached, in lower case, besides the one in the cluster.
+      location: where it is reached.
     """
 
     task: Task
     incarnation: int
     cluster: ClusterSpec
     cluster_name: str = ""
-    hosts: frozenset[str] = frozenset()
+    location: ServerLocation = ServerLocation()
 
     def refusal(self, hello: pb.Hello) -> OpError | None:
         """The error for a caller that means another server; None if it means this one.
@@ -56,6 +72,13 @@ class ServerIdentity:
         if not self._is_at(hello.address, own):
             advice = f"use {own}, or add '?at={own}' to the target if a tunnel leads there"
             return f"a server at {hello.address}", f"one at {own}", advice
+        if not self._is_on(hello.machine, hello.address):
+            expected = f"a server on machine {hello.machine or '(not said)'}"
+            advice = (
+                "this address leads to the caller's own machine, so something there passes calls "
+                f"on; if it is a tunnel that is meant, add '?at={own}' to the target"
+            )
+            return expected, f"one on machine {self.location.machine or '(unknown)'}", advice
         known = "" if is_named else self._address_of(hello.caller)
         if known and known != hello.caller_address:
             expected = f"a cluster with {hello.caller} at {hello.caller_address}"
@@ -82,7 +105,19 @@ class ServerIdentity:
         except ValueError:
             return False
         own_host, own_port = split_address(own)
-        return port == own_port and host.lower() in self.hosts | {own_host.lower()}
+        return port == own_port and host.lower() in self.location.hosts | {own_host.lower()}
+
+    def _is_on(self, machine: str, dialled: str) -> bool:
+        """Whether this is on the machine that a caller means, which has to say it if no other one
+        reaches this server, or if the address that it dialled is one of each machine.
+
+        Otherwise a process on the caller's machine, at the same loopback address as this server,
+        could pass the handshake on.
+        """
+        if machine in (ANY_MACHINE, self.location.machine):
+            return True
+        is_named = not (self.location.is_local or names_no_machine(split_address(dialled)[0]))
+        return is_named and not machine
 
 
 def caller_of(hello: pb.Hello) -> Task | None:

@@ -52,6 +52,7 @@ class Parser:
       segments: takes the frames of segments; if None, they are malformed.
 
     Attributes:
+      assembler: the same.
       n_received: how many times something was received.
     """
 
@@ -59,7 +60,7 @@ class Parser:
         self, assembler: Assembler | None = None, segments: SegmentFrames | None = None
     ) -> None:
         self.n_received = 0
-        self._assembler = Assembler() if assembler is None else assembler
+        self.assembler = Assembler() if assembler is None else assembler
         self._segments = segments
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._start = self._end = 0
@@ -70,7 +71,7 @@ class Parser:
     @property
     def has_unfinished(self) -> bool:
         """Whether a part of a message was received, and not the rest."""
-        return self._end > self._start or self._assembler.has_unfinished
+        return self._end > self._start or self.assembler.has_unfinished
 
     @property
     def is_amid_payload(self) -> bool:
@@ -93,7 +94,7 @@ class Parser:
             self._end += n_bytes
             return self._parse()
         self._missing = self._missing[n_bytes:] if n_bytes < len(self._missing) else None
-        message = self._assembler.end(self._message_id) if self._missing is None else None
+        message = self.assembler.end(self._message_id) if self._missing is None else None
         return [] if message is None else [message]
 
     def _parse(self) -> list[Message]:
@@ -134,14 +135,14 @@ class Parser:
         if not rest_bytes:
             if self._segments is not None and taken[0] >= IN_SEGMENT:
                 return self._segments.take(taken)
-            return self._assembler.feed(taken)
-        rest = self._assembler.begin(taken, rest_bytes)
+            return self.assembler.feed(taken)
+        rest = self.assembler.begin(taken, rest_bytes)
         here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
         rest[: len(here)] = here
         self._start += len(here)
         self._message_id = message_id_of(taken)
         if len(here) == rest_bytes:
-            return self._assembler.end(self._message_id)
+            return self.assembler.end(self._message_id)
         self._missing = rest[len(here) :]
         return None
 

@@ -20,7 +20,7 @@ from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import begin
+from jflow.protocol.coroutines import begin, retrieve
 from jflow.protocol.frame import CHUNK_BYTES, aligned
 from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
@@ -313,7 +313,7 @@ class _Link:
     async def push(self, request: CallRequest) -> None:
         """Sends a message without a reply."""
         sending = begin(self._send_request(request))
-        sending.add_done_callback(_retrieve)  # the caller may be cancelled before it fails
+        sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
         await asyncio.shield(sending)
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
@@ -323,6 +323,7 @@ class _Link:
         if batch is None or batch.step != step or batch.n_bytes + n_bytes > CHUNK_BYTES:
             values: dict[int, Array | None] = {}
             sending = asyncio.create_task(self._send_batch(step, values))
+            sending.add_done_callback(retrieve)  # as in `push`
             batch = self._batch = _Batch(step, values, 0, sending)
         batch.values[edge] = tensor
         batch.n_bytes += n_bytes
@@ -408,11 +409,6 @@ class _Link:
     def _lost(self, cause: object) -> OpError:
         where = f"{self._task} at {self._address}"
         return stream_error(cause, where, _CALLER, str(self._task))
-
-
-def _retrieve(sending: asyncio.Future[None]) -> None:
-    if not sending.cancelled():
-        sending.exception()
 
 
 class _Connector:

@@ -34,12 +34,14 @@ class DeviceRecord:
       incarnation: which life of the process it is of.
       transport: what carries messages between its task and the server that tells of it, "grpc" or
         "unix"; "" if they are the same.
+      memory_limit_bytes: what it can keep; 0 if that is not known.
     """
 
     device: Device
     platform: str
     incarnation: int
     transport: str = field(default="", compare=False)
+    memory_limit_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,20 @@ def device_to_proto(record: DeviceRecord) -> pb.Device:
         platform=record.platform,
         incarnation=record.incarnation,
         transport=record.transport,
+        memory_limit_bytes=record.memory_limit_bytes,
     )
 
 
 def device_from_proto(message: pb.Device) -> DeviceRecord:
     """The device of a message. Raises ValueError if its name is malformed."""
     device = Device.parse(message.name)
-    return DeviceRecord(device, message.platform, message.incarnation, message.transport)
+    return DeviceRecord(
+        device,
+        message.platform,
+        message.incarnation,
+        message.transport,
+        message.memory_limit_bytes,
+    )
 
 
 def info_to_proto(info: ServerInfo) -> pb.ServerInfo:

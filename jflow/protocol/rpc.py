@@ -145,6 +145,8 @@ class Rpc(Generic[S_contra, P, R]):
       begin: as `serve`, for a request with a stable control part: begins the call in a plain
         function. What it begins is awaited if it has to wait. None for a request that it cannot
         begin, nothing of which is done then.
+      watch: waits, while a long request comes, until it can only fail, and raises its error; None
+        if nothing is known that would make it fail.
     """
 
     name: str
@@ -158,6 +160,7 @@ class Rpc(Generic[S_contra, P, R]):
     begin: Callable[[S_contra, StableMessage, ClientFunctions], Started[StableReply] | None] = (
         lambda *_: None
     )
+    watch: Callable[[S_contra, pb.Envelope], Awaitable[None] | None] = lambda *_: None
 
     def prepared(self, *args: P.args, **kwargs: P.kwargs) -> CallRequest:
         """The request to send."""

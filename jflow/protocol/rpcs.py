@@ -2,7 +2,8 @@
 
 Clients, peers and the dispatcher are derived from this table: a new RPC is a message in
 `service.proto`, an entry here and a method of the service (`services.py`). The entries of steps are
-in `run_rpcs.py`, those of saves and restores in `save_rpcs.py`.
+in `run_rpcs.py`, those of saves and restores in `save_rpcs.py`, of watchers in
+`watch_rpcs.py`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from jflow.protocol.run_rpcs import SEND_TENSORS as SEND_TENSORS
 from jflow.protocol.save_rpcs import OF_MASTER, OF_WORKER
 from jflow.protocol.services import MasterSession, WorkerService, WorkerSession
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.protocol.watch_rpcs import INSPECT, INSPECT_TASKS, STOP, STOP_TASKS
 from jflow.values import Array
 
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -378,7 +380,7 @@ MASTER: Service[MasterSession] = Service(
     lambda server, _: server.open_master_session(),
     _by_name(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
-        CLAIM,
+        *(CLAIM, INSPECT_TASKS, STOP_TASKS),
         *OF_MASTER,
     ),
 )
@@ -391,7 +393,7 @@ WORKER: Service[WorkerSession] = Service(
         *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE, RESET),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME, LEARN_CLAIM),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
-        *(TAKE_OVER_EFFECT, DECIDE_EFFECT),
+        *(TAKE_OVER_EFFECT, DECIDE_EFFECT, INSPECT, STOP),
         *OF_WORKER,
     ),
 )

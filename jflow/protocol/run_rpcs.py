@@ -121,6 +121,7 @@ RUN_STEP = Rpc(
     lambda session, envelope: session.reply_size(envelope.run_step.handle),
     _repeated_step,
     _begin_step,
+    lambda session, envelope: session.watch_tasks(envelope.run_step.handle),
 )
 
 

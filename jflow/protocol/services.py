@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from jflow.cluster import Task
@@ -24,6 +24,7 @@ from jflow.protocol.records import (
 )
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
+from jflow.watch import StatusRequest, TaskReport, WatchedTask
 
 
 class SaveService(Protocol):
@@ -103,12 +104,35 @@ class SaveService(Protocol):
         """Forgets what `load` has read, and frees resources of sessions that use none of them."""
 
 
+class WatchedCluster(Protocol):
+    """The tasks of a cluster, as watchers see them.
+
+    Every task is called at once and has `seconds` to answer. No task is waited for longer than that
+    and none fails the call; its report says how it answers. Without tasks, all are meant.
+
+    Raises:
+      InvalidArgumentError: if the cluster has no such task.
+    """
+
+    async def inspect(
+        self, request: StatusRequest, tasks: Sequence[Task], seconds: float
+    ) -> Sequence[TaskReport]:
+        """What tasks are, hold and do; the task of this master first."""
+
+    async def stop(self, tasks: Sequence[Task], seconds: float) -> Sequence[TaskReport]:
+        """Stops the servers of tasks; that of this master last."""
+
+
 class WorkerService(Protocol):
     """A worker, as the masters of the cluster call it. Every error is an `OpError`."""
 
     @property
     def saves(self) -> SaveService:
         """The saves and restores of the caller."""
+
+    @property
+    def watched(self) -> WatchedTask:
+        """What others may see of the task."""
 
     async def register(
         self,
@@ -237,6 +261,10 @@ class MasterSession(Protocol):
     does not answer, in seconds.
     """
 
+    @property
+    def watch(self) -> WatchedCluster:
+        """The tasks of the cluster, as watchers see them."""
+
     async def list_devices(
         self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
     ) -> Sequence[DeviceRecord]:
@@ -265,6 +293,12 @@ class MasterSession(Protocol):
 
         If there are `records`, it is traced, and what each task notes is added to them. With an
         effect, it is applied once.
+        """
+
+    def watch_tasks(self, handle: int) -> Awaitable[None] | None:
+        """Waits until a task is lost that a registered step needs; None if it needs no other one.
+
+        It goes on for ever if none is. It raises what the step would raise if it began then.
         """
 
     def reply_size(self, handle: int) -> ReplySize | None:

@@ -167,6 +167,19 @@ class StableParser:
         Raises:
           InvalidArgumentError: if the message is malformed.
         """
+        taken = self._take(message)
+        if taken is None:
+            return None
+        stable, varying = taken
+        return StableMessage(stable, varying, stable.tensors(message.payload))
+
+    def envelope(self, message: Message) -> pb.Envelope | None:
+        """The envelope of a message whose payload may be missing; otherwise as `open`."""
+        taken = self._take(message)
+        return None if taken is None else StableMessage(*taken, []).envelope
+
+    def _take(self, message: Message) -> tuple[StableEnvelope, Varying] | None:
+        """The parts of a stable control part; None and errors as of `open`."""
         control = message.control
         if not control or control[0] != MARK:
             return None
@@ -184,8 +197,7 @@ class StableParser:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
             self._kept[encoded] = stable
-        varying = Varying(call, remaining_s, (numbers[0], numbers[1], numbers[2]))
-        return StableMessage(stable, varying, stable.tensors(message.payload))
+        return stable, Varying(call, remaining_s, (numbers[0], numbers[1], numbers[2]))
 
 
 class StableWriter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from jflow.cluster import Task
@@ -16,6 +16,7 @@ from jflow.protocol.codec import (
     open_tensors,
 )
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
+from jflow.protocol.frame import Message
 from jflow.protocol.framing import ByteFraming, Framing
 from jflow.protocol.stable import StableMessage, StableParser, StableWriter
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
@@ -80,7 +81,7 @@ class MessageStream:
                     if isinstance(broken, EndedStreamError):
                         broken = _ended(str(broken), n_sent)
                     raise broken from error
-                n_sent += 1
+                n_sent += bool(frame)  # one without bytes lets other messages pass
                 self._n_taken += framing.is_sign_of_life(frame)
 
     @property
@@ -97,6 +98,20 @@ class MessageStream:
     def is_receiving(self) -> bool:
         """Whether a part of a message has come, and not the rest."""
         return self._framing.has_unfinished
+
+    def watch_long(self, begun: Callable[[pb.Envelope], object]) -> None:
+        """Sets what is called with the envelope of a message that takes long to come.
+
+        It is called when the message begins, in the task that receives; not for large envelopes.
+        """
+
+        def open_begun(message: Message) -> None:
+            if len(message.control) > MAX_COST_ON_LOOP:
+                return
+            envelope = self._parser.envelope(message)
+            begun(open_control(message) if envelope is None else envelope)
+
+        self._framing.watch_long(open_begun)
 
     def end(self) -> None:
         """Refuses further messages."""

@@ -50,6 +50,8 @@ class FrameStream(Protocol):
       errors: the exceptions that `read` and `write` raise; see `broken`.
       caller_names: of a server's end, the names in the certificate of the caller; None if it has
         none.
+      machine: of a caller's end, the machine that the server must be on; "" if the address that it
+        has connected to names a machine itself.
       kind: "grpc", or "unix".
     """
 
@@ -69,6 +71,9 @@ class FrameStream(Protocol):
 
     @property
     def caller_names(self) -> frozenset[str] | None: ...
+
+    @property
+    def machine(self) -> str: ...
 
     def broken(self, error: Exception) -> BrokenStreamError:
         """The error for one of `errors`."""
@@ -158,7 +163,14 @@ class ClientData(Protocol):
 
 
 class ClientStream(Protocol):
-    """A client's end of a stream, on threads of its own."""
+    """A client's end of a stream, on threads of its own.
+
+    Attributes:
+      machine: see `FrameStream`.
+    """
+
+    @property
+    def machine(self) -> str: ...
 
     def attach(
         self,
@@ -252,8 +264,15 @@ class Transport(Protocol):
           UnauthenticatedError: if one end refuses the other's certificate.
         """
 
-    def listener(self, services: Services) -> Listener:
-        """Makes a listener that is not bound to an address yet."""
+    def listener(
+        self, services: Services, is_serving: Callable[[], bool] = lambda: True
+    ) -> Listener:
+        """Makes a listener that is not bound to an address yet.
+
+        Args:
+          services: what it serves to callers that prove themselves.
+          is_serving: what it tells all others, if the transport has a way to.
+        """
 
 
 def stream_error(cause: object, server: str, caller: str, task: str | None) -> OpError:

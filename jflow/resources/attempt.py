@@ -7,7 +7,7 @@ them; its cell does (`cell.py`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from jflow.errors import OpError
@@ -85,6 +85,10 @@ class Resource(ABC):
     def reason(self, attempt: Attempt) -> str:
         """Says what an attempt waits for, such as "waited for ..."; "" if that is not known."""
         return ""
+
+    def waiting(self) -> Iterable[Attempt]:
+        """The attempts that have been submitted and wait, each once."""
+        return ()
 
     @abstractmethod
     def close(self, error: OpError) -> list[Attempt]:

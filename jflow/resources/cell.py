@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 from jflow.errors import OpError
@@ -99,6 +100,12 @@ class Cell:
         """Says what an attempt waits for; "" if that is not known."""
         with self._lock:
             return self._resource.reason(attempt)
+
+    def waiting(self, limit: int) -> list[tuple[Attempt, str]]:
+        """Attempts that wait, at most `limit` of them, and what each waits for, as `reason`."""
+        with self._lock:
+            found = islice(self._resource.waiting(), limit)
+            return [(attempt, self._resource.reason(attempt)) for attempt in found]
 
     @staticmethod
     def _notify(completed: Iterable[Attempt], but: Attempt | None) -> None:

@@ -240,6 +240,11 @@ class Containers:
         with self.lock:
             return [key for key in variable_ids if key in self._variables]
 
+    def variables(self) -> dict[VariableId, VariableState]:
+        """All initialized variables at one moment; their states go on to change."""
+        with self.lock:
+            return dict(self._variables)
+
     def discard(self, variable_ids: Collection[VariableId]) -> None:
         """Frees variables, without stopping programs that write them."""
         self._free(variable_ids.__contains__)

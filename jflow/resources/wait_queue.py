@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 from jflow.errors import InvalidArgumentError, OpError
@@ -149,6 +151,9 @@ class QueuedResource(Snapshottable, Generic[Saved]):
         n_ahead = [*queue].index(attempt) if attempt in queue else 0
         behind = f", behind {n_ahead} earlier attempt{'s' * (n_ahead > 1)}" if n_ahead else ""
         return f"waited {attempt.goal(self)}{behind}"
+
+    def waiting(self) -> Iterable[Attempt]:
+        return chain.from_iterable(self._wait_queues)
 
     def snapshot(self) -> Saved:
         self._check_open()

@@ -12,6 +12,8 @@ there. So what closes the order limits its wait, ends it and tries again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from jflow.errors import OpError
 from jflow.resources.attempt import Attempt, Resource
 
@@ -103,6 +105,9 @@ class WritingOrder(Resource):
         if isinstance(attempt, CloseWriting):
             return f"waited for {len(self._inside)} steps that write several times"
         return "waited for a snapshot of the variables"
+
+    def waiting(self) -> Iterable[Attempt]:
+        return [*(close for close in self._closes if not close.is_complete), *self._waiting]
 
     def close(self, error: OpError) -> list[Attempt]:
         raise NotImplementedError("the order lasts as long as the containers")

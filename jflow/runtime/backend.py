@@ -100,12 +100,15 @@ class DeviceInfo:
       incarnation: a random number that identifies the life of its process; 0 in this process.
       transport: what carries messages to its task, "grpc" or "unix"; to tasks other than that of
         the session's server, those of that server. "" in this process.
+      memory_limit_bytes: what it can keep; 0 if that is not known. An accelerator's is that of
+        JAX's allocator. CPU devices of one process share what the operating system lets it use.
     """
 
     name: str
     device_type: str
     incarnation: int
     transport: str = ""
+    memory_limit_bytes: int = 0
 
 
 class Backend(Protocol):

@@ -11,7 +11,7 @@ from jflow import _forks
 from jflow.cluster import LOCAL_TASK, SAME_PROCESS, Task, Wiring
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError
-from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, put
+from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, memory_limits, put
 from jflow.execution.blocking import run_fibers
 from jflow.execution.gate import StepGate
 from jflow.fencing import Claim, next_epoch
@@ -53,6 +53,7 @@ class LocalBackend:
     def __init__(self) -> None:
         _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
+        self._memory = memory_limits(self._devices)
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
         self._gate = StepGate()
         by_name = {str(device): found for device, found in self._devices.items()}
@@ -134,7 +135,10 @@ class LocalBackend:
         return None if device is None else self._containers.peek(device, key)
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
-        return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
+        return [
+            DeviceInfo(str(device), device.type, 0, memory_limit_bytes=self._memory[device])
+            for device in self._devices
+        ]
 
     def close(self) -> None:
         """Frees the state, although other objects may still refer to this backend."""

@@ -162,7 +162,13 @@ class RemoteBackend:
         tasks = sorted(client.info.cluster.tasks(), key=lambda task: (task != own, task))
         found = client.list_devices(tasks, _LIST_TIMEOUT_S, deadline, only_up=True)
         return [
-            DeviceInfo(str(d.device), d.device.type, d.incarnation, d.transport or client.transport)
+            DeviceInfo(
+                str(d.device),
+                d.device.type,
+                d.incarnation,
+                d.transport or client.transport,
+                d.memory_limit_bytes,
+            )
             for d in found
         ]
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from jflow.cluster import Task, numeric_host
 from jflow.errors import InvalidArgumentError
+from jflow.protocol import ServerLocation
+from jflow.wire import machine_id
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,6 +58,11 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
         )
     _LOG.warning("listening on %s without encryption, because JFLOW_INSECURE=1", host)
     return own
+
+
+def location_at(bound: Sequence[str]) -> ServerLocation:
+    """Where a server is reached that listens at these addresses."""
+    return ServerLocation(own_hosts(bound), machine_id(), is_local=are_loopback(bound))
 
 
 def own_hosts(bound: Sequence[str]) -> frozenset[str]:

@@ -16,7 +16,7 @@ from jflow.checkpoint_files import ANYWHERE
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
-from jflow.execution import local_devices
+from jflow.execution import local_devices, memory_limits
 from jflow.failpoints import async_failpoint
 from jflow.master import Master
 from jflow.protocol import (
@@ -27,13 +27,15 @@ from jflow.protocol import (
     Peers,
     Secret,
     ServerInfo,
+    ServerLocation,
     Transport,
     WorkerSession,
 )
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
-from jflow.server.address import are_loopback, listening_hosts, own_hosts
+from jflow.server.address import are_loopback, listening_hosts, location_at
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
+from jflow.server.watched import ServedTask
 from jflow.wire import TRANSPORTS, cluster_name, load_secret, load_tls
 from jflow.worker import Worker
 from jflow.xla import export_platform
@@ -135,11 +137,12 @@ class Server(Closing):
             own_host = split_address(self._address)[0]
             hosts = listening_hosts(own_host, self._task, is_encrypted=tls is not None)
             transport = TRANSPORTS[self._protocol](tls)
-            trust = _Trust(load_secret(), cluster_name(), own_hosts(hosts))
+            trust = _Trust(load_secret(), cluster_name(), location_at(hosts))
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, trust, self._roots, make)
             self._running = SERVERS.run(starting)
+            self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -167,6 +170,7 @@ class Server(Closing):
         """
         running, self._running = self._running, None
         if running is not None:
+            running.watched.is_serving = False
             try:
                 SERVERS.run(running.stop(), _STOP_S)
             except TimeoutError:
@@ -204,7 +208,7 @@ class _Trust(NamedTuple):
 
     secret: Secret
     cluster_name: str
-    hosts: frozenset[str]
+    location: ServerLocation
 
 
 class _Running:
@@ -228,14 +232,18 @@ class _Running:
         self.peers.arrivals = Arrivals(str(task), self.worker.deliver)
         self._task = task
         self._incarnation = incarnation
+        memory = memory_limits(devices)
         self._devices = tuple(
-            DeviceRecord(device, export_platform(found), incarnation)
+            DeviceRecord(
+                device, export_platform(found), incarnation, memory_limit_bytes=memory[device]
+            )
             for device, found in devices.items()
         )
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
         self.master = Master(self.info, self.worker, self.peers, gate, fences)
-        endpoint = Endpoint(self, trust.secret, trust.cluster_name, trust.hosts)
-        self.listener = transport.listener(endpoint.services())
+        self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
+        endpoint = Endpoint(self, trust.secret, trust.location, trust.cluster_name)
+        self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
 
     def info(self) -> ServerInfo:
         return ServerInfo(

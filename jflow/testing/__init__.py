@@ -11,6 +11,7 @@ from jflow.failpoints.actions import Kill as Kill
 from jflow.failpoints.actions import Pass as Pass
 from jflow.failpoints.actions import Pause as Pause
 from jflow.failpoints.actions import Raise as Raise
+from jflow.launch.zygote import Zygote as Zygote
 from jflow.testing.backends import BACKENDS as BACKENDS
 from jflow.testing.backends import BackendPool as BackendPool
 from jflow.testing.backends import BackendUnderTest as BackendUnderTest
@@ -32,4 +33,3 @@ from jflow.testing.waiting import PATIENCE_S as PATIENCE_S
 from jflow.testing.waiting import cpu_time as cpu_time
 from jflow.testing.waiting import wait_until as wait_until
 from jflow.testing.waiting import wait_until_async as wait_until_async
-from jflow.testing.zygote import Zygote as Zygote

@@ -11,9 +11,9 @@ from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import UnavailableError, from_code
 from jflow.failpoints.actions import FailpointAction
+from jflow.launch.zygote import Zygote
 from jflow.testing.failpoints import failpoints
 from jflow.testing.programs import ProgramProcess
-from jflow.testing.zygote import Zygote
 
 _MODULE = "jflow.launch.child"
 

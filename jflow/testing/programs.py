@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from jflow.closing import Closing
+from jflow.launch.zygote import ForkedProgram, Zygote
 from jflow.testing.waiting import PATIENCE_S, cpu_time, wait_until
-from jflow.testing.zygote import ForkedProgram, Zygote
 
 
 class ProgramProcess(Closing):

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from jflow.cluster import CLIENT_NAME, OF_TASKS, ClusterSpec, certified_name, split_address
-from jflow.wire.private_files import loose_directory
+from jflow.wire.private_files import loose_place, read_private
 from jflow.wire.tls import AUTHORITY_FILE
 
 _AUTHORITY_KEY_FILE = "ca.key"
@@ -44,6 +44,8 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
       ValueError: if two tasks differ by the case of their job's name only, a host has a name like
         those of tasks, other users may replace files of the directory, or it has one file of an
         authority without the other.
+      PermissionDeniedError: if the authority's files are of another user, or others may read the
+        key or replace one of them.
       OSError: if a file cannot be read or written.
     """
     names = {CLIENT_NAME: ()} | {
@@ -55,11 +57,11 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
             f"certificates cannot distinguish jobs by the case of their names: {cluster.jobs}"
         )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    loose = loose_directory(directory / _AUTHORITY_KEY_FILE)
+    loose = loose_place(directory / _AUTHORITY_KEY_FILE)
     if loose is not None:
         raise ValueError(
-            f"other users may replace files in {directory}, because they may write to {loose}; run "
-            f"`chmod go-w {loose}`, or make the certificates elsewhere"
+            f"other users may replace files in {directory}: {loose}, or make the certificates "
+            "elsewhere"
         )
     key, authority = _authority(directory)
     written = []
@@ -93,10 +95,10 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
             "or in an empty directory for a new authority"
         )
     if path.exists():
-        found = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        found = serialization.load_pem_private_key(read_private(key_path), None)
         if not isinstance(found, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{key_path} has a key that jflow has not made")
-        return found, x509.load_pem_x509_certificate(path.read_bytes())
+        return found, x509.load_pem_x509_certificate(read_private(path, 0o022))
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"jflow authority {secrets.token_hex(4)}")
     certificate = (

@@ -8,6 +8,7 @@ dead peer goes unnoticed for a minute, or a restarted one is found again only af
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import quote
 
 import grpc
 
@@ -16,6 +17,7 @@ from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.protocol.settings import HELLO_S
+from jflow.wire.open_files import max_connections
 from jflow.wire.tls import Tls
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
@@ -98,17 +100,24 @@ def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.ai
 
 
 def _dialled(address: str) -> str:
+    """The URI of an address, in which gRPC finds no other scheme; "unix:80" is a host and port."""
     host, port = split_address(address)
-    return join_address(numeric_host(host), port)
+    return "dns:///" + quote(join_address(numeric_host(host), port), safe="[]:")
 
 
 def _meaning(name: str) -> list[tuple[str, int | str]]:
     return [*channel_options(), ("grpc.ssl_target_name_override", name)]
 
 
-def aio_server() -> grpc.aio.Server:
-    """A server for use on an event loop, which does not listen yet."""
-    return grpc.aio.server(options=server_options())
+def aio_server(n_addresses: int = 1) -> grpc.aio.Server:
+    """A server for use on an event loop, which does not listen yet.
+
+    Args:
+      n_addresses: how many addresses it is to listen at.
+    """
+    # gRPC counts the connections to each address. It closes those that are too many at once.
+    limit = ("grpc.max_allowed_incoming_connections", max_connections(n_addresses))
+    return grpc.aio.server(options=[*server_options(), limit])
 
 
 def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | None = None) -> int:

@@ -28,7 +28,11 @@ _PATIENCE_S = 0.2
 
 
 class GrpcClientStream:
-    """A client's stream to a service; see `protocol.transport.Transport.open`."""
+    """A client's stream to a service; see `protocol.transport.Transport.open`.
+
+    Args:
+      machine: see `ClientStream`.
+    """
 
     def __init__(
         self,
@@ -39,9 +43,11 @@ class GrpcClientStream:
         ended: Callable[[BrokenStreamError | None], object],
         tls: Tls | None = None,
         data_streams: DataStreams = DataStreams.NEVER,
+        machine: str = "",
     ) -> None:
+        self.machine = machine
         self._data_streams = data_streams
-        self._is_direct = target.address == target.own_address
+        self._is_direct = not target.at
         address, name = target.address, _certified_name(target)
         self._ended = ended
         self._refusal: str | None = None
@@ -114,10 +120,10 @@ def _certified_name(target: Target) -> str:
     return split_address(target.own_address)[0]
 
 
-def resolve(address: str, limit: Deadline) -> None:
-    """Checks that the host of an address resolves."""
+def resolve(address: str, limit: Deadline) -> tuple[str, ...]:
+    """The numeric addresses of the host of an address."""
     try:
-        looked_up(address).result(limit.remaining())
+        return looked_up(address).result(limit.remaining())
     except TimeoutError:
         raise limit.error(f"resolving the host name of {address}") from None
     except (OSError, UnicodeError) as error:

@@ -15,6 +15,8 @@ from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.health import HealthService
+from jflow.wire.listening import check_alone
 from jflow.wire.tls import Tls
 from jflow.wire.unix_attach import DataStreams
 from jflow.wire.unix_listener import UnixListener
@@ -33,6 +35,7 @@ class GrpcServer:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
       data_streams: whether callers are offered data streams.
+      is_serving: what probes are told, which prove nothing.
     """
 
     def __init__(
@@ -40,31 +43,47 @@ class GrpcServer:
         services: Services,
         tls: Tls | None = None,
         data_streams: DataStreams = DataStreams.NEVER,
+        is_serving: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tls = tls
-        self._server = aio_server()
+        self._server: grpc.aio.Server | None = None
         self._data = None if data_streams is DataStreams.NEVER else UnixListener()
-        self._server.add_generic_rpc_handlers((_Methods(services, self._data),))
+        methods = _Methods(services, self._data, is_encrypted=tls is not None)
+        self._handlers = (methods, HealthService(is_serving))
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
-        bound = bind(self._server, hosts, port, self._tls)
+        server = aio_server(len(hosts))
+        try:
+            bound = bind(server, hosts, port, self._tls)
+            check_alone(hosts, bound)
+        except BaseException:
+            # gRPC leaves a port only after it has served it, if without any method.
+            await server.start()
+            await server.stop(None)
+            raise
+        server.add_generic_rpc_handlers(self._handlers)
         if self._data is not None:
             self._data.start()
-        await self._server.start()
+        await server.start()
+        self._server = server
         return bound
 
     async def stop(self) -> None:
         if self._data is not None:
             self._data.stop()
-        await self._server.stop(None)
+        if self._server is not None:
+            await self._server.stop(None)
 
 
 class _Methods(grpc.GenericRpcHandler):
-    def __init__(self, services: Services, data: UnixListener | None) -> None:
+    def __init__(
+        self, services: Services, data: UnixListener | None, *, is_encrypted: bool
+    ) -> None:
+        names = certified_names if is_encrypted else _no_names
         refusals = RefusalLog()
         # gRPC checks whether a handler is a coroutine function: a partial is, a lambda is not.
         self._methods = {
-            method_of(name): partial(_serve, serve, refusals, data)
+            method_of(name): partial(_serve, serve, refusals, data, names)
             for name, serve in services.items()
         }
 
@@ -77,10 +96,11 @@ async def _serve(
     serve: Callable[[FrameStream], Awaitable[None]],
     refusals: RefusalLog,
     data: UnixListener | None,
+    names: Callable[[Any], frozenset[str] | None],
     _: Any,
     context: Any,
 ) -> None:
-    stream = GrpcStream(context, caller_names=_names(context), listener=data)
+    stream = GrpcStream(context, caller_names=names(context), listener=data)
     with suppress(BrokenStreamError):  # the caller is gone
         try:
             await serve(stream)
@@ -113,9 +133,13 @@ class RefusalLog:
         self._silent_until, self._n_left_out = now() + self.EACH_S, 0
 
 
-def _names(context: Any) -> frozenset[str] | None:
-    """The names in a caller's certificate; None if the connection has none."""
-    found = context.auth_context()
-    if b"ssl" not in found.get("transport_security_type", ()):
-        return None
-    return frozenset(name.decode() for name in found.get("x509_subject_alternative_name", ()))
+def certified_names(context: Any) -> frozenset[str]:
+    """The DNS names in a caller's certificate, where all callers have one.
+
+    Other kinds of names, such as URIs and addresses of mail, may have the text of a task's name.
+    """
+    return frozenset(name.decode() for name in context.auth_context().get("peer_dns", ()))
+
+
+def _no_names(_: Any) -> None:
+    """The names of a caller where nothing is encrypted."""

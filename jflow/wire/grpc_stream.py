@@ -15,6 +15,7 @@ from jflow.protocol.framing import Framing
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.wire.grpc_channels import aio_channel, method_of
+from jflow.wire.machine import machine_at
 from jflow.wire.names import looked_up, unresolved
 from jflow.wire.paired_stream import PairedStream
 from jflow.wire.tls import Tls
@@ -37,7 +38,7 @@ class GrpcStream:
     Args:
       call: gRPC's object for this end.
       channel: closed with the stream.
-      caller_names: see `FrameStream`.
+      caller_names, machine: see `FrameStream`.
       data_streams: whether a caller's end attaches them.
       listener: where a server's end offers them.
     """
@@ -53,8 +54,10 @@ class GrpcStream:
         caller_names: frozenset[str] | None = None,
         data_streams: DataStreams = DataStreams.NEVER,
         listener: UnixListener | None = None,
+        machine: str = "",
     ) -> None:
         self.caller_names = caller_names
+        self.machine = machine
         self._data_streams = data_streams
         self._listener = listener
         self._upgrade: GrpcUpgrade | None = None
@@ -145,12 +148,13 @@ async def connect(
     data_streams: DataStreams = DataStreams.NEVER,
 ) -> GrpcStream:
     """Opens a stream to a service of a task; see `protocol.transport.Transport.connect`."""
-    await _resolve(task, address)
+    addresses = await _resolve(task, address)
     channel = aio_channel(address, tls, certified_name(task))
     try:
         await _ready(channel, task, address, refused_s, tls)
         method: Any = channel.stream_stream(method_of(service))
-        return GrpcStream(method(), channel, data_streams=data_streams)
+        machine = machine_at(addresses)
+        return GrpcStream(method(), channel, data_streams=data_streams, machine=machine)
     except BaseException:
         await channel.close()
         raise
@@ -215,10 +219,10 @@ def broken(error: grpc.RpcError) -> BrokenStreamError:
     return BrokenStreamError(f"{code.name.lower()}: {details}")
 
 
-async def _resolve(task: Task, address: str) -> None:
-    """Checks that the host of an address resolves."""
+async def _resolve(task: Task, address: str) -> tuple[str, ...]:
+    """The numeric addresses of the host of an address."""
     try:
-        await asyncio.wrap_future(looked_up(address))
+        return await asyncio.wrap_future(looked_up(address))
     except (OSError, UnicodeError) as error:
         raise UnavailableError(
             f"{task} cannot be reached at {address!r}, its address in the cluster: "

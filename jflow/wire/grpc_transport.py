@@ -10,6 +10,7 @@ from jflow.protocol.transport import BrokenStreamError, Services
 from jflow.wire.grpc_client import GrpcClientStream, resolve
 from jflow.wire.grpc_server import GrpcServer
 from jflow.wire.grpc_stream import GrpcStream, connect
+from jflow.wire.machine import machine_at
 from jflow.wire.tls import Tls
 from jflow.wire.unix_attach import DataStreams
 
@@ -37,9 +38,9 @@ class GrpcTransport:
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
     ) -> GrpcClientStream:
-        resolve(target.address, limit)
+        machine = machine_at(resolve(target.address, limit))
         return GrpcClientStream(
-            service, target, outgoing, received, ended, self._tls, self._data_streams
+            service, target, outgoing, received, ended, self._tls, self._data_streams, machine
         )
 
     async def connect(
@@ -47,5 +48,7 @@ class GrpcTransport:
     ) -> GrpcStream:
         return await connect(service, task, address, refused_s, self._tls, self._data_streams)
 
-    def listener(self, services: Services) -> GrpcServer:
-        return GrpcServer(services, self._tls, self._data_streams)
+    def listener(
+        self, services: Services, is_serving: Callable[[], bool] = lambda: True
+    ) -> GrpcServer:
+        return GrpcServer(services, self._tls, self._data_streams, is_serving)

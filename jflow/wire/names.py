@@ -10,27 +10,27 @@ from concurrent.futures import Future
 from jflow.cluster import numeric_host, split_address
 
 
-def looked_up(address: str) -> Future[None]:
+def looked_up(address: str) -> Future[tuple[str, ...]]:
     """Resolves the host of an address, in a thread because that may take long.
 
     Returns:
-      A future that is done when the host has resolved; it fails with `OSError` if it does not.
+      A future of its numeric addresses; it fails with `OSError` if the host does not resolve.
     """
-    found: Future[None] = Future()
+    found: Future[tuple[str, ...]] = Future()
     found.set_running_or_notify_cancel()  # the future may have been cancelled
     host, port = split_address(address)
     host = numeric_host(host)
     if _is_literal(host):
-        found.set_result(None)
+        found.set_result((host,))
         return found
 
     def look_up() -> None:
         try:
-            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             found.set_exception(error)
         else:
-            found.set_result(None)
+            found.set_result(tuple(str(where[0]) for *_, where in resolved))
 
     # A daemon thread: a resolver that hangs must not keep the process from exiting.
     threading.Thread(target=look_up, name=f"jflow looks up {host}", daemon=True).start()

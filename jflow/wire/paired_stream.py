@@ -32,7 +32,7 @@ class PairedStream:
         self._data = data
         self._lifeline = lifeline
         self.eof, self.errors = data.eof, data.errors
-        self.caller_names = lifeline.caller_names
+        self.caller_names, self.machine = lifeline.caller_names, lifeline.machine
         self.read: Callable[[], Awaitable[Any]] = data.read
         self.write: Callable[[Any], Awaitable[None]] = data.write
         self.framing = PartsFraming(data.parser, data.segments.encode)

@@ -1,69 +1,204 @@
-"""Which other users may replace a file: by the directories that lead to it."""
+"""Reads files that no other user can have written, replaced or, if that is asked for, read."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from jflow.errors import PermissionDeniedError
+
 _MAX_LINKS = 40
+_LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+"""How directories are opened; with O_PATH those as well that this user may not list."""
 
 
-def loose_directory(path: Path) -> Path | None:
-    """The first directory in which other users may replace a file, or what leads to it.
+def read_private(path: Path, forbidden: int = 0o077) -> bytes:
+    """Reads a regular file of this user, and makes sure that it is theirs alone.
 
-    A directory is safe if it belongs to this user or the superuser and no others may write to it,
-    or only with the sticky bit, by which they can replace nothing but their own files. All are
-    looked at that the name and the links on its way pass through, except those above the home
-    directory of this user, whose owners can replace all of it (OpenSSH does the same).
+    The name is followed a part at a time, from one open directory to the next, and each part is
+    checked before it is used. So what was checked is what is read, whatever others do meanwhile.
 
     Args:
-      path: the file, which may be missing.
+      path: the file.
+      forbidden: the permissions that others must not have: 0o077, or 0o022 if they may read it.
+
+    Raises:
+      PermissionDeniedError: if it is of another user, or others may replace it, a link or a
+        directory that leads to it, or have forbidden permissions; the message says which.
+      OSError: if it cannot be read, or is not a regular file.
+    """
+    with _naming(path), _entry(path) as entry:
+        if entry.loose is not None:
+            raise PermissionDeniedError(f"other users may replace {path}: {entry.loose.text()}")
+        with open(entry.name, "rb", opener=partial(_open, directory=entry.directory)) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            check_private(path, status, "600", forbidden)
+            return file.read()
+
+
+def check_private(path: Path, status: os.stat_result, mode: str, forbidden: int = 0o077) -> None:
+    """Checks owner and permissions of a file or directory.
+
+    Args:
+      path: its name, for messages.
+      status: what the system says of it.
+      mode: the permissions that it should have, for messages.
+      forbidden: those that others must not have.
+
+    Raises:
+      PermissionDeniedError: if it is of another user, or others have forbidden permissions.
+    """
+    if status.st_uid != os.geteuid():
+        raise PermissionDeniedError(
+            f"{path} belongs to the user with the number {status.st_uid}, and this process is of "
+            f"{os.geteuid()}: another user may know or replace what is in it; make one of its own"
+        )
+    if stat.S_IMODE(status.st_mode) & forbidden:
+        raise PermissionDeniedError(
+            f"other users may read or replace what is in {path}; run `chmod {mode} {path}`, and "
+            "if they may have read a secret there, make a new one"
+        )
+
+
+def loose_place(path: Path) -> str | None:
+    """How other users may replace a file, which may be missing, or what leads to it.
+
+    A directory is safe if it belongs to this user or the superuser and no others may write to it,
+    or only with the sticky bit, by which they can replace nothing but their own files; a link, if
+    it belongs to this user or the superuser. All are looked at that the name and the links on its
+    way pass through, except those above the home directory of this user, whose owners can replace
+    all of it (OpenSSH does the same).
 
     Returns:
-      The directory; None if all are safe.
+      How, and what to do about it; None if they cannot.
 
     Raises:
       OSError: if a directory cannot be looked at, or there are too many links.
     """
-    trusted = _trusted()
-    for directory in _directories(path):
-        if directory not in trusted and _is_loose(directory.stat()):
-            return directory
-    return None
+    with _naming(path), _entry(path) as entry:
+        return None if entry.loose is None else entry.loose.text()
 
 
-def _directories(path: Path) -> Iterator[Path]:
-    """The directories in which the parts of a name are looked up, through links."""
-    found, parts, n_links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
-    while parts:
-        part = parts.pop()
-        if part == "..":
-            found = found.parent
-            continue
-        yield found
-        if not (found / part).is_symlink():
-            found = found / part
-            continue
-        n_links += 1
-        if n_links > _MAX_LINKS:
-            raise OSError(f"too many links lead to {path}")
-        target = (found / part).readlink()
-        parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
-        found = Path("/") if target.is_absolute() else found
+@dataclass(frozen=True)
+class _Loose:
+    """A link or a directory that others may replace, or in which they may replace files."""
+
+    path: Path
+    owner: int
+
+    def text(self) -> str:
+        """How others may do that, and what to do."""
+        if self.owner not in _own_users():
+            return (
+                f"{self.path} belongs to the user with the number {self.owner}, and this process "
+                f"is of {os.geteuid()}; keep the file elsewhere, or name it without that link"
+            )
+        return (
+            f"they may write to {self.path}; run `chmod go-w {self.path}`, check its owner, and "
+            "make the file again"
+        )
 
 
-def _trusted() -> frozenset[Path]:
+@dataclass(frozen=True)
+class _Entry:
+    """A name in an open directory, or what is loose on the way to it."""
+
+    directory: int
+    name: str
+    loose: _Loose | None = None
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors name the file, not the part of its name that was looked at."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _entry(path: Path) -> Iterator[_Entry]:
+    """Follows all links of a name, as long as nothing loose is on its way."""
+    directory = os.open("/", _LOOK)
+    try:
+        found, parts, n_links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
+        links, directories = _trusted()
+        while True:
+            status = os.fstat(directory)
+            if found not in directories and _is_loose(status):
+                yield _Entry(directory, "", _Loose(found, status.st_uid))
+                return
+            part = parts.pop() if parts else "."
+            link = _link(part, directory)
+            if link is None and not parts:
+                yield _Entry(directory, part)
+                return
+            if link is None:
+                directory = _opened(part, directory)
+                found = found.parent if part == ".." else found / part
+                continue
+            if found / part not in links and link.st_uid not in _own_users():
+                yield _Entry(directory, "", _Loose(found / part, link.st_uid))
+                return
+            n_links += 1
+            if n_links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, "too many links")
+            target = Path(os.readlink(part, dir_fd=directory))
+            parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            if target.is_absolute():
+                directory, found = _opened("/", directory), Path("/")
+    finally:
+        os.close(directory)
+
+
+def _opened(name: str, directory: int) -> int:
+    """Opens what a name in a directory stands for, in the place of the directory."""
+    inner = os.open(name, _LOOK, dir_fd=directory)
+    os.close(directory)
+    return inner
+
+
+def _open(name: str, flags: int, directory: int) -> int:
+    """Opens a file in a directory; no link, and a pipe without waiting for its other end."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+
+
+def _link(name: str, directory: int) -> os.stat_result | None:
+    """The status of a link in a directory; None if the name is missing or something else."""
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISLNK(status.st_mode) else None
+
+
+def _trusted() -> tuple[frozenset[Path], frozenset[Path]]:
+    """Links that may belong to any user, and directories that any user may write to."""
     try:
         own = Path.home()
     except RuntimeError:
-        return frozenset()
-    return frozenset({*own.parents, *own.resolve().parents})
+        return frozenset(), frozenset()
+    above = frozenset({*own.parents, *own.resolve().parents})
+    return above | {own}, above
 
 
 def _is_loose(directory: os.stat_result) -> bool:
     """Whether users other than this one and the superuser may replace files in a directory."""
-    if directory.st_uid not in (os.geteuid(), 0):
+    if directory.st_uid not in _own_users():
         return True
     return bool(directory.st_mode & 0o022) and not directory.st_mode & stat.S_ISVTX
+
+
+def _own_users() -> tuple[int, int]:
+    """This user and the superuser."""
+    return os.geteuid(), 0

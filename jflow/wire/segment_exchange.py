@@ -19,7 +19,7 @@ from contextlib import suppress
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.protocol.buffers import lent
+from jflow.protocol.buffers import view_of
 from jflow.protocol.frame import (
     MAX_CONTROL_BYTES,
     Buffers,
@@ -148,7 +148,7 @@ class SegmentExchange:
             case InSegment():
                 with self._lock:
                     memory = self._received.received(one.number, one.n_bytes)
-                payload = lent(memory, one.n_bytes, self._give_back, one.number, n_forks())
+                payload = view_of(memory, one.n_bytes, self._give_back, one.number, n_forks())
                 return Message(one.message_id, one.control, payload, is_shared=True)
             case Shared():
                 self._open(one)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ import grpc
 
 from jflow.cluster import OF_TASKS, Task, certified_name
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from jflow.wire.private_files import loose_directory
+from jflow.wire.private_files import check_private, read_private
 
 VARIABLE = "JFLOW_TLS_DIR"
 AUTHORITY_FILE = "ca.crt"
@@ -91,51 +90,21 @@ def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls 
     authority = directory / AUTHORITY_FILE
     identity = directory / f"{certified_name(task).removesuffix(OF_TASKS)}.pem"
     try:
-        _check_private(directory, directory.stat(), "700")
-        tls = Tls(_read(authority, 0o022), _read(identity, 0o077), str(authority), str(identity))
+        check_private(directory, directory.stat(), "700")
+        tls = Tls(
+            read_private(authority, 0o022), read_private(identity), str(authority), str(identity)
+        )
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{VARIABLE}: {error.filename} does not exist, which {task or 'a client'} needs; copy "
             "it from where `jflow certs init` was run, or run that with the present cluster"
         ) from None
+    except PermissionDeniedError as error:
+        raise PermissionDeniedError(f"{VARIABLE}: {error.message}; {_RENEW}") from None
     except OSError as error:
         raise PermissionDeniedError(f"{VARIABLE}: {error}") from None
     _check(tls, certified_name(task))
     return tls
-
-
-def _read(path: Path, forbidden: int) -> bytes:
-    """Reads a file that other users can neither replace nor use.
-
-    Args:
-      path: the file.
-      forbidden: the permissions that others must not have.
-    """
-    with path.open("rb") as file:
-        _check_private(path, os.fstat(file.fileno()), "600", forbidden)
-        content = file.read()
-    loose = loose_directory(path)
-    if loose is not None:
-        raise PermissionDeniedError(
-            f"{VARIABLE}: other users may replace {path}, because they may write to {loose}; run "
-            f"`chmod go-w {loose}`, check its owner, and {_RENEW}"
-        )
-    return content
-
-
-def _check_private(path: Path, status: os.stat_result, mode: str, forbidden: int = 0o077) -> None:
-    """Checks that only the user of this process may use a file or directory."""
-    if status.st_uid != os.geteuid():
-        raise PermissionDeniedError(
-            f"{VARIABLE}: {path} belongs to the user with the number {status.st_uid}, and this "
-            f"process is of {os.geteuid()}: another user may know or replace what is in it; "
-            f"{_RENEW}"
-        )
-    if stat.S_IMODE(status.st_mode) & forbidden:
-        raise PermissionDeniedError(
-            f"{VARIABLE}: other users may read or replace what is in {path}; run "
-            f"`chmod {mode} {path}`, and if they may have read a private key, {_RENEW}"
-        )
 
 
 def _check(tls: Tls, name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import select
 import socket
 import ssl
 import threading
@@ -10,13 +12,19 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from jflow.cluster import numeric_host, split_address
+from jflow.deadline.clock import now
 from jflow.wire.tls import VARIABLE, Tls
 
 T = TypeVar("T")
 
 _ATTEMPT_S = 5.0
+"""How long an attempt may take, in seconds."""
+
 _AGAIN_S = 1.0
 """How long after an attempt that has found nothing to try again, in seconds."""
+
+_LOOK_S = 0.05
+"""How often to see whether the answer is still wanted, in seconds."""
 
 
 def look_for_refusal(
@@ -42,10 +50,10 @@ def look_for_refusal(
         refusal = None
         wait_s = after_s
         while refusal is None and not over.wait(wait_s):
-            refusal = _refusal(tls, address, name)
+            refusal = _refusal(tls, address, name, _Limit(over))
             if tls is not None and refusal == _refused(tls):
                 # A server that is just stopping closes a connection, too, and refuses the next one.
-                refusal = _refusal(tls, address, name)
+                refusal = _refusal(tls, address, name, _Limit(over))
             wait_s = _AGAIN_S
         found.set_result(refusal)
 
@@ -54,23 +62,66 @@ def look_for_refusal(
     return found
 
 
-def _refusal(tls: Tls | None, address: str, name: str) -> str | None:
+class _Limit:
+    """How long an attempt may take: all of it, whatever the other end sends meanwhile.
+
+    Args:
+      over: set when the answer is not wanted any more.
+    """
+
+    def __init__(self, over: threading.Event) -> None:
+        self._over, self._end = over, now() + _ATTEMPT_S
+
+    def wait(self, connection: socket.socket, events: int) -> None:
+        """Waits until a connection is ready for one of `select`'s events.
+
+        Raises:
+          TimeoutError: if the time is up, or the answer is not wanted any more.
+        """
+        ready = select.poll()  # unlike select, it takes descriptors of any number
+        ready.register(connection, events)
+        while not self._over.is_set() and now() < self._end:
+            if ready.poll(_LOOK_S * 1000):
+                return
+        raise TimeoutError
+
+
+def _refusal(tls: Tls | None, address: str, name: str, limit: _Limit) -> str | None:
     host, port = split_address(address)
     try:
-        connection = socket.create_connection((numeric_host(host), port), _ATTEMPT_S)
+        connection = _connected(numeric_host(host), port, limit)
     except OSError:
         return None
     with connection:
-        return _refusal_of_plain(connection) if tls is None else _refusal_of(tls, connection, name)
+        if tls is None:
+            return _refusal_of_plain(connection, limit)
+        return _refusal_of(tls, connection, name, limit)
 
 
-def _refusal_of_plain(connection: socket.socket) -> str | None:
+def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
+    """A connection to the first address of a host that accepts one. Raises OSError."""
+    for kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connection = socket.socket(kind)
+        try:
+            connection.setblocking(False)
+            if connection.connect_ex(address) in (0, errno.EINPROGRESS):
+                limit.wait(connection, select.POLLOUT)
+                if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    return connection
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+    raise ConnectionRefusedError
+
+
+def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
     """What is wrong for an end without certificates: that the server speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        _TlsStream(context, connection).begin()
+        _TlsStream(context, connection, limit).begin()
     except ssl.SSLError as error:
         if "ALERT" not in (error.reason or ""):
             return None
@@ -82,8 +133,8 @@ def _refusal_of_plain(connection: socket.socket) -> str | None:
     )
 
 
-def _refusal_of(tls: Tls, connection: socket.socket, name: str) -> str | None:
-    stream = _TlsStream(tls.client_context(), connection, name)
+def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
+    stream = _TlsStream(tls.client_context(), connection, limit, name)
     try:
         stream.begin()
     except ssl.SSLCertVerificationError as error:
@@ -99,16 +150,20 @@ def _refusal_of(tls: Tls, connection: socket.socket, name: str) -> str | None:
 
 
 class _TlsStream:
-    """TLS over a connection, which the caller closes.
+    """TLS over a connection that does not block, which the caller closes.
 
     The sockets of `ssl` take the connection over, and leave it open if its peer has reset it by
     then.
     """
 
     def __init__(
-        self, context: ssl.SSLContext, connection: socket.socket, name: str | None = None
+        self,
+        context: ssl.SSLContext,
+        connection: socket.socket,
+        limit: _Limit,
+        name: str | None = None,
     ) -> None:
-        self._connection = connection
+        self._connection, self._limit = connection, limit
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
 
@@ -121,19 +176,30 @@ class _TlsStream:
         return self._carried(lambda: self._tls.read(1))
 
     def _carried(self, attempt: Callable[[], T]) -> T:
-        """Repeats an attempt until it does not need anything from the other end."""
+        """Repeats an attempt until it does not need anything from the other end.
+
+        Raises TimeoutError at the limit.
+        """
         while True:
             try:
                 result = attempt()
             except ssl.SSLWantReadError:
-                self._connection.sendall(self._outgoing.read())
+                self._send()
+                self._limit.wait(self._connection, select.POLLIN)
                 if received := self._connection.recv(1 << 16):
                     self._incoming.write(received)
                 else:
                     self._incoming.write_eof()
             else:
-                self._connection.sendall(self._outgoing.read())
+                self._send()
                 return result
+
+    def _send(self) -> None:
+        """Sends what is to be sent."""
+        unsent = self._outgoing.read()
+        while unsent:
+            self._limit.wait(self._connection, select.POLLOUT)
+            unsent = unsent[self._connection.send(unsent) :]
 
 
 def _is_admitted(stream: _TlsStream) -> bool:

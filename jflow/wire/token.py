@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from jflow.wire.private_files import loose_directory
+from jflow.wire.private_files import read_private
 
 _N_BYTES = 32
 _MAX_LENGTH = 4096
@@ -50,26 +49,15 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
                     f"JFLOW_TOKEN_FILE names {named!r}, which does not exist; {_HOW_TO_MAKE}"
                 )
             _create(path)
-        with path.open() as file:
-            status = os.fstat(file.fileno())
-            token = file.read(_MAX_LENGTH).strip()
-        loose = loose_directory(path)
+        token = read_private(path)[:_MAX_LENGTH].decode().strip()
+    except PermissionDeniedError as error:
+        raise PermissionDeniedError(f"the token file: {error.message}; {_HOW_TO_MAKE}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
-    if status.st_uid != os.geteuid():
+    if not token:
         raise PermissionDeniedError(
-            f"the token file {path} belongs to the user with the number {status.st_uid}, and this "
-            f"process is of {os.geteuid()}: another user may know the token; make a file of its own"
-        )
-    if loose is not None:
-        raise PermissionDeniedError(
-            f"other users may replace the token file {path}, because they may write to {loose}; "
-            f"run `chmod go-w {loose}`, check its owner, and make a new token"
-        )
-    if stat.S_IMODE(status.st_mode) & 0o077 or not token:
-        raise PermissionDeniedError(
-            f"the token file {path} must contain a token and be readable by its owner only; "
-            f"run `chmod 600 {path}`, or delete it to get a new one"
+            f"the token file {path} must contain a token; delete it to get a new one, or "
+            f"{_HOW_TO_MAKE}"
         )
     return _checked(token, f"the token file {path}")
 

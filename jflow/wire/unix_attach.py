@@ -14,7 +14,8 @@ from functools import cache
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError, UnavailableError
 from jflow.protocol.offers import PROOF_BYTES, DataOffer
-from jflow.wire.unix_sockets import boot_id, is_of_this_user
+from jflow.wire.machine import boot_id
+from jflow.wire.unix_sockets import is_of_this_user
 from jflow.wire.unix_stream import UnixStream
 
 _LOG = logging.getLogger(__name__)

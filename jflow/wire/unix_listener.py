@@ -12,8 +12,8 @@ from jflow.errors import OpError
 from jflow.protocol import settings
 from jflow.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, OpenOffers
 from jflow.protocol.tasks import TaskSet
+from jflow.wire.machine import boot_id
 from jflow.wire.unix_sockets import (
-    boot_id,
     is_of_this_user,
     listen,
     remove,

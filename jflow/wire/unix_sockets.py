@@ -15,26 +15,16 @@ import stat
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from jflow.errors import PermissionDeniedError, UnavailableError
+from jflow.wire.machine import boot_id
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CREDENTIALS = struct.Struct("3i")
 _MAX_PATH_BYTES = 107
 _BACKLOG = 128
 _MAX_STALE = 1000
 """How many sockets a server looks at when it starts."""
-
-
-@cache
-def boot_id() -> str:
-    """Identifies the running kernel; "" where that is unknown, and data streams are not used."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:

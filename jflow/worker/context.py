@@ -16,6 +16,7 @@ from jflow.protocol import Array, Riding, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
+from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.senders import Sender, Senders
 
@@ -59,6 +60,7 @@ class WorkerContext:
       recorders: by step, what notes the traced ones.
       senders: the tasks that send it values, and what waits for these.
       riding: by step, what takes values that ride on the reply.
+      begun: by step, when it began, by `now`, and what it runs.
       plans: the runs of plans that have begun and not ended.
     """
 
@@ -73,6 +75,7 @@ class WorkerContext:
     recorders: dict[int, Recorder] = field(default_factory=dict)
     senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
     riding: dict[int, Riding] = field(default_factory=dict)
+    begun: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
     plans: set[object] = field(default_factory=set)
 
     def deliver(

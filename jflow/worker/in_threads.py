@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Generator
 from concurrent.futures import Executor
 from contextlib import suppress
 
+from jflow.protocol import retrieve
 from jflow.resources.kernel import Wanted
 
 
@@ -37,4 +38,5 @@ async def _next_in_thread(
         while not going.done():  # a running generator cannot be closed
             with suppress(asyncio.CancelledError):  # raised once, below
                 await asyncio.wait([going])
+        retrieve(going)
         raise

@@ -213,7 +213,7 @@ class _PlanRun:
         """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if cell.submit(attempt, Waker(waiter)):
+        if cell.submit(attempt, Waker(waiter, self._step)):
             return
         try:
             if self._transaction is None:

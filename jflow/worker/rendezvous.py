@@ -20,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -56,9 +56,13 @@ class Rendezvous(Generic[Waiter]):
 
     Args:
       memory: how many ended steps, steps that are not open yet, and lost steps to remember.
+
+    Attributes:
+      n_opened: how many steps have begun.
     """
 
     def __init__(self, memory: int = 4096) -> None:
+        self.n_opened = 0
         self._memory = memory
         self._steps: dict[int, _Step[Waiter]] = {}
         self._early: OrderedDict[int, None] = OrderedDict()
@@ -69,6 +73,7 @@ class Rendezvous(Generic[Waiter]):
 
     def open(self, step: int) -> None:
         """Marks the beginning of a step on this task."""
+        self.n_opened += 1
         if step in self._early:
             del self._early[step]
             self._forget_senders(self._steps[step])
@@ -129,6 +134,11 @@ class Rendezvous(Generic[Waiter]):
         self._steps.pop(step, None)
         self._lost.pop(step, None)
         _remember(self._ended, step, self._memory)
+
+    def waiting(self, step: int) -> Collection[Waiter]:
+        """What waits for values of a step."""
+        state = self._steps.get(step)
+        return () if state is None else state.waiters.values()
 
     @property
     def has_early(self) -> bool:

@@ -10,9 +10,14 @@ from jflow.resources import Attempt
 
 
 class Waker:
-    """Wakes a waiter on an event loop; thread-safe, and harmless if the wait is over."""
+    """Wakes a waiter on an event loop; thread-safe, and harmless if the wait is over.
 
-    def __init__(self, waiter: asyncio.Future[Any]) -> None:
+    Attributes:
+      step: the number of the step that waits; None if it is none.
+    """
+
+    def __init__(self, waiter: asyncio.Future[Any], step: int | None = None) -> None:
+        self.step = step
         self._waiter = waiter
         self._thread = threading.get_ident()
 

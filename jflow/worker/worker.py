@@ -34,6 +34,7 @@ from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
 from jflow.values import held_bytes
+from jflow.watch import WatchedTask
 from jflow.worker.artifacts import DroppedError, sent
 from jflow.worker.claims import ClaimedRuns
 from jflow.worker.constants import ConstantCache
@@ -47,6 +48,7 @@ from jflow.worker.plan_run import run_plan
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.saving import StateSaves
+from jflow.worker.watching import RunningSteps
 from jflow.xla.cache import ProgramCache
 from jflow.xla.compile import CompiledProgram
 from jflow.xla.export import digest_of
@@ -74,8 +76,11 @@ class Worker:
       claims: what runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
       lets_ride: whether values may leave with the replies of plans.
+      running: the steps that it runs, for its watchers.
+      watched: what its server lets others see of the task.
     """
 
+    watched: WatchedTask
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS
     lets_ride: ClassVar[bool] = True
 
@@ -102,6 +107,7 @@ class Worker:
         )
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
+        self.running = RunningSteps(self._context)
         self.containers = self._context.containers
         self.programs = ProgramCache()
         self.moves = StateMoves(self._context, devices)
@@ -270,6 +276,7 @@ class Worker:
         if recorder is not None:
             self._context.recorders[step] = recorder
         self._context.rendezvous.open(step)
+        self._context.begun[step] = now(), registered
         has_entered = False
         try:
             await self._enter(registered)
@@ -285,6 +292,7 @@ class Worker:
             if has_entered:
                 self.moves.plans.leave(registered.use)
             self._context.rendezvous.end(step)
+            self._context.begun.pop(step, None)
             self._context.blocked.pop(step, None)
             self._context.recorders.pop(step, None)
         if records is not None and recorder is not None:

@@ -11,8 +11,8 @@ from typing import Self
 
 from jflow.closing import Closing
 from jflow.errors import DeadlineExceededError
+from jflow.launch.zygote import Zygote
 from jflow.testing import PATIENCE_S, ProcessCluster, ProgramProcess
-from jflow.testing.zygote import Zygote
 from tests.chaos.checker import Findings, check
 from tests.chaos.client import PlainClient
 from tests.chaos.history import OK, Call, Recorder, read_calls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -117,3 +118,31 @@ def test_without_the_package_the_command_says_what_to_install(
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert init(tmp_path / "tls") == 2
     assert "pip install 'jflow[tls]'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can give files to another user")
+@pytest.mark.parametrize("planted", ["ca.key", "ca.crt"])
+def test_an_authority_that_another_user_has_put_there_is_not_believed(
+    directory: Path, capsys: pytest.CaptureFixture[str], planted: str
+) -> None:
+    """Into a directory like /tmp, where certificates are made for the first time."""
+    init(directory)
+    for path in directory.iterdir():
+        if path.name not in ("ca.key", "ca.crt"):
+            path.unlink()
+    directory.chmod(0o1777)
+    os.chown(directory / planted, 12345, 12345)
+    assert init(directory) == 2
+    words = f"{directory / planted} belongs to the user with the number 12345"
+    assert words in capsys.readouterr().err
+    assert {path.name for path in directory.iterdir()} == {"ca.key", "ca.crt"}
+
+
+@pytest.mark.parametrize(("name", "mode"), [("ca.key", 0o640), ("ca.crt", 0o664)])
+def test_an_authority_that_others_may_use_is_refused_with_its_repair(
+    directory: Path, capsys: pytest.CaptureFixture[str], name: str, mode: int
+) -> None:
+    init(directory)
+    (directory / name).chmod(mode)
+    assert init(directory) == 2
+    assert f"chmod 600 {directory / name}`" in capsys.readouterr().err

@@ -42,6 +42,13 @@ def test_the_address_of_a_server_behind_a_tunnel_is_not_the_one_that_is_called()
         ("grpc://a:80?at=", "address is empty"),
         ("grpc://a:80?cluster=caf%C3%A9", "printable ASCII"),
         ("grpc://a:80?cluster=" + "x" * 129, "at most 128"),
+        ("unix:2222", "gRPC's scheme 'unix', .* expected 'host:port'"),
+        ("grpc://unix:/run/one", "gRPC's scheme 'unix'"),
+        ("unix-abstract:one", "gRPC's scheme 'unix-abstract'"),
+        ("VSOCK:2:80", "gRPC's scheme 'VSOCK'"),
+        ("xds:a", "gRPC's scheme 'xds'"),
+        ("a:80?at=xds:80", "gRPC's scheme 'xds'"),
+        ("unix:///run/one", "must begin with 'grpc://'"),
     ],
 )
 def test_a_malformed_target_is_an_error_that_says_what_is_wrong(text, words):

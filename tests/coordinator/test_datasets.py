@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ import pytest
 
 import jflow as tf
 from jflow.coordinator import ClosureInputError, ClusterCoordinator
+from jflow.testing.waiting import wait_until
 from tests.coordinator.functions import double
 
 
@@ -64,6 +67,100 @@ def test_per_worker_dataset_a_function_can_take_no_element_or_different_numbers_
 
     for n, wanted in ((3, 0 + 1 + 2), (0, 0), (1, 3), (3, 4 + 5 + 6), (5, 7 + 8 + 9 + 10 + 11)):
         assert coordinator.schedule(total, args=(iterator, n), worker=0).fetch() == wanted
+
+
+def test_per_worker_dataset_functions_of_one_worker_take_elements_in_their_order(
+    coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = coordinator.create_per_worker_dataset(tf.data.Dataset.range(100))
+    iterator, other = iter(dataset), iter(dataset)
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    @tf.function
+    def negative(iterator: Any) -> Any:
+        return -next(iterator)
+
+    for _ in range(3):  # until several are under way at a time
+        coordinator.schedule(element, args=(other,), worker=0).fetch()
+    are_read, take = threading.Event(), iterator.take
+
+    def late(worker: int, n: int, wait_s: float) -> list[Any] | None:
+        """Elements are not read when the first function would take one, and are for the next."""
+        is_late = not tried or (wait_s > 0 and not are_read.is_set())
+        tried.append(worker)
+        return None if is_late else take(worker, n, wait_s)
+
+    tried: list[int] = []
+    monkeypatch.setattr(iterator, "take", late)
+    functions = [element, negative, element, negative]
+    values = [coordinator.schedule(fn, args=(iterator,), worker=0) for fn in functions]
+    wait_until(lambda: coordinator.metrics().running > 1, "several to be under way")
+    are_read.set()
+    assert coordinator.fetch(values) == [0, -1, 2, -3]
+
+
+def test_per_worker_dataset_a_function_that_waits_for_an_element_can_be_cancelled(
+    coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterator = iter(coordinator.create_per_worker_dataset(tf.data.Dataset.range(100)))
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    for n in range(3):
+        assert coordinator.schedule(element, args=(iterator,), worker=0).fetch() == n
+    take = iterator.take
+    monkeypatch.setattr(iterator, "take", lambda *_: None)
+    values = [coordinator.schedule(element, args=(iterator,), worker=0) for _ in range(2)]
+    wait_until(lambda: coordinator.metrics().running > 1, "both to be under way")
+    values[1].cancel()  # the one that waits for its turn
+    with pytest.raises(tf.errors.CancelledError):
+        values[1].fetch()
+    monkeypatch.setattr(iterator, "take", take)
+    assert values[0].fetch() == 3
+
+
+def test_per_worker_dataset_a_function_that_waits_for_an_element_of_a_lost_worker_runs_again(
+    coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    are_read = threading.Event()
+
+    def wait(x: Any) -> Any:
+        assert are_read.wait(60)
+        return x
+
+    are_read.set()  # to look at the first element
+    numbers = tf.data.Dataset.range(100).map(wait)
+    iterator = iter(coordinator.create_per_worker_dataset(numbers))
+    are_read.clear()
+    is_waiting, abort = threading.Event(), iterator.abort
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    def take(*args: Any) -> Any:
+        is_waiting.set()
+        return original(*args)
+
+    def slow(worker: int) -> None:
+        abort(worker)
+        time.sleep(0.2)  # for what the one that waits makes of it
+
+    original = iterator.take
+    monkeypatch.setattr(iterator, "take", take)
+    monkeypatch.setattr(iterator, "abort", slow)
+    value = coordinator.schedule(element, args=(iterator,), worker=0)
+    assert is_waiting.wait(60)
+    coordinator._engine.lost(0, tf.errors.UnavailableError("a test says so"))
+    are_read.set()
+    assert value.fetch() == 0
+    coordinator.join()
+    assert coordinator.metrics().put_back == 1
 
 
 def test_per_worker_dataset_refuses_what_workers_cannot_do(

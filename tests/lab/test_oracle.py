@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.pipeline import pipeline
+from jflow.runtime import local
 from jflow.schedule import Costs, PlaceFunction, Problem, Schedule, scheduled
 from jflow.schedule.strategies import STRATEGIES
+from tests.lab.compiled_once import compiled_once
 from tests.programs_of_jax import Program, check_each, programs
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
@@ -61,7 +63,8 @@ def check_strategies(program: Program, names: list[str], costs_seed: int) -> int
             n_checked += 1
             yield open_with(graph, always(problem, schedule))
 
-    check_each(program, open_sessions)
+    with compiled_once():
+        check_each(program, open_sessions)
     return n_checked
 
 
@@ -83,6 +86,29 @@ def open_with(graph: tf.Graph, placement) -> tf.Session:
     return tf.Session(graph=graph, config=tf.ConfigProto(placement=placement))
 
 
+def test_a_segment_is_compiled_once_for_each_device_that_placements_put_it_on(monkeypatch) -> None:
+    compiled, compile_all = [], local.compile_all
+    monkeypatch.setattr(
+        local, "compile_all", lambda programs: compiled.extend(programs) or compile_all(programs)
+    )
+    with tf.Graph().as_default() as graph:
+        y, other = tf.numpy.tanh(tf.constant(0.5)), tf.numpy.sin(tf.constant(0.5))
+    with compiled_once():
+        for device in (0, 0, 1):
+
+            def place(graph, devices, *_, device=device):
+                return dict.fromkeys(graph.operations, devices[device])
+
+            with open_with(graph, place) as session:
+                np.testing.assert_allclose(session.run(y), np.tanh(np.float32(0.5)), rtol=1e-6)
+                np.testing.assert_allclose(session.run(other), np.sin(np.float32(0.5)), rtol=1e-6)
+    (y_here, here, _), (other_here, _, _), (y_there, there, _), (other_there, _, _) = compiled
+    assert y_here is y_there
+    assert other_here is other_there
+    assert y_here is not other_here
+    assert here is not there
+
+
 @settings(max_examples=2)
 @given(programs(DEVICES, max_calls=5), st.sampled_from([*STRATEGIES]), st.integers(0, 1000))
 def test_a_program_gives_what_jax_gives_where_a_strategy_divides_it(
@@ -102,7 +128,7 @@ def test_a_program_gives_what_jax_gives_where_results_are_sent_first(program, co
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(25))
 def test_programs_give_what_jax_gives_under_every_placement_of_every_strategy(part) -> None:
-    # In parts, each with programs of its own: all 200 take an hour on a slow processor. They are
+    # In parts, each with programs of its own: a part takes 40 seconds of a slow processor. They are
     # drawn as they are compiled, which is as slow as the machine is.
     @seed(part)
     @settings(max_examples=8, database=None, suppress_health_check=[HealthCheck.too_slow])

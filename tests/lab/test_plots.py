@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def test_each_group_that_has_results_has_a_plot(tmp_path: Path) -> None:
     assert set(drawn) == {"contention", "clusters", "measured"}
     for path in drawn.values():
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_names_of_lines_are_apart_and_below_the_top() -> None:
+    crowded = plots._apart([1.0, 1.0, 90.0, 95.0, 95.0], 2.0, 100.0)
+    assert crowded[:2] == [1.0, 2.0]
+    assert crowded[-1] < 100.0
+    assert all(after >= 2.0 * before for before, after in pairwise(crowded))
 
 
 def test_without_matplotlib_there_are_no_plots(tmp_path: Path, monkeypatch) -> None:

@@ -171,6 +171,38 @@ def test_cases_of_another_seed_or_of_other_sources_do_not_stay(tmp_path: Path) -
     assert {case.group for case in kept} == {case.group for case in other.cases}
 
 
+def test_graphs_searched_for_against_an_earlier_strategy_do_not_stay(tmp_path: Path) -> None:
+    options = SuiteOptions(("round_robin",), ("adversarial",), (2,), quick=True)
+    compare(options, tmp_path)
+    keys = cases_in(tmp_path)
+    path = tmp_path / "adversarial.json"
+    document = json.loads(path.read_text())
+    key, case = next(iter(document["cases"].items()))
+    # As after runs of which the last one was resumed: the file knows the present strategies only.
+    document["cases"][f"earlier {key}"] = case | {
+        "parameters": case["parameters"] | {"fingerprint": "an earlier one"}
+    }
+    path.write_text(json.dumps(document))
+    compare(replace(options, resume=True), tmp_path)
+    assert cases_in(tmp_path) == keys
+
+
+def test_what_a_workload_took_is_in_the_file_before_the_next_one_is_measured(
+    tmp_path: Path,
+) -> None:
+    written = []
+
+    def measure(workload, *arguments):
+        kept = read(tmp_path / "measured.json")
+        rows = kept.measured.values() if kept else []
+        written.append({(each.workload, each.strategy) for each in rows})
+        return fake(workload, *arguments)
+
+    options = SuiteOptions(("heft",), ("mlp", "digits"), (2,), quick=True, simulates=False)
+    compare(options, tmp_path, measuring=Measuring(measure))
+    assert written == [set(), {("mlp", "single"), ("mlp", "heft"), ("mlp", "fused")}]
+
+
 def test_a_resumed_run_keeps_measurements_of_workloads_that_it_does_not_measure(
     tmp_path: Path,
 ) -> None:

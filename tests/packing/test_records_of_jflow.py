@@ -38,6 +38,7 @@ from jflow.resources.value_table import ValueTableSnapshot, ValueTableSpec
 from jflow.saves.items import SaveReport, StateItem, StateItems, StateSlice
 from jflow.trace.record import TaskRecord
 from tests.packing.test_record import PLAIN, SPECS, TEXTS
+from tests.watch import builds as watch
 
 SECONDS = st.floats(0, 1e6)
 WORDS = st.lists(st.integers(0, 2**32), max_size=3).map(tuple)
@@ -222,7 +223,7 @@ BUILDS |= {
     TensorEntry: TENSOR_FIELDS,
     ValueTableSnapshot: {"spec": st.just(ValueTableSpec())},
     ValueTableSpec: {},
-}
+} | watch.BUILDS
 
 
 def _made(kind, data):

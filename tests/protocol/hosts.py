@@ -6,6 +6,7 @@ gRPC's asyncio layer wants one event loop a process, so all of it runs on the se
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +18,17 @@ import numpy as np
 import pytest
 
 from jflow.cluster import ClusterSpec, Device, Target, Task
-from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, Secret, ServerInfo
+from jflow.plan import Feed, Plan, VariableKey, VariableSpec
+from jflow.protocol import (
+    DeviceRecord,
+    Endpoint,
+    Peer,
+    Peers,
+    Registered,
+    Secret,
+    ServerInfo,
+    ServerLocation,
+)
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import open_message
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
@@ -27,6 +38,7 @@ from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
+from jflow.wire import machine_id
 from jflow.wire.grpc_channels import aio_channel, method_of, server_options
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.transports import TRANSPORTS
@@ -35,6 +47,12 @@ TOKEN = "the token of the tests"
 TASK = Task("worker", 3)
 INCARNATION = 2**63 + 7
 SESSION_METHOD, PEER_METHOD = method_of(MASTER.name), method_of(WORKER.name)
+PLAN = Plan(
+    Device(TASK, "CPU", 0),
+    3,
+    (VariableSpec(VariableKey("box", "x"), "float32", (2, 3)),),
+    ((Feed(0, 2),),),
+)
 
 
 def on_loop(coroutine):
@@ -122,6 +140,9 @@ class Session:
     def reply_size(self, handle):
         return self.script.get("reply_size")
 
+    def watch_tasks(self, handle):
+        return self.script.get("watch_tasks", lambda _: None)(handle)
+
     def deliver(self, step, edge, tensor):
         self.calls.append(("deliver", step, edge, tensor))
         return bool(self.script.get("deliver", lambda *_: False)(step, edge, tensor))
@@ -189,7 +210,9 @@ def transport(tls=None):
 
 def server_of(host, tls=None):
     """A server of a host, which does not listen yet."""
-    return transport(tls).listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
+    location = ServerLocation(machine=machine_id(), is_local=True)
+    endpoint = Endpoint(host, Secret(TOKEN), location, host.cluster_name)
+    return transport(tls).listener(endpoint.services())
 
 
 def peer_of(task, address, token=TOKEN):
@@ -314,7 +337,8 @@ class RawClient:
         meant, service = target or self.call.target, service or self.call.service
         handshake = CallerHandshake(Caller(Secret(token), service, meant), new_nonce())
         async with asyncio.timeout(PATIENCE_S):
-            self.stream, info = await enter(GrpcStream(self.call), handshake)
+            stream = GrpcStream(self.call, machine=machine_id())
+            self.stream, info = await enter(stream, handshake)
         return info
 
 
@@ -337,3 +361,28 @@ same = partial(np.testing.assert_array_equal, strict=True)
 both_methods = pytest.mark.parametrize(
     "method", [SESSION_METHOD, PEER_METHOD], ids=["session", "peer"]
 )
+
+
+def beside_server(host, use):
+    """Runs `use(address)` on the loop beside a server of the host."""
+
+    async def check():
+        async with serving(host) as address:
+            await use(address)
+
+    on_loop(check())
+
+
+def with_client(host, use, method=SESSION_METHOD):
+    """Runs `use(client)` on the loop with a client after the handshake."""
+
+    async def check(address):
+        async with connected(address, method) as client:
+            await use(client)
+
+    beside_server(host, check)
+
+
+def cut_data(client):
+    """Cuts the data stream of a client's session."""
+    client._channel._data._socket.shutdown(socket.SHUT_RDWR)

@@ -9,7 +9,7 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Target
-from jflow.protocol import Peer, Secret, settings
+from jflow.protocol import Peer, Secret, ServerLocation, settings
 from jflow.protocol.admission import new_nonce
 from jflow.protocol.frame import encode
 from jflow.protocol.handshake import (
@@ -24,7 +24,7 @@ from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.unproven import Unproven
 from jflow.protocol.v1 import service_pb2 as pb
-from jflow.wire import connect
+from jflow.wire import connect, machine_id
 from jflow.wire.grpc_channels import aio_channel
 from jflow.wire.grpc_server import RefusalLog
 from jflow.wire.grpc_transport import GrpcTransport
@@ -56,7 +56,8 @@ TARGET = Target("127.0.0.1:7")
 
 
 def _hello(service=MASTER.name, target=TARGET):
-    return CallerHandshake(Caller(Secret(TOKEN), service, target), new_nonce()).hello
+    caller = Caller(Secret(TOKEN), service, target)
+    return CallerHandshake(caller, new_nonce()).begin(machine_id())
 
 
 def _length(frame):
@@ -267,7 +268,10 @@ def test_every_method_of_a_server_is_a_service_of_the_table():
     """Else the test above would not know of it."""
     from jflow.protocol import Endpoint  # noqa: PLC0415
 
-    assert set(Endpoint(Host(), Secret(TOKEN)).services()) == {MASTER.name, WORKER.name}
+    assert set(Endpoint(Host(), Secret(TOKEN), ServerLocation()).services()) == {
+        MASTER.name,
+        WORKER.name,
+    }
 
 
 @both_methods

@@ -66,7 +66,9 @@ def test_a_client_knows_which_server_it_talks_to(client):
 
 
 def test_the_host_is_asked_what_the_client_was(client, host):
-    record = DeviceRecord(Device(Task("ps", 0), "GPU", 1), "cuda", 2**64 - 1)
+    record = DeviceRecord(
+        Device(Task("ps", 0), "GPU", 1), "cuda", 2**64 - 1, memory_limit_bytes=2**40
+    )
 
     async def devices(*_):
         return [record]

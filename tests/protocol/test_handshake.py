@@ -20,18 +20,21 @@ from jflow.protocol.handshake import (
     ServerHandshake,
     version_of,
 )
-from jflow.protocol.identity import ServerIdentity
+from jflow.protocol.identity import ServerIdentity, ServerLocation
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.v1 import handshake_pb2 as pb_handshake
 from tests.protocol.hosts import TASK, TOKEN
 
 TARGET = Target("127.0.0.1:7", "blue", Task("ps", 0), 77)
+MACHINE = "this boot:1"
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 OTHER_VERSION = b"jflow\0" + (VERSION + 1).to_bytes(2, "little")
 
 
 def _caller(token=TOKEN, service=MASTER.name, target=TARGET, nonce=ONE, **caller):
-    return CallerHandshake(Caller(Secret(token), service, target, **caller), nonce)
+    handshake = CallerHandshake(Caller(Secret(token), service, target, **caller), nonce)
+    handshake.begin(MACHINE)
+    return handshake
 
 
 def _server(hello, token=TOKEN, service=MASTER.name):
@@ -246,7 +249,7 @@ IDENTITY = ServerIdentity(
     77,
     ClusterSpec({"ps": ["Here:7", "there:8"], "worker": ["there:9", "there:0"]}),
     "blue",
-    frozenset({"10.0.0.1"}),
+    ServerLocation(frozenset({"10.0.0.1"})),
 )
 
 

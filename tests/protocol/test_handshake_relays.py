@@ -5,14 +5,21 @@ from dataclasses import dataclass, field
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from jflow.cluster import Target, Task
+from jflow.cluster import ClusterSpec, Target, Task
 from jflow.errors import OpError
 from jflow.protocol import Secret
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
+from jflow.protocol.identity import ServerIdentity, ServerLocation
 from jflow.protocol.rpcs import MASTER, WORKER
 from tests.protocol.hosts import TOKEN
 
-ADDRESSES = ("127.0.0.1:1", "127.0.0.1:2")
+PLACES = (
+    ("127.0.0.1:1", "this boot:1"),
+    ("127.0.0.1:2", "this boot:1"),
+    ("127.0.0.1:1", "other:1"),
+)
+"""Addresses and machines: of servers, and of what their callers mean."""
+
 SERVICES = (MASTER.name, WORKER.name)
 
 
@@ -22,7 +29,7 @@ class CallerEnd:
 
     handshake: CallerHandshake
     service: str
-    address: str
+    place: tuple[str, str]
     challenge: bytes = b""
     proof: bytes = b""
     answer: bytes = b""
@@ -34,7 +41,7 @@ class ServerEnd:
 
     handshake: ServerHandshake
     service: str
-    address: str
+    place: tuple[str, str]
     hello: bytes
     challenge: bytes
     is_proven: bool = False
@@ -54,17 +61,20 @@ class Network:
         self.n_nonces += 1
         return self.n_nonces.to_bytes(32, "little")
 
-    def call(self, service: str, address: str) -> None:
-        caller = Caller(Secret(TOKEN), service, Target(address, task=Task("ps", 0)))
-        end = CallerEnd(CallerHandshake(caller, self.nonce()), service, address)
+    def call(self, service: str, place: tuple[str, str]) -> None:
+        caller = Caller(Secret(TOKEN), service, Target(place[0], task=Task("ps", 0)))
+        end = CallerEnd(CallerHandshake(caller, self.nonce()), service, place)
         self.callers.append(end)
-        self.frames.append(end.handshake.hello)
+        self.frames.append(end.handshake.begin(place[1]))
 
-    def accept(self, service: str, address: str, hello: bytes) -> None:
+    def accept(self, service: str, place: tuple[str, str], hello: bytes) -> None:
         handshake = ServerHandshake(Secret(TOKEN), service, hello)
-        is_other = handshake.hello.address != address
+        address, machine = place
+        cluster, location = ClusterSpec({"ps": [address]}), ServerLocation(frozenset(), machine)
+        identity = ServerIdentity(Task("ps", 0), 1, cluster, "", location)
+        is_other = identity.refusal(handshake.hello) is not None
         challenge = handshake.challenge(self.nonce(), is_other=is_other)
-        self.servers.append(ServerEnd(handshake, service, address, hello, challenge))
+        self.servers.append(ServerEnd(handshake, service, place, hello, challenge))
         self.frames.append(challenge)
 
     def to_caller(self, end: CallerEnd, frame: bytes) -> None:
@@ -80,7 +90,7 @@ class Network:
         if not end.is_proven:
             end.handshake.check(frame)
             end.is_proven = True
-            end.answer = end.handshake.seal(b"I am at " + end.address.encode())
+            end.answer = end.handshake.seal(b"I am at " + repr(end.place).encode())
             self.frames.append(end.answer)
 
 
@@ -96,7 +106,7 @@ def test_an_end_that_is_believed_has_the_token_and_has_said_just_that(
     """Agreement of both ends on service, server and frames, in two handshakes at once."""
     network = Network()
     for choice in calls:
-        network.call(SERVICES[choice % 2], ADDRESSES[choice // 2 % 2])
+        network.call(SERVICES[choice % 2], PLACES[choice // 2 % 3])
     for is_honest, *choices in deliveries:
         try:
             if is_honest:
@@ -112,8 +122,8 @@ def _pass_on(network: Network, caller: CallerEnd, where: int, which: int) -> Non
     """Delivers the next frame of one caller's handshake, to a server anywhere."""
     servers = [each for each in network.servers if each.hello == caller.handshake.hello]
     if not servers:
-        address = ADDRESSES[where % 2] if which == 0 else caller.address
-        network.accept(caller.service, address, caller.handshake.hello)
+        place = PLACES[where % 3] if which == 0 else caller.place
+        network.accept(caller.service, place, caller.handshake.hello)
     elif not caller.challenge:
         network.to_caller(caller, servers[which % len(servers)].challenge)
     else:
@@ -136,7 +146,7 @@ def _attack(network: Network, first: int, second: int, to: int, cut: int) -> Non
     elif isinstance(end, ServerEnd):
         network.to_server(end, frame)
     else:
-        network.accept(SERVICES[first % 2], ADDRESSES[second % 2], frame)
+        network.accept(SERVICES[first % 2], PLACES[second % 3], frame)
 
 
 def _check(network: Network) -> None:
@@ -164,6 +174,6 @@ def _check(network: Network) -> None:
             try:
                 caller.handshake.check_meant()
             except OpError:
-                assert server.address != caller.address
+                assert server.place != caller.place
             else:
-                assert server.address == caller.address
+                assert server.place == caller.place

@@ -1,6 +1,7 @@
 """One server's connection to another before a fake host: lives, losses and cancelled calls."""
 
 import asyncio
+import gc
 import time
 from contextlib import asynccontextmanager
 
@@ -261,6 +262,74 @@ def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
             assert handles[-1] == 7
             assert peer._link is not None
             assert not peer._link.is_broken
+
+    on_loop(check())
+
+
+@asynccontextmanager
+async def _nothing_unseen():
+    """A block after which no error is left that nothing has looked at: the loop would log it."""
+    loop, unseen = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: unseen.append(context))
+    try:
+        yield
+        await asyncio.sleep(0)  # what is done lets go of what it was waiting for
+        gc.collect()
+        assert unseen == []
+    finally:
+        loop.set_exception_handler(None)
+
+
+@pytest.mark.parametrize("what", ["run", "deliver", "release"])
+def test_what_cannot_be_sent_any_more_is_no_error_once_it_was_cancelled(what):
+    """As by a step that has ended, to a task that is killed then."""
+
+    async def check():
+        async with _nothing_unseen():
+            await _lose_a_task_after_cancelling(what)
+
+    on_loop(check())
+
+
+async def _lose_a_task_after_cancelling(what):
+    """Sends two messages, of which the second waits for the first one, to a task that is lost."""
+    async with _stuck_server() as (address, _, _):
+        peer = peer_of(TASK, address)
+        await peer.connect(PATIENCE_S)
+        first = asyncio.create_task(peer.deliver(1, 1, large()))
+        await eventually_async(peer._link._stream._writing.locked)
+        calls = {
+            "run": lambda: peer.run(INCARNATION, 1, 1, []),
+            "deliver": lambda: peer.deliver(2, 1, large()),
+            "release": lambda: peer.release(INCARNATION, 8),
+        }
+        second = asyncio.create_task(calls[what]())
+        await asyncio.sleep(0)
+        first.cancel()
+        second.cancel()
+        await asyncio.wait([first, second])
+    await eventually_async(lambda: not peer.connection)
+    await peer.close()
+
+
+def test_an_answer_that_comes_as_its_call_is_cancelled_is_seen():
+    """In one iteration of the event loop, whichever is first."""
+
+    async def check():
+        async with _stuck_server() as (address, _, _), _peer(address) as peer, _nothing_unseen():
+            await peer.connect(PATIENCE_S)
+            for is_first in (False, True):
+                call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+                await eventually_async(lambda: peer._link._pending)
+                (reply,) = peer._link._pending.values()
+                if is_first:
+                    call.cancel()
+                reply.put(errors.CancelledError("the call was cancelled; it waited"))
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+                assert not peer._link._pending
+                del call, reply
 
     on_loop(check())
 

@@ -1,32 +1,27 @@
-"""A server before fake hosts: what is answered, and what does no harm."""
+"""A server before fake hosts: what is answered, and how calls end."""
 
 import asyncio
 import logging
-import socket
 
 import grpc
 import numpy as np
 import pytest
 
 from jflow import errors
-from jflow.cluster import ClusterSpec, Device, Target, Task
+from jflow.cluster import ClusterSpec, Device, Task
 from jflow.deadline import FOREVER
-from jflow.plan import Feed, Plan, VariableKey, VariableSpec
-from jflow.protocol import DeviceRecord, Registered, Secret
+from jflow.protocol import DeviceRecord, Registered
 from jflow.protocol.codec import plan_to_proto
-from jflow.protocol.frame import encode
-from jflow.protocol.handshake import Caller, CallerHandshake
-from jflow.protocol.rpcs import MASTER
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import (
     INCARNATION,
     PEER_METHOD,
-    SESSION_METHOD,
+    PLAN,
     TASK,
-    TOKEN,
     Host,
     RawClient,
+    beside_server,
     both_methods,
     connected,
     eventually_async,
@@ -36,35 +31,8 @@ from tests.protocol.hosts import (
     raw_call,
     same,
     serving,
+    with_client,
 )
-
-PLAN = Plan(
-    Device(TASK, "CPU", 0),
-    3,
-    (VariableSpec(VariableKey("box", "x"), "float32", (2, 3)),),
-    ((Feed(0, 2),),),
-)
-
-
-def _served(host, use):
-    """Runs `use(address)` on the loop beside a server of the host."""
-
-    async def check():
-        async with serving(host) as address:
-            await use(address)
-
-    on_loop(check())
-
-
-def _connected(host, use, method=SESSION_METHOD):
-    """Runs `use(client)` with a client after the handshake."""
-
-    async def check(address):
-        async with connected(address, method) as client:
-            await use(client)
-
-    _served(host, check)
-
 
 # Handshakes ---------------------------------------------------------------------------------------
 
@@ -80,7 +48,7 @@ def test_a_stream_begins_with_the_server_s_introduction(method):
         assert (str(device.device), device.platform) == (f"{TASK}/device:CPU:0", "cpu")
         assert info.n_compiled == 5
 
-    _served(Host(), check)
+    beside_server(Host(), check)
 
 
 @both_methods
@@ -94,7 +62,7 @@ def test_a_stream_that_does_not_begin_with_hello_is_closed(method):
             with pytest.raises(BrokenStreamError, match="did not begin with the handshake"):
                 await client.receive()
 
-    _served(host, check)
+    beside_server(host, check)
     assert host.sessions == []
 
 
@@ -110,7 +78,7 @@ def test_a_call_for_this_life_or_for_any_is_answered(method, incarnation):
         assert (reply.id, reply.status.code) == (2, 0)
 
     host = Host()
-    _connected(host, check, method)
+    with_client(host, check, method)
     assert [call[:2] for call in host.calls] == [("reset", ["a"])]
 
 
@@ -127,7 +95,7 @@ def test_a_call_for_another_life_of_the_task_is_aborted(method):
         assert (reply.id, reply.status.code) == (3, 0), "the stream goes on"
 
     host = Host()
-    _connected(host, check, method)
+    with_client(host, check, method)
     assert [call[:2] for call in host.calls] == [("reset", [])]
 
 
@@ -139,7 +107,7 @@ def test_what_is_sent_to_another_life_of_the_task_is_dropped():
         await client.receive()
 
     host = Host()
-    _connected(host, check, PEER_METHOD)
+    with_client(host, check, PEER_METHOD)
     assert host.calls == [("deliver", 1, 2, None), ("reset", [])]
 
 
@@ -177,7 +145,7 @@ def test_a_master_is_asked_what_the_messages_say():
         await client.receive()
 
     host = Host(script={"list_devices": devices, "register": registered})
-    _connected(host, check)
+    with_client(host, check)
     listed, register, run, endless = host.calls
     assert listed == ("list_devices", [Task("ps", 0)], 1.5, True, FOREVER)
     assert register[:3] == ("register", [PLAN], 4)
@@ -208,7 +176,7 @@ def test_a_worker_is_asked_what_the_messages_say():
         same(value, tensor)
 
     host = Host()
-    _connected(host, check, PEER_METHOD)
+    with_client(host, check, PEER_METHOD)
     register, deliver, signal, *released, run = host.calls
     assert register[:2] == ("register", [PLAN])
     same(register[2]["one"], tensor)
@@ -235,7 +203,7 @@ def test_calls_of_one_stream_run_at_the_same_time():
         await client.send(id=3, run_step=pb.RunStep(handle=2))
         assert {(await client.receive())[0].id for _ in range(2)} == {2, 3}
 
-    _connected(Host(script={"run": run}), check)
+    with_client(Host(script={"run": run}), check)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +220,7 @@ def test_an_error_of_a_call_is_its_answer(kind):
         assert (status.code, status.message) == (kind.error_code, "it broke")
         assert (status.op, status.task) == ("x/read", str(TASK))
 
-    _connected(Host(script={"run": fail}), check)
+    with_client(Host(script={"run": fail}), check)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +248,7 @@ def test_every_error_is_answered_however_strange(error, code, caplog):
         assert "Traceback" not in reply.status.message
         assert __file__ not in reply.status.message
 
-    _connected(Host(script={"run": fail}), check)
+    with_client(Host(script={"run": fail}), check)
 
 
 def test_an_answer_that_cannot_be_sent_is_answered_with_an_error():
@@ -293,132 +261,7 @@ def test_an_answer_that_cannot_be_sent_is_answered_with_an_error():
         assert reply.id == 2
         assert reply.status.code == errors.Code.RESOURCE_EXHAUSTED
 
-    _connected(Host(script={"register": registered}), check)
-
-
-# What does no harm --------------------------------------------------------------------------------
-
-
-def _frame(envelope, tensors=()):
-    raw = [tensor.reshape(-1).view(np.uint8) for tensor in tensors]
-    (only,) = encode(9, envelope.SerializeToString(), raw)
-    return only
-
-
-GARBAGE = {
-    "nothing": b"",
-    "zeros": bytes(100),
-    "noise": b"\xff" * 100,
-    "half a header": b"\x01\x02\x03",
-    "unknown kind": b"\x07" + bytes(20),
-    "more of nothing": b"\x02" + b"\x01" + bytes(19),
-    "control that is no protobuf": next(encode(1, b"\xff\xff\xff", [])),
-    "a control part beyond the frame": b"\x01" + bytes(8) + b"\xff" * 4 + bytes(8),
-    "a payload of 2^64": b"\x01" + bytes(12) + b"\xff" * 8,
-    "a tensor that is not there": _frame(
-        pb.Envelope(id=5, tensors=[{"dtype": "float32", "shape": [1000]}])
-    ),
-    "a tensor of objects": _frame(pb.Envelope(id=5, tensors=[{"dtype": "O", "shape": [0]}])),
-    "a hello again": CallerHandshake(
-        Caller(Secret(TOKEN), MASTER.name, Target("127.0.0.1:1")), bytes(32)
-    ).hello,
-    "a tensor of 65 dimensions": _frame(
-        pb.Envelope(id=5, tensors=[{"dtype": "uint8", "shape": [1] * 65}]),
-        [np.zeros(1, np.uint8)],
-    ),
-}
-
-
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-@both_methods
-def test_garbage_ends_its_own_stream_and_no_other(method, garbage):
-    host = Host()
-
-    async def check(address):
-        async with connected(address, method) as good, raw_call(address, method) as call:
-            await eventually_async(lambda: len(host.sessions) == 1)
-            bad = RawClient(call)
-            await bad.handshake()
-            await eventually_async(lambda: len(host.sessions) == 2)
-            await bad.call.write(garbage)
-            with pytest.raises(BrokenStreamError):
-                await bad.receive()
-            details = await bad.call.details()
-            assert "Traceback" not in details
-            assert "/" not in details.replace(str(TASK), ""), "no path of the server is told"
-            await eventually_async(host.sessions[1].closed.is_set)
-            await good.send(id=2, reset=pb.Reset(containers=["still there"]))
-            reply, _ = await good.receive()
-            assert reply.id == 2
-            assert not host.sessions[0].closed.is_set()
-        async with connected(address, method) as another:
-            await another.send(id=2, reset=pb.Reset())
-            assert (await another.receive())[0].id == 2
-
-    _served(host, check)
-
-
-@pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", bytes(5000), b"\x16\x03\x01" * 9])
-def test_noise_on_the_port_does_no_harm(noise):
-    async def check(address):
-        host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port))) as connection:
-            connection.sendall(noise)
-            async with connected(address):
-                pass
-
-    _served(Host(), check)
-
-
-BAD_PLAN = plan_to_proto(PLAN)
-BAD_PLAN.device = "/nonsense"
-BAD_REQUESTS = {
-    "a plan for no device": {"register_step": pb.RegisterStep(plans=[BAD_PLAN])},
-    "artifacts without bytes": {
-        "register_step": pb.RegisterStep(artifacts=[pb.Artifact(digest="x")])
-    },
-    "a task that is none": {"list_devices": pb.ListDevices(tasks=["/nonsense"])},
-    "a worker's request": {"run_plans": pb.RunPlans()},
-    "a reply": {"registered": pb.Registered()},
-    "no request at all": {},
-}
-
-
-@pytest.mark.parametrize("fields", BAD_REQUESTS.values(), ids=BAD_REQUESTS)
-def test_a_bad_request_to_a_master_is_answered_as_such(fields):
-    host = Host()
-
-    async def check(client):
-        await client.send(id=2, **fields)
-        reply, _ = await client.receive()
-        assert reply.status.code == errors.Code.INVALID_ARGUMENT
-        await client.send(id=3, reset=pb.Reset())
-        assert (await client.receive())[0].id == 3
-
-    _connected(host, check)
-    assert [call[:2] for call in host.calls] == [("reset", [])]
-
-
-BAD_PARTS = {
-    "a plan for no device": {"register_plans": pb.RegisterPlans(plans=[BAD_PLAN])},
-    "artifacts without bytes": {
-        "register_plans": pb.RegisterPlans(artifacts=[pb.Artifact(digest="x")])
-    },
-    "a master's request": {"run_step": pb.RunStep()},
-    "no request at all": {},
-}
-
-
-@pytest.mark.parametrize("fields", BAD_PARTS.values(), ids=BAD_PARTS)
-def test_a_bad_request_to_a_worker_is_answered_as_such(fields):
-    async def check(client):
-        await client.send(id=2, **fields)
-        reply, _ = await client.receive()
-        assert reply.status.code == errors.Code.INVALID_ARGUMENT
-
-    host = Host()
-    _connected(host, check, PEER_METHOD)
-    assert host.calls == []
+    with_client(Host(script={"register": registered}), check)
 
 
 # Cancelling and stopping --------------------------------------------------------------------------
@@ -441,7 +284,7 @@ def test_a_cancelled_call_is_cancelled_where_it_runs_and_says_so(method):
         await client.send(id=3, reset=pb.Reset())
         assert (await client.receive())[0].id == 3
 
-    _connected(host, check, method)
+    with_client(host, check, method)
 
 
 @both_methods
@@ -466,7 +309,7 @@ def test_when_a_stream_ends_its_calls_are_cancelled_and_then_its_session_is_clos
 
     session = None
     host = Host(script={"reset": slow})
-    _served(host, check)
+    beside_server(host, check)
     assert session.closed_after[2:] == [("tidied up",), ("tidied up",)]
     assert session.cancelled == 2
 
@@ -508,7 +351,7 @@ def test_small_answers_pass_between_the_chunks_of_a_large_one():
         same(value, tensor)
 
     host = Host(script={"run": run})
-    _connected(host, check)
+    with_client(host, check)
 
 
 def test_cancelling_a_call_whose_answer_is_under_way_leaves_the_stream_whole():
@@ -534,4 +377,4 @@ def test_cancelling_a_call_whose_answer_is_under_way_leaves_the_stream_whole():
             same(value, tensor)
         assert assembler._unfinished == {}, "no memory waits for what will never come"
 
-    _connected(Host(script={"run": run}), check)
+    with_client(Host(script={"run": run}), check)

@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
 import pytest
 
 import jflow as tf
-from jflow.testing import PATIENCE_S, ProcessCluster, wait_until
+from jflow.testing import PATIENCE_S, FaultProxy, ProcessCluster, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,34 @@ def test_a_dead_parameter_server_is_named(cluster: ProcessCluster) -> None:
         with pytest.raises(tf.errors.UnavailableError, match="/job:ps/task:0"):
             session.run(x)
         assert session.run(a) == 2.0
+
+
+def test_a_parameter_server_that_dies_while_feeds_come_is_named_before_they_are_there(
+    cluster: ProcessCluster,
+) -> None:
+    with tf.device("/job:ps/task:0"):
+        given = tf.placeholder(tf.float32, [None])
+        step = given[0] * 2.0
+    feed = np.zeros(16 << 20, np.float32)
+    with (
+        FaultProxy(cluster.address("worker", 0)) as proxy,
+        ThreadPoolExecutor(1) as threads,
+        tf.Session(proxy.target) as session,
+    ):
+        session.run(step, {given: feed[:10]})
+        passed = proxy.to_server
+        passed.delay(0.25)  # of what is read at a time, so that all of it takes seconds
+        before = passed.n_bytes
+        running = threads.submit(session.run, step, {given: feed})
+        wait_until(lambda: passed.n_bytes > before + (1 << 20))
+        passed.hold()
+        assert passed.n_bytes - before < feed.nbytes
+        cluster.kill("ps", 0)
+        error = running.exception(PATIENCE_S)
+        assert isinstance(error, tf.errors.UnavailableError)
+        assert error.task == "/job:ps/task:0"
+        proxy.heal()
+        assert session.run(tf.constant(1.0) + 1) == 2, "the session goes on behind the feed"
 
 
 def test_a_dead_master_is_unavailable_and_state_elsewhere_is_there(

@@ -108,6 +108,7 @@ def test_the_devices_of_this_process_are_listed():
     devices = tf.Session().list_devices()
     cpus = [device.name for device in devices if device.device_type == "CPU"]
     assert cpus == [f"/job:localhost/task:0/device:CPU:{i}" for i in range(3)]
+    assert all(device.memory_limit_bytes > 2**20 for device in devices)
 
 
 # Default sessions

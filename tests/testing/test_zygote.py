@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 
@@ -41,6 +42,15 @@ def test_the_exit_code_says_how_a_program_ended(
     with ProgramProcess([*ECHO, "x"], zygote=zygote) as program:
         program.kill()
         assert program.exit_code == -9
+
+
+def test_what_jax_imports_when_it_first_compiles_is_imported_before_programs_begin() -> None:
+    with (
+        Zygote(["tests.programs.compiles"]) as zygote,
+        ProgramProcess(["-m", "tests.programs.compiles"], zygote=zygote) as program,
+    ):
+        imported = json.loads(program.read_line())
+    assert [name for name in imported if name.startswith(("scipy", "numpy"))] == []
 
 
 def test_a_program_has_its_own_process_and_session(zygote: Zygote) -> None:

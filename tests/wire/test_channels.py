@@ -94,7 +94,27 @@ def test_localhost_is_dialled_where_servers_listen_and_nowhere_else(monkeypatch,
     for make in (grpc_channels.client_channel, grpc_channels.aio_channel):
         for tls in (None, Tls(b"", b"", "", "")):
             make(f"{name}:80", tls)
-    assert dialled == ["127.0.0.1:80"] * 4
+    assert dialled == ["dns:///127.0.0.1:80"] * 4
+
+
+@pytest.mark.parametrize(
+    ("address", "uri"),
+    [
+        ("ipv4:80", "dns:///ipv4:80"),
+        ("dns:80", "dns:///dns:80"),
+        ("[::1]:80", "dns:///[::1]:80"),
+        ("[fe80::1%lo]:80", "dns:///[fe80::1%25lo]:80"),
+        ("b\u00fccher:80", "dns:///b%C3%BCcher:80"),
+        ("a%2Fb:80", "dns:///a%252Fb:80"),
+        ("a?b:80", "dns:///a%3Fb:80"),
+        ("a#b:80", "dns:///a%23b:80"),
+    ],
+)
+def test_no_part_of_an_address_is_anything_but_host_and_port_to_grpc(monkeypatch, address, uri):
+    dialled = []
+    monkeypatch.setattr(grpc, "insecure_channel", lambda address, **_: dialled.append(address))
+    grpc_channels.client_channel(address)
+    assert dialled == [uri]
 
 
 def test_grpc_resolves_names_as_servers_do():

@@ -1,45 +1,34 @@
-"""Data streams beside gRPC: when they are used, how both end, which processes get them."""
+"""Data streams beside gRPC: when they are used, and how both end."""
 
 import asyncio
 import logging
-import os
 import socket
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import numpy as np
-import psutil
 import pytest
 
 import jflow as tf
 from jflow import errors
 from jflow.deadline import FOREVER, Deadline
 from jflow.protocol.credits import MAX_UNSENT_BYTES
-from jflow.protocol.frame import Assembler, encode_parts
 from jflow.protocol.framing import PartsFraming
-from jflow.protocol.offers import DataOffer
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.testing import FaultProxy
-from jflow.wire import connect, unix_attach, unix_listener
-from jflow.wire.unix_attach import UnattachedError, attach, attached_socket
-from jflow.wire.unix_sockets import (
-    boot_id,
-    is_of_this_user,
-    listen,
-    remove_stale,
-    socket_directory,
-)
+from jflow.wire import connect, unix_listener
+from jflow.wire.unix_attach import attach
 from tests.protocol.hosts import (
     PATIENCE_S,
     TASK,
-    TOKEN,
     Host,
     RawClient,
+    cut_data,
     eventually,
     eventually_async,
     forever,
@@ -52,36 +41,7 @@ from tests.protocol.hosts import (
     serving,
 )
 
-
-@pytest.fixture(autouse=True)
-def _own_sockets(monkeypatch, tmp_path_factory):
-    """A directory of sockets of the test's own, with a short path."""
-    monkeypatch.setenv("JFLOW_TOKEN", TOKEN)
-    monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-    unix_attach._tell.cache_clear()
-
-
-@pytest.fixture
-def host():
-    return Host()
-
-
-@pytest.fixture
-def server(host):
-    with served(host) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server):
-    client = connect(server.address, PATIENCE_S)
-    yield client
-    client.close()
-
-
-def _sockets():
-    return sorted(socket_directory().glob("*.sock"))
+pytestmark = pytest.mark.usefixtures("own_sockets")
 
 
 # Choice -------------------------------------------------------------------------------------------
@@ -140,13 +100,15 @@ def test_an_offer_of_another_machine_is_not_taken(server, monkeypatch):
 
 def test_a_target_through_a_tunnel_is_not_passed_by(server, monkeypatch):
     with FaultProxy(server.address) as proxy:
-        client = connect(proxy.target, PATIENCE_S)
-        assert client.transport == "grpc"
-        assert client.run(1, [], FOREVER) == []
-        client.close()
-        monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
-        with pytest.raises(errors.UnavailableError, match="leads through a tunnel"):
-            connect(proxy.target, PATIENCE_S)
+        for target in (proxy.target, f"{server.address}?at={server.address}"):
+            monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
+            client = connect(target, PATIENCE_S)
+            assert client.transport == "grpc"
+            assert client.run(1, [], FOREVER) == []
+            client.close()
+            monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
+            with pytest.raises(errors.UnavailableError, match="leads through a tunnel"):
+                connect(target, PATIENCE_S)
 
 
 @pytest.mark.parametrize("what", ["open to others", "too long", "a file"])
@@ -221,15 +183,11 @@ def test_a_cluster_may_have_a_task_without_data_streams_and_devices_tell(monkeyp
 # Ends ---------------------------------------------------------------------------------------------
 
 
-def _cut_data(client):
-    client._channel._data._socket.shutdown(socket.SHUT_RDWR)
-
-
 def _cut_grpc(client):
     client._channel._stream._stream.cancel()
 
 
-@pytest.mark.parametrize("cut", [_cut_data, _cut_grpc])
+@pytest.mark.parametrize("cut", [cut_data, _cut_grpc])
 def test_a_session_ends_with_either_of_its_streams(client, host, cut):
     host.script["run"] = forever
     with ThreadPoolExecutor(3) as pool:
@@ -246,7 +204,7 @@ def test_a_session_ends_with_either_of_its_streams(client, host, cut):
     assert host.cancelled == 4
 
 
-@pytest.mark.parametrize("cut", [_cut_data, _cut_grpc])
+@pytest.mark.parametrize("cut", [cut_data, _cut_grpc])
 def test_a_session_in_which_nothing_is_under_way_ends_too(server, host, monkeypatch, cut):
     monkeypatch.setenv("JFLOW_LIVENESS_S", "1.5")
     client = connect(server.address, PATIENCE_S)
@@ -411,181 +369,3 @@ def test_a_server_does_not_read_calls_whose_answers_are_not_read(host):
             await stream.close()
 
     on_loop(check())
-
-
-# Which processes may attach one -------------------------------------------------------------------
-
-
-@contextmanager
-def _offered(address):
-    """An offer for a session of its own, which stays open while the block lasts."""
-    is_over = threading.Event()
-    offers = []
-
-    async def hold():
-        async with raw_call(address) as call:
-            offers.append((await RawClient(call).handshake()).data_offer)
-            await eventually_async(is_over.is_set)
-
-    with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(on_loop, hold())
-        try:
-            eventually(lambda: offers or held.done())
-            yield offers[0]
-        finally:
-            is_over.set()
-            held.result(PATIENCE_S)
-
-
-def test_an_offer_is_taken_once_and_another_attempt_does_no_harm(server, host):
-    with _offered(server.address) as offer:
-        first = attached_socket(offer, Deadline(PATIENCE_S))
-        for _ in range(2):
-            with pytest.raises(UnattachedError, match="refused"):
-                attached_socket(offer, Deadline(PATIENCE_S))
-        message = pb.Envelope(id=5, run_step=pb.RunStep(handle=1)).SerializeToString()
-        (parts,) = encode_parts(1, message, [])
-        frame = b"".join(parts)
-        first.setblocking(True)
-        first.sendall(len(frame).to_bytes(4, "little") + frame)
-        answer = first.recv(1 << 16)
-        assert Assembler().feed(answer[4:]).control
-        first.close()
-
-
-@pytest.mark.parametrize("proof", [b"x" * 32, b"x" * 31, b""])
-def test_a_connection_without_a_proof_is_closed_and_sees_nothing(server, monkeypatch, proof):
-    monkeypatch.setattr("jflow.protocol.settings.HELLO_S", 0.2)
-    with socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(PATIENCE_S)
-        one.connect(str(_sockets()[0]))
-        one.sendall(proof)
-        assert one.recv(100) == b""
-
-
-def test_a_process_that_took_the_path_gets_neither_the_nonce_nor_a_call(server, host):
-    """The client goes on over gRPC, with the same session."""
-    (path,) = _sockets()
-    path.unlink()
-    got = []
-    with socket.socket(socket.AF_UNIX) as squatter:
-        squatter.bind(str(path))
-        squatter.listen()
-
-        def squat():
-            connection, _ = squatter.accept()
-            with connection:
-                got.append(connection.recv(1 << 16))
-                connection.sendall(b"y" * 32)
-                got.append(connection.recv(1 << 16))
-
-        with ThreadPoolExecutor(1) as pool:
-            squatted = pool.submit(squat)
-            client = connect(server.address, PATIENCE_S)
-            squatted.result(PATIENCE_S)
-        assert client.transport == "grpc"
-        assert client.run(1, [], FOREVER) == []
-        client.close()
-    proof, rest = got
-    assert len(proof) == 32
-    assert rest == b""
-
-
-def test_a_socket_of_another_user_is_not_used_by_either_end(server, monkeypatch):
-    for end in (unix_attach, unix_listener):
-        with monkeypatch.context() as patch:
-            patch.setattr(end, "is_of_this_user", lambda _: False)
-            client = connect(server.address, PATIENCE_S)
-            assert client.transport == "grpc"
-            assert client.run(1, [], FOREVER) == []
-            client.close()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
-def test_the_kernel_says_which_user_has_connected(tmp_path):
-    listening, path = listen(tmp_path)
-    listening.setblocking(True)
-    code = "import os, socket, sys; s = socket.socket(socket.AF_UNIX);"
-    os.chmod(path, 0o666)
-    os.chmod(tmp_path, 0o755)
-    for switch, expected in (("", True), ("os.seteuid(65534);", False)):
-        # By its working directory, because the other user may not pass the directories above.
-        script = f"{code}os.chdir({str(tmp_path)!r});{switch}s.connect({os.path.basename(path)!r})"
-        with subprocess.Popen([sys.executable, "-c", script + ";s.recv(1)"]) as other:
-            connected, _ = listening.accept()
-            assert is_of_this_user(connected) is expected
-            connected.close()
-            assert other.wait(PATIENCE_S) == 0
-    listening.close()
-
-
-def test_sockets_and_their_directory_are_the_user_s_alone(server):
-    (path,) = _sockets()
-    assert path.stat().st_mode & 0o777 == 0o600
-    for directory in (path.parent, path.parent.parent):
-        assert directory.stat().st_mode & 0o777 == 0o700
-
-
-# What is left behind ------------------------------------------------------------------------------
-
-
-def test_a_server_that_stops_removes_its_socket(host):
-    with served(host):
-        assert len(_sockets()) == 1
-    assert _sockets() == []
-
-
-def test_a_server_removes_the_sockets_of_killed_processes_and_no_others(server, host):
-    (live,) = _sockets()
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    killed = live.parent / f"{ended.pid}-0123.sock"
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(killed))
-    own, path = listen(live.parent)  # of a process that lives, and does not accept yet
-    other = live.parent / "not-a-socket.txt"
-    other.write_text("")
-    assert killed.exists()
-    remove_stale(live.parent)
-    assert not killed.exists()
-    assert live.exists()
-    assert os.path.exists(path)
-    own.close()
-    assert other.exists()
-
-
-def test_a_path_at_which_nothing_listens_any_more_is_no_obstacle(server):
-    _sockets()[0].unlink()
-    client = connect(server.address, PATIENCE_S)
-    assert client.transport == "grpc"
-    assert client.run(1, [], FOREVER) == []
-    client.close()
-
-
-def test_an_offer_of_a_path_that_is_not_there_is_an_error_in_words():
-    offer = DataOffer("/nonexistent/socket", boot_id(), b"n" * 32)
-    with pytest.raises(UnattachedError, match="cannot be reached"):
-        attached_socket(offer, Deadline(1.0))
-    with pytest.raises(UnattachedError, match="cannot be reached"):
-        on_loop(attach(offer))
-
-
-def _n_files():
-    return psutil.Process().num_fds()
-
-
-@pytest.mark.parametrize("n", [20, pytest.param(1000, marks=pytest.mark.long)])
-def test_sessions_leave_no_files_open(server, host, n):
-    connect(server.address, PATIENCE_S).close()  # what is opened once
-    eventually(host.sessions[-1].closed.is_set)
-    before = _n_files()
-    for i in range(n):
-        client = connect(server.address, PATIENCE_S)
-        assert client.transport == "unix"
-        client.start(1, [], FOREVER).result(PATIENCE_S)
-        if i % 2:
-            _cut_data(client)
-        client.close()
-    eventually(lambda: all(session.closed.is_set() for session in host.sessions))
-    eventually(lambda: _n_files() <= before)
-    assert len(_sockets()) == 1

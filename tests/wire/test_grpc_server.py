@@ -10,7 +10,7 @@ import pytest
 from jflow import errors
 from jflow.protocol import settings
 from jflow.wire import grpc_channels
-from jflow.wire.grpc_server import RefusalLog
+from jflow.wire.grpc_server import RefusalLog, certified_names
 from tests.protocol.hosts import (
     PATIENCE_S,
     SESSION_METHOD,
@@ -134,3 +134,14 @@ def test_refused_streams_cannot_fill_the_log(monkeypatch, caplog):
         "reason 11 (before it, 2 more were refused)",
         "reason 30 (before it, 1 more were refused)",
     ]
+
+
+@pytest.mark.parametrize("found", [{}, {"transport_security_type": [b"insecure"]}], ids=str)
+def test_a_caller_whose_certificate_is_not_known_has_no_name_rather_than_all(found):
+    """A server with certificates does not ask gRPC whether the stream is encrypted."""
+
+    class Context:
+        def auth_context(self):
+            return found
+
+    assert certified_names(Context()) == frozenset()

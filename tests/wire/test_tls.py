@@ -19,6 +19,7 @@ from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.rpcs import WORKER
 from jflow.testing import PATIENCE_S
+from jflow.wire import machine_id
 from jflow.wire.grpc_channels import aio_channel, method_of
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.grpc_transport import GrpcTransport
@@ -362,17 +363,37 @@ def test_calls_between_servers_need_the_certificate_of_the_caller(
     made: Path, certified: Task | None, claimed: Task | None
 ) -> None:
     """Also of a caller that has the token, and proves what a server proves."""
-
-    async def call(address: str) -> None:
-        target = Target(address, task=TASK)
-        caller = Caller(Secret(TOKEN), WORKER.name, target, claimed, "127.0.0.1:2")
-        handshake = CallerHandshake(caller, new_nonce())
-        async with aio_channel(address, load(made, certified), certified_name(TASK)) as channel:
-            await enter(GrpcStream(channel.stream_stream(method_of(WORKER.name))()), handshake)
-
     with server(load(made, TASK)) as (host, address), refused("has the wrong certificate"):
-        on_loop(call(address))
+        on_loop(call_as(claimed, address, load(made, certified)))
     assert host.sessions == []
+
+
+@pytest.mark.parametrize("kind", ["UniformResourceIdentifier", "RFC822Name"])
+def test_a_name_of_another_kind_is_not_that_of_a_task(made: Path, own: Path, kind: str) -> None:
+    """Authorities of other tools may let users choose those, and gRPC lists them together."""
+    x509 = pytest.importorskip("cryptography.x509")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(x509, "DNSName", getattr(x509, kind))
+        make_certificates(own)
+    with server(load(made, TASK)) as (host, address), refused("got no name"):
+        on_loop(call_as(PS, address, unchecked(own, PS)))
+    assert host.sessions == []
+
+
+def test_the_dns_name_of_a_task_is_enough(made: Path) -> None:
+    with server(load(made, TASK)) as (host, address):
+        on_loop(call_as(PS, address, load(made, PS)))
+        assert len(host.sessions) == 1
+
+
+async def call_as(claimed: Task | None, address: str, tls: Tls) -> None:
+    """Calls a server as a task."""
+    target = Target(address, task=TASK)
+    caller = Caller(Secret(TOKEN), WORKER.name, target, claimed, "127.0.0.1:2")
+    handshake = CallerHandshake(caller, new_nonce())
+    async with aio_channel(address, tls, certified_name(TASK)) as channel:
+        call = channel.stream_stream(method_of(WORKER.name))()
+        await enter(GrpcStream(call, machine=machine_id()), handshake)
 
 
 def test_a_task_may_open_sessions_as_clients_do(made: Path) -> None:

@@ -298,7 +298,7 @@ def test_a_file_without_any_permission_is_an_error(path):
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(path, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(token_module.os, "open", refuse)

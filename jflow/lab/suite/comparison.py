@@ -291,9 +291,10 @@ class _Run:
                     for key in [k for k, r in others.items() if (r.workload, r.n_devices) == plan]:
                         del others[key]
                         file.drop_measured(key)
-                for result in results:
-                    file.add_measured(keys[result.strategy], result)
-                    others.pop(keys[result.strategy], None)
+                by_key = {keys[result.strategy]: result for result in results}
+                file.add_measured(by_key)
+                for key in by_key:
+                    others.pop(key, None)
                 found += results
                 if bar is not None:
                     bar.advance(f"{plan[0]}, {plan[1]} devices")
@@ -322,8 +323,7 @@ class _Run:
             self.earlier[ALTERNATIVES].measured,
         )
         with self._file(ALTERNATIVES) as file:
-            for key, result in found.items():
-                file.add_measured(key, result)
+            file.add_measured(found)
         return [*{**others, **found}.values()]
 
     def _proofs(self) -> Proofs | None:

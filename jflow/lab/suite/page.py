@@ -86,7 +86,8 @@ cases.""",
 Training steps by estimated costs, with their variables spread over the devices of a simulated
 cluster, where they stay; *single* is one device for all that may move. Times are those of the
 programs that the runtime makes of the operations, with what messages take of processors. {n} cases:
-ratio to the best schedule known, and the longest that placing took.""",
+ratio to the best schedule known, and the longest that placing took. Beside each model, in
+parentheses, how many operations its step has.""",
     ADVERSARIAL: """\
 12 operations, 3 devices, one port. A search (simulated annealing, after PISA) looks for the graph
 on which one strategy does worst beside the best of a few others. Each row is the graph found
@@ -310,17 +311,24 @@ def _clusters(found: Sequence[CaseResult]) -> str:
 
 
 def _models(found: Sequence[CaseResult]) -> str:
-    plans = [*dict.fromkeys((result.workload, result.n_devices) for result in found)]
-    n_operations = {(r.workload, r.n_devices): r.n_operations for r in found}
-    rows = figures_of(found, to_best, by=lambda result: f"{result.workload} {result.n_devices}")
+    sizes = sorted({result.n_devices for result in found})
+    return "\n\n".join(
+        f"On {n} devices:\n\n{_models_on([result for result in found if result.n_devices == n])}"
+        for n in sizes
+    )
+
+
+def _models_on(found: Sequence[CaseResult]) -> str:
+    n_operations = {result.workload: result.n_operations for result in found}
+    rows = figures_of(found, to_best, by=lambda result: result.workload)
     body = [
         [
-            *(_name(row.strategy), *(_ratio(row.by.get(f"{w} {n}", math.nan)) for w, n in plans)),
+            *(_name(row.strategy), *(_ratio(row.by.get(each, math.nan)) for each in n_operations)),
             *(_ratio(row.mean), duration(row.longest_placing)),
         ]
         for row in rows
     ]
-    heads = [f"{w} ({n_operations[w, n]} operations), {n}" for w, n in plans]
+    heads = [f"{name} ({n})" for name, n in n_operations.items()]
     return table(["strategy", *heads, "mean", "placing"], body)
 
 

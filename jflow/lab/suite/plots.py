@@ -142,12 +142,10 @@ def _placing(results: Sequence[CaseResult]) -> Any:
 
 def _label_ends(axes: Any, ends: Sequence[tuple[float, int, str]]) -> None:
     """Names beside the last points, moved apart where they would cover each other."""
-    last = 0.0
     low, high = axes.get_ylim()
-    apart = (high / low) ** 0.045
-    for seconds, size, name in sorted(ends):
-        at = max(seconds, last * apart)
-        last = at
+    ordered = sorted(ends)
+    heights = _apart([seconds for seconds, _, _ in ordered], (high / low) ** 0.045, high)
+    for (seconds, size, name), at in zip(ordered, heights, strict=True):
         axes.annotate(
             name,
             xy=(size, seconds),
@@ -157,6 +155,21 @@ def _label_ends(axes: Any, ends: Sequence[tuple[float, int, str]]) -> None:
             color=_OWN if name == AUTO else "black",
             arrowprops={"arrowstyle": "-", "color": _OTHER, "linewidth": 0.5},
         )
+
+
+def _apart(heights: Sequence[float], factor: float, highest: float) -> list[float]:
+    """Rising heights, each a factor above the one before, moved as little as that takes.
+
+    The last one stays half a factor below the highest, as long as there is room for all.
+    """
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] * factor if found else height))
+    limit = highest / factor**0.5
+    for i in reversed(range(len(found))):
+        found[i] = min(found[i], limit)
+        limit = found[i] / factor
+    return found
 
 
 def _predicted(plans: Sequence[MeasuredResult]) -> Any:
@@ -187,7 +200,7 @@ def _predicted(plans: Sequence[MeasuredResult]) -> Any:
         axis.set_ticks(ticks, [str(tick) for tick in ticks])
         axis.set_ticks([], minor=True)
     axes.set_xlabel("predicted in milliseconds, times the slowdown (band: ± 10 %)")
-    axes.set_ylabel("measured in milliseconds")
+    axes.set_ylabel("measured in milliseconds (bar: repeat noise)")
     axes.legend(fontsize=8)
     axes.grid(alpha=0.3)
     return figure

@@ -109,12 +109,21 @@ def resumable(found: GroupResults, origin: Origin, fingerprints: Mapping[str, st
     changed = {name for name, mark in fingerprints.items() if before.get(name, mark) != mark}
     cases = {}
     for key, case in found.cases.items():
-        if case.parameters.get("against") not in changed:
+        if not _is_outdated(case, fingerprints):
             kept = {name: score for name, score in case.scores.items() if name not in changed}
             cases[key] = replace(case, scores=kept)
     stale = {_plan(each) for each in found.measured.values() if each.strategy in changed}
     measured = {key: each for key, each in found.measured.items() if _plan(each) not in stale}
     return GroupResults(found.origin, cases, measured)
+
+
+def _is_outdated(case: CaseResult, fingerprints: Mapping[str, str]) -> bool:
+    """Whether a graph was searched for against a strategy that has changed since then.
+
+    The case itself says against what: the file may have cases of several runs.
+    """
+    against = str(case.parameters.get("against"))
+    return against in fingerprints and case.parameters["fingerprint"] != fingerprints[against]
 
 
 def kept_beside(earlier: GroupResults, origin: Origin) -> GroupResults:
@@ -135,6 +144,8 @@ def _plan(result: MeasuredResult) -> tuple[str, int]:
 
 class ResultFile(Closing):
     """The file of one group while it grows: it is written now and then, and in the end.
+
+    Measurements take minutes, so they are written at once.
 
     Args:
       path: the file; None to keep nothing.
@@ -162,10 +173,10 @@ class ResultFile(Closing):
         self._cases[key] = result
         self._grown()
 
-    def add_measured(self, key: str, result: MeasuredResult) -> None:
-        """Adds a measurement."""
-        self._measured[key] = result
-        self._grown()
+    def add_measured(self, results: Mapping[str, MeasuredResult]) -> None:
+        """Adds measurements by their keys."""
+        self._measured |= results
+        self._write()
 
     def drop_measured(self, key: str) -> None:
         """Drops a kept measurement, because others of its workload are new."""

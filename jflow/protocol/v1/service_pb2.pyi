@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensors", "cancel", "reset", "release", "call_back", "called_back", "traced", "ping", "claim", "claimed", "ran_plans", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes", "take_over_effect", "earlier_effect", "decide_effect")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensors", "cancel", "reset", "release", "call_back", "called_back", "traced", "ping", "claim", "claimed", "ran_plans", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes", "take_over_effect", "earlier_effect", "decide_effect", "inspect", "inspected", "inspect_tasks", "task_reports", "stop", "stop_tasks")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,12 @@ class Envelope(_message.Message):
     TAKE_OVER_EFFECT_FIELD_NUMBER: _ClassVar[int]
     EARLIER_EFFECT_FIELD_NUMBER: _ClassVar[int]
     DECIDE_EFFECT_FIELD_NUMBER: _ClassVar[int]
+    INSPECT_FIELD_NUMBER: _ClassVar[int]
+    INSPECTED_FIELD_NUMBER: _ClassVar[int]
+    INSPECT_TASKS_FIELD_NUMBER: _ClassVar[int]
+    TASK_REPORTS_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    STOP_TASKS_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation: int
     status: _tensor_pb2.Status
@@ -115,7 +121,13 @@ class Envelope(_message.Message):
     take_over_effect: TakeOverEffect
     earlier_effect: EarlierEffect
     decide_effect: DecideEffect
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensors: _Optional[_Union[SendTensors, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., ran_plans: _Optional[_Union[RanPlans, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ..., take_over_effect: _Optional[_Union[TakeOverEffect, _Mapping]] = ..., earlier_effect: _Optional[_Union[EarlierEffect, _Mapping]] = ..., decide_effect: _Optional[_Union[DecideEffect, _Mapping]] = ...) -> None: ...
+    inspect: Inspect
+    inspected: Inspected
+    inspect_tasks: InspectTasks
+    task_reports: TaskReports
+    stop: Stop
+    stop_tasks: StopTasks
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensors: _Optional[_Union[SendTensors, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., ran_plans: _Optional[_Union[RanPlans, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ..., take_over_effect: _Optional[_Union[TakeOverEffect, _Mapping]] = ..., earlier_effect: _Optional[_Union[EarlierEffect, _Mapping]] = ..., decide_effect: _Optional[_Union[DecideEffect, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., inspect_tasks: _Optional[_Union[InspectTasks, _Mapping]] = ..., task_reports: _Optional[_Union[TaskReports, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., stop_tasks: _Optional[_Union[StopTasks, _Mapping]] = ...) -> None: ...
 
 class ServerInfo(_message.Message):
     __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled", "data_offer")
@@ -151,16 +163,18 @@ class DataOffer(_message.Message):
     def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "platform", "incarnation", "transport")
+    __slots__ = ("name", "platform", "incarnation", "transport", "memory_limit_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PLATFORM_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     platform: str
     incarnation: int
     transport: str
-    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ...) -> None: ...
+    memory_limit_bytes: int
+    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ..., memory_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class ListDevices(_message.Message):
     __slots__ = ("tasks", "connect_timeout_s", "only_up")
@@ -601,3 +615,55 @@ class ForgetLoaded(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Inspect(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: bytes
+    def __init__(self, request: _Optional[bytes] = ...) -> None: ...
+
+class Inspected(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: bytes
+    def __init__(self, status: _Optional[bytes] = ...) -> None: ...
+
+class InspectTasks(_message.Message):
+    __slots__ = ("request", "tasks", "seconds")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    request: bytes
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    seconds: float
+    def __init__(self, request: _Optional[bytes] = ..., tasks: _Optional[_Iterable[str]] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class TaskReports(_message.Message):
+    __slots__ = ("reports",)
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    reports: _containers.RepeatedCompositeFieldContainer[TaskReport]
+    def __init__(self, reports: _Optional[_Iterable[_Union[TaskReport, _Mapping]]] = ...) -> None: ...
+
+class TaskReport(_message.Message):
+    __slots__ = ("task", "address", "state", "reason")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    address: str
+    state: str
+    reason: str
+    def __init__(self, task: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopTasks(_message.Message):
+    __slots__ = ("tasks", "seconds")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    seconds: float
+    def __init__(self, tasks: _Optional[_Iterable[str]] = ..., seconds: _Optional[float] = ...) -> None: ...

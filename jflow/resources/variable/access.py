@@ -177,6 +177,11 @@ class AccessQueue(Resource):
             writer.lost = {*writer.lost, key}
         return [*self._read_cuts(freed), *self._go_on(freed)]
 
+    def waiting(self) -> Iterable[Attempt]:
+        queued = (attempt for queue in self._queues.values() for attempt in queue)
+        cuts = (cut for cuts in self._cuts.values() for cut in cuts)
+        return [*dict.fromkeys(queued), *dict.fromkeys(cuts)]
+
     def reason(self, attempt: Attempt) -> str:
         if isinstance(attempt, Cut):
             keys = [key for key, cuts in self._cuts.items() if attempt in cuts]

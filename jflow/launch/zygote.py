@@ -32,6 +32,10 @@ _POLL_S = 0.002
 _MAX_MESSAGE = 1 << 20
 _LENGTH_BYTES = 4
 _STDERR = 2
+_PATIENCE_S = 5.0
+"""How long a zygote may take to kill its programs and end, in seconds, before it is killed."""
+_LAPACK = ("scipy.linalg.cython_blas", "scipy.linalg.cython_lapack")
+"""What JAX imports when a process first compiles; that takes longer than all else in its start."""
 _MAIN = f"from {__name__} import main; main()"
 
 
@@ -45,27 +49,41 @@ class Zygote(Closing):
 
     Args:
       modules: what it imports before it forks.
+      environment: environment variables beside those of this process, for these imports.
     """
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(
+        self, modules: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        whole = os.environ | dict(environment or {})
         here, there = socket.socketpair()
         self._lock = threading.Lock()
         self._socket = here
+        self._has_answered = False
         with there:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, str(there.fileno()), *modules],
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={name: text for name, text in os.environ.items() if name != VARIABLE},
+                env={name: text for name, text in whole.items() if name != VARIABLE},
             )
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkedProgram:
+    def start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stderr: int = _STDERR,
+        core: int | None = None,
+    ) -> ForkedProgram:
         """Starts a program.
 
         Args:
           arguments: "-m", the name of its module, and its arguments.
           environment: all of its environment variables.
+          stderr: the file that becomes its standard error.
+          core: the processor core that it is pinned to; None for those of this process.
 
         Raises:
           ConnectionError: if the zygote has ended; what it printed says why.
@@ -76,8 +94,8 @@ class Zygote(Closing):
         output_read, output_write = os.pipe()
         try:
             started = self.ask(
-                {"start": list(arguments[1:]), "environment": dict(environment)},
-                (input_read, output_write, _STDERR),
+                {"start": list(arguments[1:]), "environment": dict(environment), "core": core},
+                (input_read, output_write, stderr),
             )
         except BaseException:
             os.close(input_write)
@@ -95,6 +113,7 @@ class Zygote(Closing):
         with self._lock:
             _send(self._socket, request, files)
             answer, _ = _receive(self._socket)
+            self._has_answered = True
         if answer is None:
             raise ConnectionError("the process that starts programs has ended; its output says why")
         return answer["answer"]
@@ -104,6 +123,16 @@ class Zygote(Closing):
         with self._lock:
             self._socket.close()
         self._process.wait()
+
+    def abort(self) -> None:
+        """As `close`, also while another thread waits for the zygote, which gets an error."""
+        with suppress(OSError):  # it has ended
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(_PATIENCE_S if self._has_answered else 0.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # it still imports, so it has no programs, or is stopped
+            self._process.wait()
 
     def _leave(self, failed: bool) -> None:
         self.close()
@@ -193,7 +222,7 @@ def _serve(through: socket.socket) -> None:
             answer = os.fork()
             if not answer:
                 through.close()
-                _become(request["start"], request["environment"], files)
+                _become(request["start"], request["environment"], files, request["core"])
             running.add(answer)
             for file in files:
                 os.close(file)
@@ -206,12 +235,18 @@ def _serve(through: socket.socket) -> None:
 
 
 def _become(
-    arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    files: Sequence[int],
+    core: int | None,
 ) -> NoReturn:
     """Runs a program in this process, which has just been forked, to its end."""
     code = 1
     try:
         os.setsid()
+        if core is not None:
+            # Before its libraries look how many threads they should have.
+            os.sched_setaffinity(0, {core})
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
@@ -236,6 +271,9 @@ def main() -> None:
     """Runs the zygote: its socket's number, and the modules to import, are the arguments."""
     for module in sys.argv[2:]:
         import_module(module)
+    if "jax" in sys.modules:
+        for module in _LAPACK:
+            import_module(module)
     # Else a collection in a program would write to each object, and so copy each page.
     gc.collect()
     gc.freeze()

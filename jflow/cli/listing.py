@@ -1,0 +1,134 @@
+"""`jflow ls` and `jflow stack`: what the tasks of a cluster hold, and where they are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from jflow.cli.status import add_output, show
+from jflow.cli.tables import age_text, bytes_text, table
+from jflow.cli.targets import add_options, parse_tasks
+
+if TYPE_CHECKING:
+    from jflow.cli.watcher import Seen
+
+_Cells = Callable[[Any], Sequence[object]]
+
+
+def _name(container: str) -> str:
+    return container or "(default)"
+
+
+def _limit(value: int | None) -> str:
+    return "-" if value is None or value < 0 else str(value)
+
+
+_COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
+    "devices": (
+        ("DEVICE", "TYPE", "MEMORY"),
+        lambda d: (d.name, d.type, bytes_text(d.memory_bytes) if d.memory_bytes else "-"),
+    ),
+    "containers": (
+        ("CONTAINER", "VARIABLES", "BYTES", "RESOURCES"),
+        lambda c: (_name(c.name), c.n_variables, bytes_text(c.n_bytes), c.n_resources),
+    ),
+    "variables": (
+        ("CONTAINER", "VARIABLE", "DEVICE", "DTYPE", "SHAPE", "BYTES"),
+        lambda v: (
+            *(_name(v.container), v.name, v.device, v.dtype),
+            *(f"[{', '.join(map(str, v.shape))}]", bytes_text(v.n_bytes)),
+        ),
+    ),
+    "queues": (
+        *(("CONTAINER", "QUEUE", "KIND", "SIZE", "CAPACITY", "BYTES", "PUTS", "GETS", "CLOSED"),),
+        lambda q: (
+            *(_name(q.container), q.name, q.kind, q.size, _limit(q.capacity)),
+            *(bytes_text(q.n_bytes), q.n_enqueues, q.n_dequeues, "yes" if q.is_closed else "no"),
+        ),
+    ),
+    "sessions": (
+        ("SESSION", "AGE", "STEPS", "WAITING", "CLAIM"),
+        lambda s: (s.number, age_text(s.age_s), s.n_steps, s.n_waiting, s.claim or "-"),
+    ),
+    "steps": (
+        ("STEP", "AGE", "DEVICES", "WAITS"),
+        lambda s: (
+            *(s.step, age_text(s.age_s), ", ".join(d.partition("/device:")[2] for d in s.devices)),
+            "; ".join(s.waiting_for) or "computes",
+        ),
+    ),
+}
+"""The columns of each kind beside the task, and the cells of an item."""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the commands to those of `jflow`."""
+    ls = commands.add_parser("ls", help="what the tasks of a cluster hold")
+    # A command each, because argparse does not find TARGET behind options if KIND is a word too.
+    kinds = ls.add_subparsers(required=True, metavar="KIND", help=", ".join(_COLUMNS))
+    for kind in _COLUMNS:
+        one = kinds.add_parser(kind, help=f"all {kind}")
+        add_options(one)
+        add_output(one)
+        one.set_defaults(run=_ls, kind=kind)
+    stack = commands.add_parser(
+        "stack", help="where the threads of tasks are, and what steps wait for"
+    )
+    add_options(stack)
+    add_output(stack)
+    stack.add_argument(
+        "--task", action="append", metavar="/job:JOB/task:I", help="only this one; may be repeated"
+    )
+    stack.set_defaults(run=_stack)
+
+
+def _ls(options: argparse.Namespace) -> int:
+    kind: str = options.kind
+
+    def content(seen: Sequence[Seen]) -> dict[str, Any]:
+        items = [{"task": str(one.report.task)} | asdict(item) for one, item in _items(seen, kind)]
+        return {kind: items, "tasks": [one.as_json() for one in seen]}
+
+    def text(seen: Sequence[Seen]) -> str:
+        headers, cells = _COLUMNS[kind]
+        rows = [(one.report.task, *cells(item)) for one, item in _items(seen, kind)]
+        shown = table(["TASK", *headers], rows) if rows else f"no {kind}"
+        return "\n".join([shown, *_not_up(seen)])
+
+    return show(options, lambda watcher: watcher.inspect((kind,)), content, text)
+
+
+def _items(seen: Sequence[Seen], kind: str) -> list[tuple[Seen, Any]]:
+    return [(one, item) for one in seen for item in one.items(kind)]
+
+
+def _not_up(seen: Sequence[Seen]) -> list[str]:
+    """A line for each task that is not in the list because it did not answer."""
+    lost = [one.report for one in seen if not one.is_up]
+    return [f"{report.task} is {report.state.value}: {report.reason}" for report in lost]
+
+
+def _stack(options: argparse.Namespace) -> int:
+    kinds = ("steps", "threads")
+    tasks = parse_tasks(options.task)
+    return show(
+        options,
+        lambda watcher: watcher.inspect(kinds, tasks),
+        lambda seen: {"tasks": [one.as_json(kinds) for one in seen]},
+        lambda seen: "\n\n".join(map(_stack_text, seen)),
+    )
+
+
+def _stack_text(seen: Seen) -> str:
+    report, status = seen.report, seen.status
+    if status is None:
+        return f"{report.task} is {report.state.value}: {report.reason}"
+    lines = [f"{report.task} at {report.address}, process {status.pid}"]
+    for step in status.steps:
+        doing = "; ".join(step.waiting_for) or "computes"
+        lines.append(f"  step {step.step}, {age_text(step.age_s)}: {doing}")
+    for thread in status.threads:
+        lines += [f"  thread {thread.name}", *(f"    {frame}" for frame in thread.frames)]
+    return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""The clusters of `jflow up` that are running, as files of this user: ~/.jflow/up/PID.json.
+
+A file names the servers and no secret. What is in it is not believed: both ends
+of a connection prove the token, whatever address a file gave.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RunningUp:
+    """A cluster that a `jflow up` keeps running.
+
+    Attributes:
+      pid: the process of the command.
+      targets: its servers, as `grpc://host:port`.
+    """
+
+    pid: int
+    targets: tuple[str, ...]
+
+
+@contextmanager
+def announced(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """A block in which other commands of this user find the cluster of this process."""
+    folder = _folder(environ)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"{os.getpid()}.json"
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps({"started": _started(os.getpid()), "targets": [*targets]}))
+    aside.replace(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def running_ups(environ: Mapping[str, str] = os.environ) -> list[RunningUp]:
+    """The clusters of `jflow up` that are running; removes the files of others."""
+    found = []
+    for path in sorted(_folder(environ).glob("*.json")):
+        with suppress(OSError, ValueError):
+            content = json.loads(path.read_text())
+            if (up := _read(path, content)) is not None:
+                found.append(up)
+                continue
+            path.unlink(missing_ok=True)
+    return found
+
+
+def _read(path: Path, content: Any) -> RunningUp | None:
+    """The cluster of a file; None if its command has ended or the file is not of this form."""
+    if not isinstance(content, dict) or not path.stem.isdigit():
+        return None
+    targets, pid = content.get("targets"), int(path.stem)
+    if not targets or not all(isinstance(target, str) for target in targets):
+        return None
+    # A process id is used again; the time at which its process started tells the two apart.
+    if not (started := _started(pid)) or started != content.get("started"):
+        return None
+    return RunningUp(pid, tuple(targets))
+
+
+def _folder(environ: Mapping[str, str]) -> Path:
+    own = environ.get("HOME")
+    return (Path(own) if own else Path.home()) / ".jflow" / "up"
+
+
+def _started(pid: int) -> str:
+    """When a process started, as the system counts; "" if there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]

@@ -1,0 +1,251 @@
+"""`jflow status` and `jflow top`: the tasks of a cluster, once or again and again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from jflow.cli.tables import age_text, bytes_text, table
+from jflow.cli.targets import add_options, candidates
+from jflow.errors import OpError
+
+if TYPE_CHECKING:
+    from jflow.cli.watcher import Seen, Watcher
+
+KINDS = ("devices", "sessions", "steps")
+PARTIAL = 3
+"""The exit code if some of the tasks did not answer."""
+
+_INTERVAL_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J"
+_N_STEPS = 20
+"""How many of the oldest steps are shown to people."""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the commands to those of `jflow`."""
+    status = commands.add_parser("status", help="the tasks of a cluster, and what they do")
+    add_options(status)
+    add_output(status)
+    status.set_defaults(run=_status)
+    top = commands.add_parser("top", help="what the tasks of a cluster use, again and again")
+    add_options(top)
+    top.add_argument("--json", action="store_true", help="for programs, a line for each time")
+    _add_interval(top)
+    top.add_argument(
+        "--count", type=int, metavar="N", help="how many times (default: until Ctrl-C)"
+    )
+    top.set_defaults(run=_top)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds --json and --watch to a command."""
+    parser.add_argument("--json", action="store_true", help="for programs instead of people")
+    parser.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    _add_interval(parser)
+
+
+def _add_interval(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--interval",
+        type=_positive,
+        default=_INTERVAL_S,
+        metavar="SECONDS",
+        help="the time between two looks (default: %(default)g)",
+    )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def show(
+    options: argparse.Namespace,
+    look: Callable[[Watcher], Sequence[Seen]],
+    content: Callable[[Sequence[Seen]], Mapping[str, Any]],
+    text: Callable[[Sequence[Seen]], str],
+) -> int:
+    """Looks at a cluster once, or again and again with --watch, and prints what it saw.
+
+    Args:
+      options: those of the command: target, timeout, json, watch, interval.
+      look: what it looks at.
+      content: what is printed for programs.
+      text: what is printed for people.
+
+    Returns:
+      The exit code: 0, or `PARTIAL`.
+    """
+    with connected(options.target, options.timeout) as watcher:
+        if not options.watch:
+            seen = look(watcher)
+            whole = json.dumps(content(seen), indent=2) if options.json else text(seen)
+            print(whole)
+            return 0 if all(one.is_up for one in seen) else PARTIAL
+
+        def again() -> str:
+            seen = look(watcher)
+            return json.dumps(content(seen)) if options.json else text(seen)
+
+        repeat(again, options.interval, is_json=options.json)
+        return 0
+
+
+def connected(target: str | None, seconds: float) -> Watcher:
+    """A watcher of the cluster that is meant. Raises as `candidates`."""
+    from jflow.cli.watcher import Watcher  # noqa: PLC0415 - no other command imports JAX for it
+
+    return Watcher(candidates(target), seconds)
+
+
+def repeat(
+    look: Callable[[], str], seconds: float, count: int | None = None, *, is_json: bool = False
+) -> None:
+    """Prints what it sees every so many seconds, `count` times or until Ctrl-C.
+
+    A cluster that does not answer is told, and tried again.
+    """
+    is_screen = sys.stdout.isatty() and not is_json
+    n_done = 0
+    try:
+        while True:
+            try:
+                text = look()
+            except OpError as error:
+                text = json.dumps({"error": error.message}) if is_json else f"jflow: {error}"
+            at = "" if is_json else f"{datetime.now(UTC):%H:%M:%S} UTC\n"
+            print(f"{_CLEAR if is_screen else ''}{at}{text}", flush=True)
+            n_done += 1
+            if n_done == count:
+                return
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        return
+
+
+def _status(options: argparse.Namespace) -> int:
+    return show(
+        options,
+        lambda watcher: watcher.inspect(KINDS),
+        lambda seen: {"tasks": [one.as_json(KINDS) for one in seen]},
+        status_text,
+    )
+
+
+def status_text(seen: Sequence[Seen]) -> str:
+    """The tasks for people: a table, and below it the steps under way."""
+    headers = ["TASK", "STATE", "ADDRESS", "UP", "MEMORY", "DEVICES", "SESSIONS", "STEPS"]
+    text = table(headers, [_row(one) for one in seen])
+    silent = [f"{one.report.task}: {one.report.reason}" for one in seen if not one.is_up]
+    steps = [
+        (
+            one.report.task,
+            step.step,
+            age_text(step.age_s),
+            "; ".join(step.waiting_for) or "computes",
+        )
+        for one in seen
+        for step in one.items("steps")[:_N_STEPS]
+    ]
+    parts = [text, "\n".join(silent)]
+    parts.append(table(["TASK", "STEP", "AGE", "WAITS"], steps) if steps else "")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _row(seen: Seen) -> Sequence[object]:
+    report, status = seen.report, seen.status
+    head = (report.task, report.state.value, report.address)
+    if status is None:
+        return (*head, "-", "-", "-", "-", "-")
+    return (
+        *head,
+        age_text(status.uptime_s),
+        bytes_text(status.memory_bytes),
+        ", ".join(_counted(device.type for device in status.devices)) or "-",
+        status.totals["sessions"],
+        status.totals["steps"],
+    )
+
+
+def _counted(types: Any) -> list[str]:
+    """Device types with their numbers, such as "2 GPU"."""
+    found = list(types)
+    return [f"{found.count(kind)} {kind}" for kind in dict.fromkeys(found)]
+
+
+def _top(options: argparse.Namespace) -> int:
+    if options.count is not None and options.count < 1:
+        raise ValueError(f"--count must be at least 1, got {options.count}")
+    with connected(options.target, options.timeout) as watcher:
+        rates = TaskRates()
+
+        def look() -> str:
+            rows = rates.rows(watcher.inspect(("sessions", "steps")))
+            if options.json:
+                return json.dumps({"tasks": rows})
+            return table(
+                ["TASK", "STATE", "CPU %", "MEMORY", "STEPS/S", "RUNNING", "SESSIONS"],
+                [
+                    (
+                        row["name"],
+                        row["state"],
+                        _rate(row["cpu_percent"]),
+                        "-" if row["memory_bytes"] is None else bytes_text(row["memory_bytes"]),
+                        _rate(row["steps_per_s"]),
+                        _or_dash(row["n_running"]),
+                        _or_dash(row["n_sessions"]),
+                    )
+                    for row in rows
+                ],
+            )
+
+        rates.rows(watcher.inspect(("sessions", "steps")))
+        time.sleep(min(options.interval, 1.0))  # a rate needs two looks
+        repeat(look, options.interval, options.count, is_json=options.json)
+    return 0
+
+
+class TaskRates:
+    """What tasks use, from two looks at them: the tasks that use most first."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, int], Any] = {}
+
+    def rows(self, seen: Sequence[Seen]) -> list[dict[str, Any]]:
+        """What each task uses, for programs; None for what is not known."""
+        rows = [self._row(one) for one in seen]
+        lives = [one.status for one in seen if one.status is not None]
+        self._before = {(status.task, status.incarnation): status for status in lives}
+        return sorted(rows, key=lambda row: -(row["cpu_percent"] or 0.0))
+
+    def _row(self, seen: Seen) -> dict[str, Any]:
+        status = seen.status
+        row: dict[str, Any] = {"name": str(seen.report.task), "state": seen.report.state.value}
+        row |= dict.fromkeys(("cpu_percent", "memory_bytes", "steps_per_s"))
+        row |= dict.fromkeys(("n_running", "n_sessions"))
+        if status is None:
+            return row
+        row["memory_bytes"] = status.memory_bytes
+        row["n_running"], row["n_sessions"] = status.totals["steps"], status.totals["sessions"]
+        before = self._before.get((status.task, status.incarnation))
+        if before is not None and (passed := status.uptime_s - before.uptime_s) > 0:
+            row["cpu_percent"] = 100 * (status.cpu_s - before.cpu_s) / passed
+            row["steps_per_s"] = (status.n_begun - before.n_begun) / passed
+        return row
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)

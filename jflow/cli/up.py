@@ -1,0 +1,149 @@
+"""`jflow up`: a cluster on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from jflow.cli.running import announced
+from jflow.cluster import Task
+
+if TYPE_CHECKING:
+    from jflow.launch import LocalCluster
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_POLL_S = 0.1
+_RESTART_S = 1.0
+"""The least time between two restarts of a task, in seconds."""
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to those of `jflow`."""
+    up = commands.add_parser("up", help="a cluster on this machine, until Ctrl-C or SIGTERM")
+    up.add_argument(
+        "--ps", type=int, default=1, metavar="N", help="parameter servers (default: %(default)s)"
+    )
+    up.add_argument(
+        "--workers", type=int, default=2, metavar="N", help="workers (default: %(default)s)"
+    )
+    up.add_argument(
+        "--restart",
+        action="store_true",
+        help="start tasks again, at their addresses, that were killed; their state is lost",
+    )
+    up.add_argument(
+        "--logs",
+        type=Path,
+        metavar="DIR",
+        help="where each task has a file for what it logs (default: the terminal)",
+    )
+    up.set_defaults(run=_up)
+
+
+def _up(options: argparse.Namespace) -> int:
+    from jflow.launch import LocalCluster  # noqa: PLC0415 - watchers need none
+
+    for name in ("ps", "workers"):
+        if getattr(options, name) < 0:
+            raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
+    if options.logs is not None:
+        _make_folder(options.logs)
+    try:
+        with (
+            _interrupted(),
+            LocalCluster(
+                options.ps, options.workers, logs=options.logs, on_ready=_say_ready
+            ) as cluster,
+            announced([_target(cluster, task) for task in cluster.tasks]),
+        ):
+            return Foreground(cluster, restarts=options.restart).run()
+    except KeyboardInterrupt:
+        return 0
+
+
+class Foreground:
+    """Watches the processes of a cluster until they have ended.
+
+    Args:
+      cluster: the cluster.
+      restarts: whether it starts tasks again whose processes were killed or failed.
+    """
+
+    def __init__(self, cluster: LocalCluster, *, restarts: bool) -> None:
+        self._cluster = cluster
+        self._restarts = restarts
+        self._codes: dict[Task, int] = {}
+        self._restarted: dict[Task, float] = {}
+
+    def run(self) -> int:
+        """Returns the exit code when no task runs any more: 0 if all were told to stop."""
+        while len(self._codes) < len(self._cluster.tasks):
+            for task in self._cluster.tasks:
+                if task not in self._codes:
+                    self._look(task)
+            time.sleep(_POLL_S)
+        return 1 if any(self._codes.values()) else 0
+
+    def _look(self, task: Task) -> None:
+        code = self._cluster.exit_code(task.job, task.index)
+        if code is None:
+            return
+        how = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if not code:
+            print(f"{task} has stopped", flush=True)
+        elif not self._restarts:
+            print(f"{task} {how}; its state is lost", file=sys.stderr, flush=True)
+        elif time.monotonic() < self._restarted.get(task, 0.0) + _RESTART_S:
+            return
+        else:
+            print(f"{task} {how} and is started again", file=sys.stderr, flush=True)
+            self._cluster.restart(task.job, task.index)
+            self._restarted[task] = time.monotonic()
+            _say_ready(str(task), _target(self._cluster, task))
+            return
+        self._codes[task] = code
+
+
+def _say_ready(task: str, target: str) -> None:
+    print(f"{task} is ready at {target}", flush=True)
+
+
+def _target(cluster: LocalCluster, task: Task) -> str:
+    return f"grpc://{cluster.cluster_spec.task_address(task.job, task.index)}"
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--logs: {path} cannot be made: {error}") from error
+    if not os.access(path, os.W_OK):
+        raise ValueError(f"--logs: {path} cannot be written to")
+
+
+@contextmanager
+def _interrupted() -> Iterator[None]:
+    """A block that a signal ends by KeyboardInterrupt; a second one ends the process at once.
+
+    The tasks end with the process, however it ends.
+    """
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        for number in _STOPPING:
+            signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    former = {number: signal.signal(number, interrupt) for number in _STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

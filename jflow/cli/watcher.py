@@ -1,0 +1,156 @@
+"""`Watcher`: a connection to a cluster that is watched, through any server that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from jflow.closing import Closing
+from jflow.cluster import Task
+from jflow.deadline import Deadline
+from jflow.errors import OpError, UnavailableError
+from jflow.protocol import MasterClient
+from jflow.protocol.watch_rpcs import INSPECT_TASKS, STOP_TASKS
+from jflow.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskState, TaskStatus
+from jflow.wire import connect
+
+PAGE = MAX_ITEMS
+"""How many items of a kind are requested at a time."""
+_GRACE_S = 5.0
+"""How much longer than its tasks the master has to answer, in seconds."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A task as it was seen.
+
+    Attributes:
+      report: how it answers.
+      status: what it says; None unless it is up.
+    """
+
+    report: TaskReport
+    status: TaskStatus | None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the task is up."""
+        return self.status is not None
+
+    def as_json(self, kinds: Iterable[str] = ()) -> dict[str, Any]:
+        """The task for programs, with lists of these kinds, which are empty unless it is up."""
+        report = self.report
+        head = {
+            "name": str(report.task),
+            "address": report.address,
+            "state": report.state.value,
+            "reason": report.reason,
+        }
+        facts = {name: getattr(self.status, name, None) for name in _FACTS}
+        return head | facts | {kind: [asdict(one) for one in self.items(kind)] for kind in kinds}
+
+    def items(self, kind: str) -> Sequence[Any]:
+        """The records of a kind that it listed."""
+        return () if self.status is None else getattr(self.status, kind)
+
+
+_FACTS = (
+    *("incarnation", "version", "pid", "uptime_s", "memory_bytes", "cpu_s", "n_begun"),
+    *("n_compiled", "totals"),
+)
+
+
+class Watcher(Closing):
+    """A connection to a cluster, made when it is needed, and again after it broke.
+
+    Args:
+      targets: servers of the cluster; the first one that answers is used.
+      seconds: how long a server or a task has to answer.
+    """
+
+    def __init__(self, targets: Sequence[str], seconds: float) -> None:
+        if not seconds > 0:
+            raise ValueError(f"--timeout must be more than 0, got {seconds:g}")
+        self._targets = targets
+        self._seconds = seconds
+        self._client: MasterClient | None = None
+
+    def inspect(self, kinds: Iterable[str], tasks: Sequence[Task] = ()) -> list[Seen]:
+        """All tasks, or those that are named, with all of their items of these kinds.
+
+        Raises:
+          UnavailableError: if no server answers.
+          InvalidArgumentError: if there is no such task.
+        """
+        request = StatusRequest(tuple(kinds), limit=PAGE)
+        seen = [self._seen(report) for report in self._inspect(request, tasks)]
+        while more := [one.report.task for one in seen if _has_more(one, request)]:
+            request = replace(request, first=request.first + PAGE)
+            pages = {report.task: report for report in self._inspect(request, more)}
+            seen = [_with_page(one, pages.get(one.report.task), request) for one in seen]
+        return seen
+
+    def stop(self, tasks: Sequence[Task] = ()) -> list[TaskReport]:
+        """Stops the servers of tasks, of all if none is named."""
+        return self._connected().call(STOP_TASKS, self._deadline(), tasks, self._seconds)
+
+    def reset(self, containers: Sequence[str]) -> None:
+        """Frees containers on all tasks, which must be up."""
+        self._connected().reset(containers, self._seconds, self._deadline())
+
+    def close(self) -> None:
+        """Ends the connection. May be called again."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+    def _inspect(self, request: StatusRequest, tasks: Sequence[Task]) -> list[TaskReport]:
+        client = self._connected()
+        return client.call(INSPECT_TASKS, self._deadline(), request, tasks, self._seconds)
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._seconds + _GRACE_S)
+
+    def _connected(self) -> MasterClient:
+        if self._client is not None and self._client.is_open:
+            return self._client
+        self.close()
+        errors: list[OpError] = []
+        for target in self._targets:
+            try:
+                self._client = connect(target, self._seconds)
+            except UnavailableError as error:
+                errors.append(error)
+            else:
+                return self._client
+        if len(errors) == 1:
+            raise errors[0]
+        told = "; ".join(dict.fromkeys(error.message for error in errors))
+        raise UnavailableError(f"none of the {len(errors)} servers of the cluster answers: {told}")
+
+    @staticmethod
+    def _seen(report: TaskReport) -> Seen:
+        is_up = report.state is TaskState.UP
+        return Seen(report, TaskStatus.from_bytes(report.status) if is_up else None)
+
+
+def _has_more(seen: Seen, request: StatusRequest) -> bool:
+    """Whether a task has items that it has not listed yet."""
+    if seen.status is None:
+        return False
+    return max(seen.status.totals.values(), default=0) > request.first + PAGE
+
+
+def _with_page(seen: Seen, report: TaskReport | None, request: StatusRequest) -> Seen:
+    """A task with one more page of its items; what it lost meanwhile is not listed."""
+    if report is None or seen.status is None or report.state is not TaskState.UP:
+        return seen
+    page = TaskStatus.from_bytes(report.status)
+    longer: dict[str, Any] = {
+        kind: (*seen.items(kind), *getattr(page, kind)) for kind in request.kinds
+    }
+    return Seen(seen.report, replace(seen.status, totals=page.totals, **longer))

@@ -1,0 +1,249 @@
+"""The records in which a task says what it is, what it holds and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, ClassVar, Protocol
+
+from jflow.cluster import Task
+from jflow.errors import InvalidArgumentError
+from jflow.packing import Limits, Range, Record
+
+MAX_ITEMS = 1000
+"""The most items of a kind in one answer: what a server says while it serves nothing else."""
+
+_Count = Annotated[int, Range()]
+_Incarnation = Annotated[int, Range(1, 2**64 - 1)]
+
+
+@dataclass(frozen=True)
+class ContainerStatus(Record):
+    """A container of a task; the default one is "".
+
+    Attributes:
+      n_variables, n_bytes: its variables, and their memory in bytes.
+      n_resources: its queues, readers and the like.
+    """
+
+    name: str
+    n_variables: _Count = 0
+    n_bytes: _Count = 0
+    n_resources: _Count = 0
+
+
+@dataclass(frozen=True)
+class DeviceStatus(Record):
+    """A device of a task.
+
+    Attributes:
+      memory_bytes: the memory that it can use, in bytes; 0 if that is not known.
+    """
+
+    name: str
+    type: str
+    memory_bytes: _Count = 0
+
+
+@dataclass(frozen=True)
+class VariableStatus(Record):
+    """A variable of a task; `n_bytes` is its memory."""
+
+    container: str
+    name: str
+    device: str
+    dtype: str
+    shape: tuple[_Count, ...]
+    n_bytes: _Count
+
+
+@dataclass(frozen=True)
+class QueueStatus(Record):
+    """A queue of a task.
+
+    Attributes:
+      kind: its class, such as "FIFOQueue".
+      size, n_bytes: its elements, and their memory in bytes.
+      capacity: the most elements; negative for no limit.
+      capacity_bytes: the most memory in bytes; None for no limit.
+      n_enqueues, n_dequeues: how many of them wait.
+      owner: the session that it belongs to; "" if it is shared.
+    """
+
+    container: str
+    name: str
+    device: str
+    kind: str
+    size: _Count
+    n_bytes: _Count
+    capacity: int
+    capacity_bytes: _Count | None
+    n_enqueues: _Count
+    n_dequeues: _Count
+    is_closed: bool
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class SessionStatus(Record):
+    """A client's session on the master of a task.
+
+    Attributes:
+      number: counts the sessions of this life of the task.
+      age_s: since it was opened, in seconds.
+      n_steps: how many steps it has registered.
+      n_waiting: how many of its calls have begun and wait for something.
+      claim: the name and epoch that it works under; "" if it has claimed nothing.
+    """
+
+    number: _Count
+    age_s: float
+    n_steps: _Count
+    n_waiting: _Count
+    claim: str = ""
+
+
+@dataclass(frozen=True)
+class StepStatus(Record):
+    """A step that has begun on a task and has not ended there.
+
+    Attributes:
+      step: its number in the cluster, in hexadecimal.
+      age_s: since it began on this task, in seconds.
+      devices: the devices of the task that take part.
+      waiting_for: what it waits for; empty if it computes.
+    """
+
+    step: str
+    age_s: float
+    devices: tuple[str, ...] = ()
+    waiting_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ThreadStatus(Record):
+    """A thread of the process of a task.
+
+    Attributes:
+      frames: where it is, from the outermost call to the innermost: "file:line function".
+    """
+
+    name: str
+    frames: tuple[str, ...]
+
+
+KINDS: Mapping[str, type[Record]] = {
+    "containers": ContainerStatus,
+    "devices": DeviceStatus,
+    "queues": QueueStatus,
+    "sessions": SessionStatus,
+    "steps": StepStatus,
+    "threads": ThreadStatus,
+    "variables": VariableStatus,
+}
+"""What can be listed: the record of an item by the name of its kind, a field of `TaskStatus`."""
+
+
+@dataclass(frozen=True)
+class StatusRequest(Record):
+    """Which items a task is to list.
+
+    Attributes:
+      kinds: some of `KINDS`.
+      first: the first item of each, from 0; between two requests the items may change.
+      limit: the most items of each, up to `MAX_ITEMS`.
+
+    Raises:
+      InvalidArgumentError: if there is no such kind.
+    """
+
+    what = "request for the status of a task"
+
+    kinds: tuple[str, ...] = ("devices", "sessions", "steps")
+    first: _Count = 0
+    limit: Annotated[int, Range(1, MAX_ITEMS)] = MAX_ITEMS
+
+    def __post_init__(self) -> None:
+        if unknown := [kind for kind in self.kinds if kind not in KINDS]:
+            raise InvalidArgumentError(
+                f"a task cannot list {unknown[0]!r}; expected some of {', '.join(KINDS)}"
+            )
+
+
+@dataclass(frozen=True)
+class TaskStatus(Record):
+    """What a task says about itself. Lists are empty unless they were requested.
+
+    Attributes:
+      task, address: its name, and where it listens.
+      incarnation: identifies this life of the task.
+      version, pid: of its process.
+      uptime_s: since its server started, in seconds.
+      memory_bytes, cpu_s: what the process has and has used, with all else that runs in it.
+      n_begun: how many steps have begun on the task.
+      n_compiled: how many programs it has compiled.
+      totals: how many items there are of each kind that was requested.
+    """
+
+    what = "status of a task"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)
+
+    task: str
+    address: str
+    incarnation: _Incarnation
+    version: str
+    pid: _Count
+    uptime_s: float
+    memory_bytes: _Count
+    cpu_s: float
+    n_begun: _Count
+    n_compiled: _Count
+    totals: Mapping[str, _Count] = field(default_factory=dict)
+    containers: tuple[ContainerStatus, ...] = ()
+    devices: tuple[DeviceStatus, ...] = ()
+    queues: tuple[QueueStatus, ...] = ()
+    sessions: tuple[SessionStatus, ...] = ()
+    steps: tuple[StepStatus, ...] = ()
+    threads: tuple[ThreadStatus, ...] = ()
+    variables: tuple[VariableStatus, ...] = ()
+
+
+class WatchedTask(Protocol):
+    """A task, as its watchers see it. Call it on the event loop only."""
+
+    def inspect(self, request: StatusRequest) -> TaskStatus:
+        """What the task is, holds and does."""
+
+    def stop(self) -> None:
+        """Stops its server soon, after this call was answered."""
+
+
+class TaskState(Enum):
+    """How a task answers a master."""
+
+    UP = "up"
+    SILENT = "silent"
+    """It does not answer in time: it is stopped, cut off or overloaded."""
+    DOWN = "down"
+    """Nothing listens at its address."""
+    REFUSED = "refused"
+    """What answers there is not this task, or refuses the call."""
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What a master has found out about a task.
+
+    Attributes:
+      task, address: the task, and its address in the cluster.
+      state: how it answers.
+      reason: why it is not up; "" if it is.
+      status: its packed `TaskStatus`; b"" unless it is up.
+    """
+
+    task: Task
+    address: str
+    state: TaskState
+    reason: str = ""
+    status: bytes = b""

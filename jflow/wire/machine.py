@@ -1,0 +1,43 @@
+"""`machine_id`: the machine of a process, which addresses of the loopback interface do not name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from jflow.cluster import names_no_machine
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = "/proc/self/ns/net"
+
+
+@cache
+def boot_id() -> str:
+    """Identifies the running kernel; "" where that is unknown, and data streams are not used."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def machine_id() -> str:
+    """Identifies the machine of this process: a running kernel and one of its network namespaces.
+
+    Processes have equal ones if and only if they have one loopback interface. So containers are
+    machines of their own, unless they share their network.
+
+    Returns:
+      The boot id and the number of the namespace; "" where there is no /proc, as on other systems
+      than Linux.
+    """
+    try:
+        return f"{boot_id()}:{os.stat(_NETWORK).st_ino}" if boot_id() else ""
+    except OSError:
+        return ""
+
+
+def machine_at(addresses: Iterable[str]) -> str:
+    """The machine of a server at any of these numeric addresses; "" if they name one themselves."""
+    return machine_id() if any(map(names_no_machine, addresses)) else ""

@@ -1,0 +1,138 @@
+"""`jflow up`: says where its tasks are, is found by other commands, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import jflow as tf
+from jflow.cli.main import main
+from jflow.cli.running import announced, running_ups
+from jflow.testing import ProgramProcess, wait_until
+
+READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory without a `jflow up`, and with a token of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    return tmp_path
+
+
+def ready(up: ProgramProcess) -> tuple[str, str]:
+    """The next task that is ready, and its target."""
+    found = READY.fullmatch(up.read_line())
+    assert found is not None
+    return found[1], found[2]
+
+
+def status(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
+    """The tasks of the cluster that no argument names."""
+    capsys.readouterr()
+    assert main(["status", "--json", "--timeout", "30"]) == 0
+    return {task["name"]: task for task in json.loads(capsys.readouterr().out)["tasks"]}
+
+
+def test_a_cluster_is_watched_restarted_and_ended(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["-m", "jflow", "up", "--ps", "1", "--workers", "1", "--restart", "--logs"]
+    with ProgramProcess([*command, str(folder / "logs")]) as up:
+        targets = dict([ready(up), ready(up)])
+        assert {*targets} == {"/job:ps/task:0", "/job:worker/task:0"}
+        wait_until(lambda: len(running_ups()) == 1, "the cluster to be announced")
+        before = status(capsys)
+        assert {name: f"grpc://{task['address']}" for name, task in before.items()} == targets
+        assert {path.name for path in (folder / "logs").iterdir()} == {"ps-0.log", "worker-0.log"}
+        x = tf.constant(20.0) + 1.0
+        with tf.Session(targets["/job:worker/task:0"]) as session:
+            assert session.run(x) == 21.0
+
+        os.kill(before["/job:ps/task:0"]["pid"], signal.SIGKILL)
+        assert ready(up) == ("/job:ps/task:0", targets["/job:ps/task:0"])
+        after = status(capsys)
+        assert after["/job:ps/task:0"]["incarnation"] != before["/job:ps/task:0"]["incarnation"]
+
+        children = psutil.Process(up.pid).children(recursive=True)
+        assert len(children) == 3, "two tasks, and what they are forked from"
+        up.terminate()
+        assert up.wait() == 0
+    assert not any(child.is_running() for child in children)
+    assert running_ups() == []
+
+
+@pytest.mark.long
+def test_tasks_that_are_told_to_stop_end_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ProgramProcess(["-m", "jflow", "up", "--ps", "0", "--workers", "1"]) as up:
+        ready(up)
+        wait_until(lambda: len(running_ups()) == 1, "the cluster to be announced")
+        assert main(["stop", "--timeout", "30"]) == 0
+        assert capsys.readouterr().out == "/job:worker/task:0 stops\n"
+        assert up.read_line() == "/job:worker/task:0 has stopped"
+        assert up.wait() == 0
+
+
+@pytest.mark.long
+def test_tasks_end_with_a_command_that_is_killed(folder: Path) -> None:
+    with ProgramProcess(["-m", "jflow", "up", "--ps", "0", "--workers", "1"]) as up:
+        ready(up)
+        children = psutil.Process(up.pid).children(recursive=True)
+        up.kill()
+    wait_until(lambda: not any(child.is_running() for child in children), "the tasks to end")
+    assert running_ups() == [], "what it left behind is not believed"
+
+
+def test_a_file_of_a_command_that_has_ended_is_removed(folder: Path) -> None:
+    with announced(["grpc://127.0.0.1:1"]):
+        (up,) = running_ups()
+        assert (up.pid, up.targets) == (os.getpid(), ("grpc://127.0.0.1:1",))
+        (own,) = (folder / ".jflow" / "up").iterdir()
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        stale = own.with_name(f"{ended.pid}.json")
+        stale.write_text(own.read_text())
+        (own.with_name("1.json")).write_text("{")
+        assert [one.pid for one in running_ups()] == [os.getpid()]
+        assert not stale.exists()
+    assert running_ups() == []
+
+
+def test_two_clusters_have_to_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with announced(["grpc://127.0.0.1:1"]):
+        (own,) = (folder / ".jflow" / "up").iterdir()
+        parent = psutil.Process().parent()
+        assert parent is not None
+        started = Path(f"/proc/{parent.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        other = {"started": started, "targets": ["grpc://127.0.0.1:2"]}
+        own.with_name(f"{parent.pid}.json").write_text(json.dumps(other))
+        assert main(["status"]) == 2
+        assert "2 clusters of `jflow up` are running" in capsys.readouterr().err
+        own.with_name(f"{parent.pid}.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--ps", "-1"], "--ps must be at least 0, got -1"),
+        (["--ps", "0", "--workers", "0"], "a cluster needs at least one task"),
+        (["--logs", "/dev/null/logs"], "--logs: /dev/null/logs cannot be made"),
+    ],
+)
+def test_what_cannot_be_started_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert main(["up", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line

@@ -1,0 +1,257 @@
+"""The verbs that show a cluster, for people and for programs, and those that end what it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jflow as tf
+from jflow.cli.main import main
+from jflow.cli.tables import age_text, bytes_text, table
+from jflow.errors import FailedPreconditionError
+from jflow.testing import ProcessCluster, start_servers, wait_until
+
+COUNT, TEXT, LIST = int, str, list
+TASK = {
+    "name": TEXT,
+    "address": TEXT,
+    "state": TEXT,
+    "reason": TEXT,
+    "incarnation": COUNT,
+    "version": TEXT,
+    "pid": COUNT,
+    "uptime_s": float,
+    "memory_bytes": COUNT,
+    "cpu_s": float,
+    "n_begun": COUNT,
+    "n_compiled": COUNT,
+    "totals": dict,
+}
+"""The fields of a task, and their types; all from "incarnation" on are None if it is not up."""
+
+ITEMS = {
+    "devices": {"name": TEXT, "type": TEXT, "memory_bytes": COUNT},
+    "containers": {"name": TEXT, "n_variables": COUNT, "n_bytes": COUNT, "n_resources": COUNT},
+    "variables": {
+        **dict.fromkeys(("container", "name", "device", "dtype"), TEXT),
+        "shape": LIST,
+        "n_bytes": COUNT,
+    },
+    "queues": {
+        **dict.fromkeys(("container", "name", "device", "kind", "owner"), TEXT),
+        **dict.fromkeys(("size", "n_bytes", "capacity", "n_enqueues", "n_dequeues"), COUNT),
+        "capacity_bytes": (int, type(None)),
+        "is_closed": bool,
+    },
+    "sessions": {
+        "number": COUNT,
+        "age_s": float,
+        "n_steps": COUNT,
+        "n_waiting": COUNT,
+        "claim": TEXT,
+    },
+    "steps": {"step": TEXT, "age_s": float, "devices": LIST, "waiting_for": LIST},
+    "threads": {"name": TEXT, "frames": LIST},
+}
+"""The fields of what is listed, and their types."""
+
+
+def conforms(found: dict[str, Any], schema: dict[str, Any]) -> None:
+    assert {*found} == {*schema}
+    for name, kind in schema.items():
+        assert isinstance(found[name], kind), name
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[list[str]]:
+    """The targets of a parameter server with a variable and a queue, and of a worker."""
+    with tf.Graph().as_default() as graph, tf.device("/job:ps/task:0"):
+        x = tf.Variable(tf.numpy.zeros((2, 3), "float32"), name="weights")
+        queue = tf.FIFOQueue(8, ["float32"], [()], shared_name="jobs")
+        fill = queue.enqueue_many([[1.0, 2.0]])
+    with ExitStack() as stack:
+        servers = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+        session = tf.Session(servers[1].target, graph)
+        stack.callback(session.close)
+        session.run([x.initializer, fill])
+        yield [server.target for server in servers]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main([*arguments, "--timeout", "30"]) == code
+    return capsys.readouterr().out
+
+
+def test_status_is_a_line_for_each_task(
+    cluster: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, ps, worker = shown(capsys, "status", cluster[0]).splitlines()
+    assert head.split()[:5] == ["TASK", "STATE", "ADDRESS", "UP", "MEMORY"]
+    assert ps.split()[:3] == ["/job:ps/task:0", "up", cluster[0].removeprefix("grpc://")]
+    assert worker.split()[:2] == ["/job:worker/task:0", "up"]
+    assert worker.split()[-2:] == ["1", "0"], "a session, no steps"
+
+
+def test_status_for_programs_has_a_schema(
+    cluster: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tasks,) = json.loads(shown(capsys, "status", cluster[1], "--json")).values()
+    assert [task["name"] for task in tasks] == ["/job:worker/task:0", "/job:ps/task:0"]
+    kinds = ("devices", "sessions", "steps")
+    for task in tasks:
+        conforms(task, TASK | dict.fromkeys(kinds, LIST))
+        for kind in kinds:
+            for item in task[kind]:
+                conforms(item, ITEMS[kind])
+        assert task["devices"][0]["type"] == "CPU"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ITEMS if kind != "threads"])
+def test_each_kind_is_listed_for_people_and_for_programs(
+    cluster: list[str], capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    told = json.loads(shown(capsys, "ls", kind, cluster[0], "--json"))
+    assert {*told} == {kind, "tasks"}
+    for task in told["tasks"]:
+        conforms(task, TASK)
+    for item in told[kind]:
+        assert item.pop("task").startswith("/job:")
+        conforms(item, ITEMS[kind])
+    text = shown(capsys, "ls", kind, cluster[0])
+    expected = {
+        "devices": "/job:ps/task:0/device:CPU:0",
+        "containers": "(default)",
+        "variables": "weights",
+        "queues": "FIFOQueue",
+        "sessions": "CLAIM",
+        "steps": "no steps",
+    }
+    assert expected[kind] in text
+    assert bool(told[kind]) == (kind != "steps")
+
+
+def test_stack_says_where_the_threads_of_a_task_are(
+    cluster: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown(capsys, "stack", cluster[0], "--task", "/job:worker/task:0")
+    assert text.startswith("/job:worker/task:0 at 127.0.0.1:")
+    assert "thread jflow servers" in text
+    assert "jflow/server/watched.py" in text
+    (tasks,) = json.loads(shown(capsys, "stack", cluster[0], "--json")).values()
+    for task in tasks:
+        conforms(task, TASK | {"steps": LIST, "threads": LIST})
+        for thread in task["threads"]:
+            conforms(thread, ITEMS["threads"])
+
+
+def test_top_says_what_tasks_use(cluster: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    output = shown(capsys, "top", cluster[0], "--json", "--count", "2", "--interval", "0.01")
+    lines = [json.loads(line)["tasks"] for line in output.splitlines()]
+    assert len(lines) == 2
+    for task in lines[1]:
+        assert task["cpu_percent"] >= 0
+        assert task["steps_per_s"] >= 0
+        assert task["memory_bytes"] > 0
+    text = shown(capsys, "top", cluster[0], "--count", "1", "--interval", "0.01")
+    assert "CPU %" in text
+
+
+def test_a_cluster_is_named_by_tf_config(
+    cluster: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [target.removeprefix("grpc://") for target in cluster]
+    # Of the servers of a cluster any that answers is good.
+    config = {"cluster": {"ps": [addresses[0]], "worker": [addresses[1], "127.0.0.1:1"]}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    (tasks,) = json.loads(shown(capsys, "status", "--json")).values()
+    assert [task["name"] for task in tasks] == ["/job:ps/task:0", "/job:worker/task:0"]
+
+
+def test_without_a_cluster_the_command_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["status"]) == 2
+    assert "which cluster? TF_CONFIG is not set and no `jflow up`" in capsys.readouterr().err
+    assert main(["ls", "queues", "127.0.0.1:1"]) == 2
+    assert "TARGET must be grpc://HOST:PORT, got '127.0.0.1:1'" in capsys.readouterr().err
+    assert main(["status", "grpc://127.0.0.1:1", "--timeout", "0"]) == 2
+    assert "--timeout must be more than 0" in capsys.readouterr().err
+    assert main(["reset", "grpc://127.0.0.1:1"]) == 2
+    assert "name the containers" in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "grpc://127.0.0.1:1", "--timeout", "0.1"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_stopped_task_is_marked_and_the_others_are_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ProcessCluster(ps=1, workers=1) as processes:
+        target = processes.target()
+        wait_until(lambda: main(["status", target]) == 0, "both tasks to be up")
+        processes.pause("ps")
+
+        def output(*arguments: str) -> str:
+            """What the command prints if it could not show all tasks."""
+            capsys.readouterr()
+            code = main([*arguments, target, "--timeout", "1"])
+            return capsys.readouterr().out if code == 3 else ""
+
+        def states(*arguments: str) -> dict[str, str]:
+            told = json.loads(output(*arguments, "--json") or '{"tasks": []}')
+            return {task["name"]: task["state"] for task in told["tasks"]}
+
+        expected = {"/job:worker/task:0": "up", "/job:ps/task:0": "silent"}
+        wait_until(lambda: states("status") == expected, "one to be up, the other marked")
+        wait_until(lambda: states("ls", "devices") == expected, "the same in a list")
+        words = "/job:ps/task:0: no answer within 1 s"
+        wait_until(lambda: words in output("status"), "the same for people")
+        processes.resume("ps")
+        wait_until(lambda: main(["status", target]) == 0, "both tasks to be up again")
+
+
+def test_reset_frees_containers_and_stop_ends_servers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x = tf.Variable(1.0, name="x")
+    with ExitStack() as stack:
+        servers = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+        target = servers[1].target
+        with tf.Session(target) as session:
+            session.run(x.initializer)
+        assert shown(capsys, "reset", target, "--default") == "freed the default container\n"
+        with tf.Session(target) as session, pytest.raises(FailedPreconditionError):
+            session.run(x)
+        assert shown(capsys, "stop", target, "--task", "/job:ps/task:0") == "/job:ps/task:0 stops\n"
+        servers[0].join()
+        (tasks,) = json.loads(shown(capsys, "stop", target, "--json")).values()
+        assert {task["name"]: task["is_stopped"] for task in tasks} == {
+            "/job:ps/task:0": True,
+            "/job:worker/task:0": True,
+        }
+        servers[1].join()
+
+
+def test_tables_and_numbers_are_easy_to_read() -> None:
+    assert table(["NAME", "N"], [("a", 10), ("bcd", 9)]) == "NAME   N\na     10\nbcd    9"
+    assert [bytes_text(n) for n in (0, 1023, 1536, 3 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3 GiB",
+    ]
+    ages = [age_text(s) for s in (0.24, 59.4, 90, 3700, 3600 * 50)]
+    assert ages == ["0.2 s", "59 s", "1 min", "1 h 1 min", "2 d 2 h"]
