@@ -33,12 +33,15 @@ def alternate(
 
     Args:
       calls: what is timed, by name.
-      n: how often a call is made in one turn.
+      n: how often a call is made in one turn; a quarter of it if another process says whose
+        turn it is, because there are more turns then.
       rounds: how many turns each call has.
       items: how many items a call handles; the seconds are those of one.
     """
     for call in calls.values():
         seconds(call, max(n // 5, 1))
+    if DIRECTED:
+        n = max(n // 4, 1)
     taken: dict[str, list[float]] = {}
     for name in _requested(list(calls)) if DIRECTED else list(calls) * min(rounds, ROUNDS):
         taken.setdefault(name, []).append(seconds(calls[name], n) / items)
