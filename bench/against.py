@@ -5,8 +5,8 @@ tree's, and the older commit's again. The ratio of this tree to the older commit
 ratio of the older commit to itself shows what the machine and chance in a process cause. Figures
 that are not taken in turns, such as memory, are of one such triple of processes each.
 
-Writes `bench/against.json` and `bench/AGAINST.md` after each triple. Figures of the same two
-libraries that are there already stay until they are measured again.
+Writes `bench/against.json` and `bench/AGAINST.md` after each triple, and when it is stopped.
+Figures of the same two libraries that are there already stay until they are measured again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def measure(case: Case, sides: Sides, rounds: int, found: Comparison, progress: Progress) -> None:
-    """Measures a case, and writes after each round what is known by then.
+    """Measures a case; writes after each round, and when it is stopped, what is known by then.
 
     Args:
       case: of this tree.
@@ -102,9 +102,11 @@ def measure(case: Case, sides: Sides, rounds: int, found: Comparison, progress: 
     found.failed.pop(case.module, None)
     for _ in range(rounds):
         if case.module not in found.failed:
-            _round(case, sides, rounds, taken, found.failed)
-            found.figures |= {figure: change(values) for figure, values in taken.items()}
-            write(ROOT / "bench", found)
+            try:
+                _round(case, sides, rounds, taken, found.failed)
+            finally:  # also if it is stopped in a round
+                found.figures |= {figure: change(values) for figure, values in taken.items()}
+                write(ROOT / "bench", found)
         progress.advance(case.module)
 
 

@@ -199,7 +199,22 @@ def test_a_case_that_the_older_library_cannot_run_is_named(tmp_path: Path, writt
 def test_a_case_that_fails_in_this_tree_ends_the_comparison(tmp_path: Path, written: Path) -> None:
     with pytest.raises(SystemExit, match=r"(?s)tiny, this tree: ended.*jflow cannot be imported"):
         measured(Comparison("aaa", "bbb"), sides(tmp_path, OLDER, BROKEN))
-    assert list(written.iterdir()) == []
+    assert json.loads((written / "against.json").read_text())["figures"] == {}
+
+
+def test_a_comparison_that_is_stopped_leaves_the_turns_that_it_has_taken(
+    tmp_path: Path, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> Iterator[tuple[str, tuple[float, ...]]]:
+        yield from [("call", (1.0, 2.0, 1.0)), ("call", (1.0, 4.0, 1.0))]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(against, "compare", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        measured(Comparison("aaa", "bbb"), sides(tmp_path, OLDER, NEWER))
+    call = load(written, "aaa", "bbb").figures["call"]
+    assert (call.turns, call.ratio) == (2, 3.0)
+    assert "too few to say" in (written / "AGAINST.md").read_text()
 
 
 def test_figures_of_the_same_libraries_stay_and_those_of_others_do_not(
