@@ -1,9 +1,9 @@
 """Measures this tree and an older commit in turns: `python -m bench.against COMMIT`.
 
 A case runs in three processes that take turns (`bench.interleaved`): the older commit's library,
-this tree's, and the older commit's again. The ratio of this tree to the older commit is the change; the
-ratio of the older commit to itself shows what the machine and chance in a process cause. Figures
-that are not taken in turns, such as memory, are of one such triple of processes each.
+this tree's, and the older commit's again. The ratio of this tree to the older commit is the change;
+the ratio of the older commit to itself shows what the machine and chance in a process cause.
+Figures that are not taken in turns, such as memory, are of one such triple of processes each.
 
 Writes `bench/against.json` and `bench/AGAINST.md` after each triple, and when it is stopped.
 Figures of the same two libraries that are there already stay until they are measured again.

@@ -48,8 +48,8 @@ def test_a_peak_of_memory_that_was_nothing_is_worse_only_if_it_is_something_now(
 
 def test_noise_that_is_mostly_upwards_makes_nothing_better() -> None:
     rng = random.Random(0)
-    rounds = [tuple(rng.lognormvariate(0, 1) for _ in range(3)) for _ in range(4000)]
-    assert abs(change(rounds).ratio - 1) < 0.05
+    rounds = [tuple(rng.lognormvariate(0, 1) for _ in range(3)) for _ in range(500)]
+    assert abs(change(rounds).ratio - 1) < 0.1
 
 
 def test_the_bounds_of_a_median_are_those_of_the_sign_test() -> None:
