@@ -1,9 +1,9 @@
 """Measures this tree and an older commit in turns: `python -m bench.against COMMIT`.
 
-A case runs in three processes that take turns (`bench.turns`): the older commit's library, this
-tree's, and the older commit's again. The ratio of this tree to the older commit is the change; the
-ratio of the older commit to itself shows what the machine and chance in a process cause. Figures
-that are not taken in turns, such as memory, are of one such triple of processes each.
+A case runs in three processes that take turns (`bench.interleaved`): the older commit's library,
+this tree's, and the older commit's again. The ratio of this tree to the older commit is the change;
+the ratio of the older commit to itself shows what the machine and chance in a process cause.
+Figures that are not taken in turns, such as memory, are of one such triple of processes each.
 
 Writes `bench/against.json` and `bench/AGAINST.md` after each triple, and when it is stopped.
 Figures of the same two libraries that are there already stay until they are measured again.
@@ -24,10 +24,10 @@ from datetime import UTC, datetime
 from math import ceil
 from pathlib import Path
 
-from bench.change import MIN_TURNS, Change, Values, change
+from bench.change import MIN_SAMPLES, Change, Values, change
+from bench.interleaved import CaseError, CaseProcess, Schedule, compare
 from bench.page import quantity
 from bench.rows import GROUPS, Alone, Case
-from bench.turns import CaseError, CaseProcess, Schedule, compare
 from jflow.progress import Progress
 
 ROOT = Path(__file__).parent.parent
@@ -200,7 +200,7 @@ def _round(
     """Adds what three processes tell, and why the older library failed if it did."""
     names = {"older library": sides.old, "this tree": sides.new, "older library again": sides.old}
     command = [sys.executable, "-m", f"bench.cases.{case.module}"]
-    schedule = Schedule(least=ceil(MIN_TURNS / rounds))
+    schedule = Schedule(least=ceil(MIN_SAMPLES / rounds))
     with ExitStack() as stack:
         processes = [
             stack.enter_context(CaseProcess(f"{case.module}, {name}", command, side, QUICKLY))
@@ -224,8 +224,8 @@ def _page(found: Comparison) -> str:
         f"`make bench BASE={found.base}`: in a turn a call is timed in three processes, with the",
         "older library, this tree's, and the older again. The ratio is the median over the turns.",
         "Beside it stand the bounds, at 95 %, of the median ratio of the older library to itself.",
-        f"A row of {MIN_TURNS} turns or more is worse if its ratio is above 1.05 and above them.\n",
-        "| figure | before | now | ratio | before to itself | turns | |",
+        f"A row of {MIN_SAMPLES} samples or more is worse if its ratio is above 1.05 and them.\n",
+        "| figure | before | now | ratio | before to itself | samples | |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
     units = {row.figure: row.unit for row in ROWS if isinstance(row, Alone)}
@@ -233,7 +233,7 @@ def _page(found: Comparison) -> str:
         known, unit = found.figures[figure], units.get(figure, "s")
         lines.append(
             f"| {figure} | {quantity(known.old, unit)} | {quantity(known.new, unit)} "
-            f"| {known.ratio:.2f} | {known.low:.2f} to {known.high:.2f} | {known.turns} "
+            f"| {known.ratio:.2f} | {known.low:.2f} to {known.high:.2f} | {known.samples} "
             f"| {known.verdict} |"
         )
     for module, reason in found.failed.items():

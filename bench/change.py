@@ -7,13 +7,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MIN_TURNS = 9
-"""How many turns a verdict needs."""
+MIN_SAMPLES = 9
+"""How many samples a verdict needs."""
 SLOWER = 1.05
 CONFIDENCE = 0.95
 
 Values = tuple[float, float, float]
-"""A figure of one turn: of the older library, of this tree's, and of the older one again."""
+"""A sample of a figure: of the older library, of this tree's, and of the older one again."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Change:
     """A figure of this tree beside the older commit's.
 
     Attributes:
-      old, new: medians over the turns, in seconds or bytes.
-      ratio: median over the turns of new / old.
+      old, new: medians over the samples, in seconds or bytes.
+      ratio: median of new / old, with both times of the older library.
       low, high: bounds of the median of old / old, of two processes in one turn, at 95 %.
-      turns: how many there were.
+      samples: how many there were.
     """
 
     old: float
@@ -32,29 +32,30 @@ class Change:
     ratio: float
     low: float
     high: float
-    turns: int
+    samples: int
 
     @property
     def verdict(self) -> str:
         """ "worse" or "better", if the difference is above 5 % and above the machine's noise."""
-        if self.turns < MIN_TURNS:
+        if self.samples < MIN_SAMPLES:
             return "too few to say"
         if self.ratio > max(SLOWER, self.high):
             return "**worse**"
         return "better" if self.ratio < min(1 / SLOWER, self.low) else ""
 
 
-def change(turns: Sequence[Values]) -> Change:
-    """What the values of a figure say, of one turn or more."""
-    low, high = median_bounds([_ratio(again, old) for old, _, again in turns])
+def change(samples: Sequence[Values]) -> Change:
+    """What a figure's values say, of one sample or more."""
+    low, high = median_bounds([_ratio(again, old) for old, _, again in samples])
     return Change(
-        statistics.median(old for old, _, _ in turns),
-        statistics.median(new for _, new, _ in turns),
+        statistics.median(old for old, _, _ in samples),
+        statistics.median(new for _, new, _ in samples),
         # The older library comes before and after, so that a machine that slows down meets both.
-        statistics.median(_ratio(2 * new, old + again) for old, new, again in turns),
+        # Each ratio is of two single times: a mean of two has another median than one of them.
+        statistics.median(_ratio(new, one) for old, new, again in samples for one in (old, again)),
         low,
         high,
-        len(turns),
+        len(samples),
     )
 
 

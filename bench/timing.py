@@ -13,7 +13,7 @@ from typing import Any
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "7"))
 """How often `alternate` takes turns; fewer where the whole case runs many times."""
 DIRECTED = bool(os.environ.get("BENCH_TURNS"))
-"""Whether `bench.turns` has started this process."""
+"""Whether `bench.interleaved` has started this process."""
 
 
 def seconds(call: Callable[[], Any], n: int = 1) -> float:
@@ -29,7 +29,7 @@ def alternate(
 ) -> dict[str, float]:
     """Median seconds by name; the calls take turns, so that a slow moment meets all.
 
-    With BENCH_TURNS set, another process says whose turn it is (`bench.turns`).
+    With BENCH_TURNS set, another process says whose turn it is (`bench.interleaved`).
 
     Args:
       calls: what is timed, by name.

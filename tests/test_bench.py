@@ -37,13 +37,19 @@ def test_a_machine_that_slows_down_steadily_makes_nothing_worse() -> None:
     assert change(rounds).verdict == ""
 
 
-def test_three_turns_are_too_few_for_a_verdict() -> None:
+def test_three_samples_are_too_few_for_a_verdict() -> None:
     assert change(_rounds(2.0, noise=0.02)[:3]).verdict == "too few to say"
 
 
 def test_a_peak_of_memory_that_was_nothing_is_worse_only_if_it_is_something_now() -> None:
     assert change([(0.0, 1e6, 0.0)] * 9).ratio == math.inf
     assert change([(0.0, 0.0, 0.0)] * 9).ratio == 1.0
+
+
+def test_noise_that_is_mostly_upwards_makes_nothing_better() -> None:
+    rng = random.Random(0)
+    rounds = [tuple(rng.lognormvariate(0, 1) for _ in range(3)) for _ in range(500)]
+    assert abs(change(rounds).ratio - 1) < 0.1
 
 
 def test_the_bounds_of_a_median_are_those_of_the_sign_test() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from bench import against
 from bench.against import Comparison, Sides, load, measure
+from bench.interleaved import CaseError, CaseProcess, Schedule, compare
 from bench.rows import Alone, Case, Row
-from bench.turns import CaseError, CaseProcess, Schedule, compare
 from jflow.progress import Progress
 
 BENCH = Path(__file__).parent.parent / "bench"
@@ -118,7 +118,7 @@ with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]):
         processes(tmp_path, case, limit_s=1.0) as made,
         pytest.raises(CaseError, match=r"^old: printed nothing for 1 s"),
     ):
-        made[0].advance()  # its end is read only when nobody has its output open any more
+        made[0].advance()  # its end is read only when no process has its output open
 
 
 def test_a_process_that_prints_something_else_is_named(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_case_is_written_with_enough_turns_for_a_verdict_and_a_round_for_its_m
     found = Comparison("aaa", "bbb")
     measured(found, sides(tmp_path, OLDER, NEWER), rounds=2)
     figures = json.loads((written / "against.json").read_text())["figures"]
-    assert figures["call"]["turns"] >= 9
-    assert (figures["memory"]["turns"], figures["memory"]["ratio"]) == (2, 3.0)
+    assert figures["call"]["samples"] >= 9
+    assert (figures["memory"]["samples"], figures["memory"]["ratio"]) == (2, 3.0)
     page = (written / "AGAINST.md").read_text()
     assert "# This tree (bbb) beside aaa" in page
     assert "| memory | 0.0 kB | 0.0 kB | 3.00 | 1.00 to 1.00 | 2 | too few to say |" in page
@@ -213,7 +213,7 @@ def test_a_comparison_that_is_stopped_leaves_the_turns_that_it_has_taken(
     with pytest.raises(KeyboardInterrupt):
         measured(Comparison("aaa", "bbb"), sides(tmp_path, OLDER, NEWER))
     call = load(written, "aaa", "bbb").figures["call"]
-    assert (call.turns, call.ratio) == (2, 3.0)
+    assert (call.samples, call.ratio) == (2, 3.0)
     assert "too few to say" in (written / "AGAINST.md").read_text()
 
 

@@ -223,16 +223,16 @@ def compare(
     Raises:
       CaseError: if a process fails; what comes before it holds.
     """
-    in_turns: set[str] = set()
+    interleaved: set[str] = set()
     while (names := _advance(processes)) is not None:
         wanted = [name for name in names if name in figures]
-        in_turns.update(wanted)
+        interleaved.update(wanted)
         for _ in schedule.numbers() if wanted else ():
             for name in wanted:
                 yield name, tuple(process.seconds(name) for process in processes)
     for figure in processes[0].told:
         told = [process.told[figure] for process in processes if figure in process.told]
-        if figure in figures and figure not in in_turns and len(told) == len(processes):
+        if figure in figures and figure not in interleaved and len(told) == len(processes):
             yield figure, tuple(told)
 
 
