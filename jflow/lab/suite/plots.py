@@ -143,18 +143,19 @@ def _placing(results: Sequence[CaseResult]) -> Any:
 def _label_ends(axes: Any, ends: Sequence[tuple[float, int, str]]) -> None:
     """Names beside the last points, moved apart where they would cover each other."""
     low, high = axes.get_ylim()
-    ordered = sorted(ends)
-    heights = _apart([seconds for seconds, _, _ in ordered], (high / low) ** 0.045, high)
-    for (seconds, size, name), at in zip(ordered, heights, strict=True):
-        axes.annotate(
-            name,
-            xy=(size, seconds),
-            xytext=(size * 1.12, at),
-            va="center",
-            fontsize=8,
-            color=_OWN if name == AUTO else "black",
-            arrowprops={"arrowstyle": "-", "color": _OTHER, "linewidth": 0.5},
-        )
+    for size in {size for _, size, _ in ends}:
+        here = sorted((seconds, name) for seconds, at, name in ends if at == size)
+        heights = _apart([seconds for seconds, _ in here], (high / low) ** 0.045, high)
+        for (seconds, name), height in zip(here, heights, strict=True):
+            axes.annotate(
+                name,
+                xy=(size, seconds),
+                xytext=(size * 1.12, height),
+                va="center",
+                fontsize=8,
+                color=_OWN if name == AUTO else "black",
+                arrowprops={"arrowstyle": "-", "color": _OTHER, "linewidth": 0.5},
+            )
 
 
 def _apart(heights: Sequence[float], factor: float, highest: float) -> list[float]:
