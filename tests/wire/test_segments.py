@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import socket
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,23 +36,37 @@ def _own_sockets(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("JFLOW_TOKEN", TOKEN)
     monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+    # Servers of other tests may still refer to what they were fed.
+    monkeypatch.setattr(sys.modules[__name__], "_BEFORE", frozenset(_mapped()))
 
 
 @contextmanager
 def _client():
     """A client of a host that answers with what it is fed; both ends are in this process."""
-    with served(Host()) as server:
+    host = Host()
+    with served(host) as server:
         client = connect(server.address, PATIENCE_S)
         try:
             yield client
         finally:
             client.close()
+            for session in host.sessions:
+                session.calls.clear()  # they refer to what was fed
+
+
+_BEFORE: frozenset[str] = frozenset()
+
+
+def _mapped():
+    """The places of the segments that this process has mapped."""
+    gc.collect()
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[0] for line in lines if "memfd:jflow segment" in line}
 
 
 def _n_mapped():
-    """How many segments this process has mapped; each one twice if it has both ends."""
-    gc.collect()
-    return Path("/proc/self/maps").read_text().count("memfd:jflow segment")
+    """How many segments this test has mapped; each one twice, because it has both ends."""
+    return len(_mapped() - _BEFORE)
 
 
 def _value(i, n=N):
