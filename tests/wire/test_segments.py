@@ -119,7 +119,7 @@ def test_a_result_outlives_its_session():
         (kept,) = _run(client, _value(5))
     np.testing.assert_array_equal(kept, _value(5))
     del kept
-    eventually(lambda: _n_mapped() == 0)
+    eventually(lambda: _n_mapped() <= 1)  # see the test of what sessions leave behind
 
 
 def test_several_threads_get_their_own_results():
