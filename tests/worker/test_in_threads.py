@@ -27,7 +27,7 @@ def test_a_read_that_fails_after_its_step_was_cancelled_is_not_logged() -> None:
         yield
 
     async def cancel(threads: ThreadPoolExecutor) -> None:
-        steps: Any = in_threads(work(), threads)
+        steps: Any = in_threads(work(), threads)  # kept: it closes what reads when it is dropped
         step = asyncio.ensure_future(next(steps))
         while not reading.is_set():
             await asyncio.sleep(0.001)
