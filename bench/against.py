@@ -224,7 +224,7 @@ def _page(found: Comparison) -> str:
         f"`make bench BASE={found.base}`: in a turn a call is timed in three processes, with the",
         "older library, this tree's, and the older again. The ratio is the median over the turns.",
         "Beside it stand the bounds, at 95 %, of the median ratio of the older library to itself.",
-        f"A row of {MIN_SAMPLES} samples or more is worse if its ratio is above 1.05 and them.\n",
+        f"A row of {MIN_SAMPLES} samples or more is worse above 1.05 and the upper bound.\n",
         "| figure | before | now | ratio | before to itself | samples | |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]

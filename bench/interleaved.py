@@ -227,9 +227,12 @@ def compare(
     while (names := _advance(processes)) is not None:
         wanted = [name for name in names if name in figures]
         interleaved.update(wanted)
-        for _ in schedule.numbers() if wanted else ():
+        for number in schedule.numbers() if wanted else ():
+            first = number % len(processes)  # what comes first or last may be slower
+            order = [*processes[first:], *processes[:first]]
             for name in wanted:
-                yield name, tuple(process.seconds(name) for process in processes)
+                times = {process: process.seconds(name) for process in order}
+                yield name, tuple(times[process] for process in processes)
     for figure in processes[0].told:
         told = [process.told[figure] for process in processes if figure in process.told]
         if figure in figures and figure not in interleaved and len(told) == len(processes):

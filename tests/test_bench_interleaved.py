@@ -59,8 +59,9 @@ def test_one_process_runs_at_a_time_and_calls_are_timed_in_turns(tmp_path: Path)
         found = list(compare(made, {"call", "memory", "other"}, Schedule(least=2, spent_s=0)))
     begun = [f"{name}: {what}" for name in NAMES for what in ("sets up", "call", "peer")]
     continued = [f"{name}: {what}" for name in NAMES for what in ("sets up again", "other")]
-    calls = [f"{name}: call" for name in NAMES] * 2
-    others = [f"{name}: other" for name in NAMES] * 2
+    rotated = [*NAMES, "new", "again", "old"]
+    calls = [f"{name}: call" for name in rotated]
+    others = [f"{name}: other" for name in rotated]
     ended = [f"{name}: ends" for name in NAMES]
     assert log(tmp_path) == begun + calls + continued + others + ended
     assert [figure for figure, _ in found] == ["call", "call", "other", "other", "memory"]
