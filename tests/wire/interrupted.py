@@ -25,7 +25,7 @@ def main(address: str) -> None:
     is_begun, is_over = threading.Event(), threading.Event()
     thread = threading.Thread(target=interrupt, args=(is_begun, is_over))
     n_interrupts = n_answers = 0
-    thread.start()  # it interrupts nothing before `is_begun` is set: `start` would be left half done
+    thread.start()  # interrupts nothing before `is_begun`: this call would be left half done
     try:
         while n_interrupts < 40 or n_answers < 40:
             try:
