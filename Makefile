@@ -64,8 +64,8 @@ api: $(VENV)/.dev ## writes docs/api.md from the docstrings
 	$(BIN)/python tools/generate_api_page.py
 
 ifdef BASE
-bench: $(VENV)/.dev ## measures jflow beside its peers (ONLY=queues: that group), or with BASE=COMMIT beside that commit
-	$(BIN)/python -m bench.against $(BASE) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
+bench: $(VENV)/.dev ## measures jflow beside its peers (ONLY=queues: that group), or with BASE=COMMIT beside that commit (CASES='local remote': those)
+	$(BIN)/python -m bench.against $(BASE) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases $(CASES))
 else
 bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb
 	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python \

@@ -1,173 +1,176 @@
 """Measures this tree and an older commit in turns: `python -m bench.against COMMIT`.
 
-In each round every case runs three times, in processes of its own: the older commit, this tree, and
-the older commit again. The ratio of this tree to the older commit is the change; the ratio of the
-older commit to itself shows what the machine alone causes. Writes `bench/against.json` and
-`bench/AGAINST.md`, after each round what is known by then.
+A case runs in three processes that take turns (`bench.interleaved`): the older commit's library,
+this tree's, and the older commit's again. The ratio of this tree to the older commit is the change;
+the ratio of the older commit to itself shows what the machine and chance in a process cause.
+Figures that are not taken in turns, such as memory, are of one such triple of processes each.
+
+Writes `bench/against.json` and `bench/AGAINST.md` after each triple, and when it is stopped.
+Figures of the same two libraries that are there already stay until they are measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from math import comb
+from math import ceil
 from pathlib import Path
 
+from bench.change import MIN_SAMPLES, Change, Values, change
+from bench.interleaved import CaseError, CaseProcess, Schedule, compare
 from bench.page import quantity
 from bench.rows import GROUPS, Alone, Case
+from jflow.progress import Progress
 
 ROOT = Path(__file__).parent.parent
-MIN_ROUNDS = 9
-SLOWER = 1.05
-CONFIDENCE = 0.95
+ROUNDS = 3
 QUICKLY = {"BENCH_ROUNDS": "3", "BENCH_ALONE": "1"}
-"""Cases repeat themselves less, because they run three times a round."""
-
-Values = tuple[float, float, float]
-"""A figure of one round: the older commit's, this tree's, and the older commit's again."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A figure of this tree beside the older commit's.
-
-    Attributes:
-      old, new: medians over the rounds, in seconds or bytes.
-      ratio: median over the rounds of new / old.
-      low, high: bounds of the median of old / old, of two runs in one round, at 95 %.
-      rounds: how many there were.
-    """
-
-    old: float
-    new: float
-    ratio: float
-    low: float
-    high: float
-    rounds: int
-
-    @property
-    def verdict(self) -> str:
-        """ "worse" or "better", if the difference is above 5 % and above the machine's noise."""
-        if self.rounds < MIN_ROUNDS:
-            return "too few rounds to say"
-        if self.ratio > max(SLOWER, self.high):
-            return "**worse**"
-        return "better" if self.ratio < min(1 / SLOWER, self.low) else ""
+"""Cases repeat what is not in turns less, because they run three times a round."""
+ROWS = [row for group in GROUPS.values() for row in group.rows]
+CASES = {case.module: case for group in GROUPS.values() for case in group.cases if not case.needs}
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Directories from which a case is run; each has a package `bench` and a package `jflow`.
+    """Directories from which a case of this tree is run; each has a `bench` and a `jflow`.
 
     Attributes:
-      new: this tree.
-      old: the cases of this tree and the library of the older commit.
-      own: both of the older commit, for cases that use what the older library does not have.
+      new: with the library of this tree.
+      old: with the library of the older commit.
     """
 
     new: Path
     old: Path
-    own: Path
+
+
+@dataclass
+class Comparison:
+    """What is known of two libraries.
+
+    Attributes:
+      base: the older commit.
+      head: the commit that changed this tree's library last; with a "+" if there are changes
+        that are not committed.
+      figures: what changed, by figure.
+      failed: why the older library cannot run a case, by case.
+    """
+
+    base: str
+    head: str
+    figures: dict[str, Change] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def main() -> None:
     """Measures, writes and prints."""
     options = _options()
-    taken: dict[str, list[Values]] = {}
-    commit = _git("rev-parse", "--short", options.commit)
-    with _sides(commit) as sides:
-        for name in options.only or GROUPS:
-            cases = [case for case in GROUPS[name].cases if not case.needs]
-            for case in cases:
-                for number in range(options.rounds):
-                    print(f"{name}, {case.module}, round {number + 1}", flush=True)
-                    for figure, values in _round(case, sides).items():
-                        taken.setdefault(figure, []).append(values)
-                    write(ROOT / "bench", commit, options.rounds, taken)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    found = load(ROOT / "bench", options.commit, _head())
+    cases = _cases(options.only or (), options.cases or ())
+    label = f"beside {found.base}"
+    with (
+        _sides(found.base) as sides,
+        Progress(len(cases) * options.rounds, label, "round") as progress,
+    ):
+        for case in cases:
+            measure(case, sides, options.rounds, found, progress)
     print((ROOT / "bench" / "AGAINST.md").read_text())
 
 
-def write(folder: Path, commit: str, rounds: int, taken: Mapping[str, Sequence[Values]]) -> None:
-    """Writes what the values so far say, as JSON and as a page.
+def measure(case: Case, sides: Sides, rounds: int, found: Comparison, progress: Progress) -> None:
+    """Measures a case; writes after each round, and when it is stopped, what is known by then.
 
     Args:
-      folder: where to write.
-      commit: the older commit.
-      rounds: how many there are to be of each figure.
-      taken: by figure, as for `change`.
+      case: of this tree.
+      sides: where to run it.
+      rounds: how many triples of processes there are.
+      found: what is known; what this case tells is added.
+      progress: counts the rounds.
+
+    Raises:
+      SystemExit: if the case fails with this tree's library.
     """
-    wanted = {row.figure: row for group in GROUPS.values() for row in group.rows}
-    changes = {figure: change(taken[figure]) for figure in wanted if figure in taken}
-    document = {
-        "base": commit,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "rounds": rounds,
-        "figures": {figure: asdict(found) for figure, found in changes.items()},
-    }
+    taken: dict[str, list[Values]] = {}
+    found.failed.pop(case.module, None)
+    for _ in range(rounds):
+        if case.module not in found.failed:
+            try:
+                _round(case, sides, rounds, taken, found.failed)
+            finally:  # also if it is stopped in a round
+                found.figures |= {figure: change(values) for figure, values in taken.items()}
+                write(ROOT / "bench", found)
+        progress.advance(case.module)
+
+
+def load(folder: Path, base: str, head: str) -> Comparison:
+    """What was written of these two libraries before, if anything.
+
+    Args:
+      folder: where `write` wrote.
+      base, head: as in `Comparison`.
+    """
+    file = folder / "against.json"
+    document = json.loads(file.read_text()) if file.exists() else {}
+    if (document.get("base"), document.get("head")) != (base, head):
+        return Comparison(base, head)
+    figures = {figure: Change(**fields) for figure, fields in document["figures"].items()}
+    return Comparison(base, head, figures, document["failed"])
+
+
+def write(folder: Path, found: Comparison) -> None:
+    """Writes what is known as JSON, and as a page with `AGAINST_NOTES.md` below it."""
+    document = asdict(found) | {"date": f"{datetime.now(UTC):%Y-%m-%d}"}
     (folder / "against.json").write_text(json.dumps(document, indent=1) + "\n")
-    (folder / "AGAINST.md").write_text(_page(commit, rounds, changes))
-
-
-def change(rounds: Sequence[Values]) -> Change:
-    """What the values of a figure say.
-
-    Args:
-      rounds: of each round the older commit's, this tree's, and the older commit's value again.
-    """
-    low, high = median_bounds([again / old for old, _, again in rounds])
-    return Change(
-        statistics.median(old for old, _, _ in rounds),
-        statistics.median(new for _, new, _ in rounds),
-        # The older commit runs before and after, so that a machine that slows down meets both.
-        statistics.median(2 * new / (old + again) for old, new, again in rounds),
-        low,
-        high,
-        len(rounds),
-    )
-
-
-def median_bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Two of the values between which the median of their distribution lies, at 95 %.
-
-    That is the interval of order statistics of the sign test: how many of n values lie below the
-    median is binomial with p = 1/2.
-
-    Args:
-      values: at least one; of fewer than six the extremes are given, which promise less.
-    """
-    ordered, n = sorted(values), len(values)
-    outside, k = 0.0, 0
-    while k < (n - 1) // 2:
-        outside += 2 * comb(n, k) / 2**n
-        if outside > 1 - CONFIDENCE:
-            break
-        k += 1
-    k = max(k - 1, 0)
-    return ordered[k], ordered[n - 1 - k]
+    notes = folder / "AGAINST_NOTES.md"
+    earlier = "\n" + notes.read_text() if notes.exists() else ""
+    (folder / "AGAINST.md").write_text(_page(found) + earlier)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.against")
     parser.add_argument("commit", help="what to compare with")
-    parser.add_argument("--rounds", type=int, default=MIN_ROUNDS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="triples of processes a case")
     parser.add_argument(
         "--only", nargs="+", choices=GROUPS, metavar="GROUP", help=", ".join(GROUPS)
     )
-    return parser.parse_args()
+    parser.add_argument("--cases", nargs="+", choices=CASES, metavar="CASE", help=", ".join(CASES))
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds has to be 1 or more, got {options.rounds}")
+    try:
+        options.commit = _git("rev-parse", "--short", "--verify", f"{options.commit}^{{commit}}")
+    except subprocess.CalledProcessError:
+        parser.error(f"{options.commit!r} is not a commit of {ROOT}")
+    return options
+
+
+def _cases(groups: Sequence[str], names: Sequence[str]) -> list[Case]:
+    """Cases that this Python can run: of the groups, of the names, or of both."""
+    of_groups = {case.module for name in groups or GROUPS for case in GROUPS[name].cases}
+    return [
+        case
+        for module, case in CASES.items()
+        if module in of_groups and (not names or module in names)
+    ]
 
 
 def _git(*words: str) -> str:
     done = subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.strip()
+
+
+def _head() -> str:
+    """The commit of this tree's library."""
+    changed = "+" if _git("status", "--porcelain", "--", "jflow") else ""
+    return _git("log", "-1", "--format=%h", "--", "jflow") + changed
 
 
 @contextmanager
@@ -177,75 +180,65 @@ def _sides(commit: str) -> Iterator[Sides]:
         base, tree = Path(made), Path(made) / "tree"
         _git("worktree", "add", "--detach", str(tree), commit)
         try:
-            sides = Sides(base / "new", base / "old", base / "own")
-            for side, bench, library in (
-                (sides.new, ROOT, ROOT),
-                (sides.old, ROOT, tree),
-                (sides.own, tree, tree),
-            ):
+            sides = Sides(base / "new", base / "old")
+            for side, library in ((sides.new, ROOT), (sides.old, tree)):
                 side.mkdir()
-                (side / "bench").symlink_to(bench / "bench")
+                (side / "bench").symlink_to(ROOT / "bench")
                 (side / "jflow").symlink_to(library / "jflow")
             yield sides
         finally:
             _git("worktree", "remove", "--force", str(tree))
 
 
-def _round(case: Case, sides: Sides) -> dict[str, Values]:
-    """Values by figure: of the older commit, of this tree, of the older commit again."""
-    before = _old_figures(case, sides)
-    new = _figures(case, sides.new)
-    if new is None:
-        raise SystemExit(f"bench.cases.{case.module} failed on this tree")
-    after = _old_figures(case, sides)
-    return {
-        figure: (before[figure], new[figure], after[figure])
-        for figure in new
-        if figure in before and figure in after
-    }
-
-
-def _old_figures(case: Case, sides: Sides) -> dict[str, float]:
-    """What the older library gives in this tree's case; in its own where it cannot run that."""
-    return _figures(case, sides.old) or _figures(case, sides.own) or {}
-
-
-def _figures(case: Case, side: Path) -> dict[str, float] | None:
-    """Figures that a case prints; None if it fails."""
-    environment = {**os.environ, **QUICKLY, "PYTHONPATH": str(side)}
+def _round(
+    case: Case,
+    sides: Sides,
+    rounds: int,
+    taken: dict[str, list[Values]],
+    failed: dict[str, str],
+) -> None:
+    """Adds what three processes tell, and why the older library failed if it did."""
+    names = {"older library": sides.old, "this tree": sides.new, "older library again": sides.old}
     command = [sys.executable, "-m", f"bench.cases.{case.module}"]
-    done = subprocess.run(
-        command, cwd=side, env=environment, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
-        return None
-    figures: dict[str, float] = {}
-    for line in done.stdout.splitlines():
-        figures |= json.loads(line)
-    return figures
+    schedule = Schedule(least=ceil(MIN_SAMPLES / rounds))
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(CaseProcess(f"{case.module}, {name}", command, side, QUICKLY))
+            for name, side in names.items()
+        ]
+        try:
+            for figure, (old, new, again) in compare(
+                processes, {row.figure for row in ROWS}, schedule
+            ):
+                taken.setdefault(figure, []).append((old, new, again))
+        except CaseError as error:
+            if error.process is processes[1]:
+                raise SystemExit(str(error)) from None
+            failed[case.module] = error.reason
 
 
-def _page(commit: str, rounds: int, changes: dict[str, Change]) -> str:
-    """The comparison in Markdown."""
+def _page(found: Comparison) -> str:
+    """The comparison in Markdown, its figures in the order of the bench."""
     lines = [
-        f"# This tree beside {commit}\n",
-        f"`make bench BASE={commit}`, {rounds} rounds. The ratio is the median over the rounds.",
-        "Beside it stand the bounds, at 95 %, of the median ratio of the older commit to itself.",
-        "A row is worse if its ratio is above 1.05 and above them.\n",
-        "| figure | before | now | ratio | before to itself | |",
-        "|---|---:|---:|---:|---:|---|",
+        f"# This tree ({found.head}) beside {found.base}\n",
+        f"`make bench BASE={found.base}`: in a turn a call is timed in three processes, with the",
+        "older library, this tree's, and the older again. The ratio is the median over the turns.",
+        "Beside it stand the bounds, at 95 %, of the median ratio of the older library to itself.",
+        f"A row of {MIN_SAMPLES} samples or more is worse above 1.05 and the upper bound.\n",
+        "| figure | before | now | ratio | before to itself | samples | |",
+        "|---|---:|---:|---:|---:|---:|---|",
     ]
-    units = {
-        row.figure: row.unit
-        for group in GROUPS.values()
-        for row in group.rows
-        if isinstance(row, Alone)
-    }
-    for figure, found in changes.items():
-        unit = units.get(figure, "s")
+    units = {row.figure: row.unit for row in ROWS if isinstance(row, Alone)}
+    for figure in dict.fromkeys(row.figure for row in ROWS if row.figure in found.figures):
+        known, unit = found.figures[figure], units.get(figure, "s")
         lines.append(
-            f"| {figure} | {quantity(found.old, unit)} | {quantity(found.new, unit)} "
-            f"| {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} | {found.verdict} |"
+            f"| {figure} | {quantity(known.old, unit)} | {quantity(known.new, unit)} "
+            f"| {known.ratio:.2f} | {known.low:.2f} to {known.high:.2f} | {known.samples} "
+            f"| {known.verdict} |"
+        )
+    for module, reason in found.failed.items():
+        lines.append(
+            f"\n`bench.cases.{module}` does not run to its end with {found.base}: {reason}"
         )
     return "\n".join(lines) + "\n"
 

@@ -277,6 +277,10 @@ PARAMETER_SERVERS = Group(
         *(Row(f"grpc: {name}", f"TensorFlow {name}") for name in _ON_PS),
         *(Row(f"unix: {name}", f"jax.jit {name}") for name in _COMPUTED_ALONE),
         *(Row(f"TensorFlow {name}", f"jax.jit {name}") for name in _COMPUTED_ALONE),
+        Row("CNN step over two workers and a ps", "jax.jit CNN step"),
+        Row("CNN step over two workers and a ps, two images", "jax.jit CNN step, two images"),
+        Alone("CNN step over two workers and a ps, two images", 3e-3),
+        Row("grpc: CNN step over two workers and a ps, two images", "jax.jit CNN step, two images"),
     ),
 )
 

@@ -12,6 +12,8 @@ from typing import Any
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "7"))
 """How often `alternate` takes turns; fewer where the whole case runs many times."""
+DIRECTED = bool(os.environ.get("BENCH_TURNS"))
+"""Whether `bench.interleaved` has started this process."""
 
 
 def seconds(call: Callable[[], Any], n: int = 1) -> float:
@@ -23,16 +25,43 @@ def seconds(call: Callable[[], Any], n: int = 1) -> float:
 
 
 def alternate(
-    calls: dict[str, Callable[[], Any]], n: int, rounds: int = ROUNDS
+    calls: dict[str, Callable[[], Any]], n: int, rounds: int = ROUNDS, items: int = 1
 ) -> dict[str, float]:
-    """Median seconds a call by name; the calls take turns, so that a slow moment meets all."""
+    """Median seconds by name; the calls take turns, so that a slow moment meets all.
+
+    With BENCH_TURNS set, another process says whose turn it is (`bench.interleaved`).
+
+    Args:
+      calls: what is timed, by name.
+      n: how often a call is made in one turn; a quarter of it if another process says whose
+        turn it is, because there are more turns then.
+      rounds: how many turns each call has.
+      items: how many items a call handles; the seconds are those of one.
+    """
     for call in calls.values():
         seconds(call, max(n // 5, 1))
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(min(rounds, ROUNDS)):
-        for name, call in calls.items():
-            taken[name].append(seconds(call, n))
+    if DIRECTED:
+        n = max(n // 4, 1)
+    taken: dict[str, list[float]] = {}
+    for name in _requested(list(calls)) if DIRECTED else list(calls) * min(rounds, ROUNDS):
+        taken.setdefault(name, []).append(seconds(calls[name], n) / items)
+        if DIRECTED:
+            _print(taken[name][-1])
     return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def _requested(names: list[str]) -> Iterator[str]:
+    """Tells the director that this case pauses, and gives the names that it asks for.
+
+    Raises:
+      SystemExit: if the director is gone.
+    """
+    _print({"turns": names})
+    for line in sys.stdin:
+        if line == "\n":
+            return
+        yield line.rstrip("\n")
+    raise SystemExit("the process that directs the turns is gone")
 
 
 def drain(items: Iterator[Any], n: int = 10_000, n_before: int = 3_000) -> float:
@@ -47,5 +76,9 @@ def drain(items: Iterator[Any], n: int = 10_000, n_before: int = 3_000) -> float
 
 def tell(figures: dict[str, float]) -> None:
     """Prints figures for the process that collects them."""
-    sys.stdout.write(json.dumps(figures) + "\n")
+    _print(figures)
+
+
+def _print(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()

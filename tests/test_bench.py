@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import math
 import random
-import sys
-from contextlib import nullcontext
-from pathlib import Path
 
-import pytest
-
-from bench import against
-from bench.against import change, median_bounds
+from bench.change import change, median_bounds
 from bench.rows import GROUPS
 
 
@@ -43,29 +37,25 @@ def test_a_machine_that_slows_down_steadily_makes_nothing_worse() -> None:
     assert change(rounds).verdict == ""
 
 
+def test_three_samples_are_too_few_for_a_verdict() -> None:
+    assert change(_rounds(2.0, noise=0.02)[:3]).verdict == "too few to say"
+
+
+def test_a_peak_of_memory_that_was_nothing_is_worse_only_if_it_is_something_now() -> None:
+    assert change([(0.0, 1e6, 0.0)] * 9).ratio == math.inf
+    assert change([(0.0, 0.0, 0.0)] * 9).ratio == 1.0
+
+
+def test_noise_that_is_mostly_upwards_makes_nothing_better() -> None:
+    rng = random.Random(0)
+    rounds = [tuple(rng.lognormvariate(0, 1) for _ in range(3)) for _ in range(500)]
+    assert abs(change(rounds).ratio - 1) < 0.1
+
+
 def test_the_bounds_of_a_median_are_those_of_the_sign_test() -> None:
     assert median_bounds([9, 8, 7, 6, 5, 4, 3, 2, 1]) == (2, 8)
     assert median_bounds(list(range(1, 21))) == (6, 15)
     assert median_bounds([1, 2, 3]) == (1, 3)
-
-
-def test_a_comparison_that_is_stopped_leaves_the_rounds_that_it_has_taken(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    figure = GROUPS["bounds"].rows[0].figure
-    rounds = iter([{figure: (1.0, 2.0, 1.0)}, {figure: (1.0, 4.0, 1.0)}])
-    (tmp_path / "bench").mkdir()
-    monkeypatch.setattr(against, "ROOT", tmp_path)
-    monkeypatch.setattr(against, "_git", lambda *_: "abc")
-    monkeypatch.setattr(against, "_sides", nullcontext)
-    monkeypatch.setattr(against, "_round", lambda *_: next(rounds))
-    monkeypatch.setattr(sys, "argv", ["against", "abc", "--only", "bounds"])
-    with pytest.raises(StopIteration):
-        against.main()
-    found = json.loads((tmp_path / "bench" / "against.json").read_text())
-    assert (found["rounds"], found["figures"][figure]["rounds"]) == (9, 2)
-    assert found["figures"][figure]["ratio"] == 3.0
-    assert "too few rounds to say" in (tmp_path / "bench" / "AGAINST.md").read_text()
 
 
 def test_no_row_stands_twice() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -18,10 +17,11 @@ import optax
 import jflow as tf
 from bench.timing import alternate, tell
 
-IMAGE, BATCH, N_CLASSES, RATE = (28, 28, 1), 64, 10, 0.01
+IMAGE, BATCH, FEW, N_CLASSES, RATE = (28, 28, 1), 64, 2, 10, 0.01
 N_FILTERS, N_HIDDEN = (16, 32), 128
 FIRST, SECOND, PS = "/job:worker/task:0", "/job:worker/task:1", "/job:ps/task:0"
-TRANSPORTS = ("unix", "grpc")
+TRANSPORTS = {"unix": "", "grpc": "grpc: "}
+"""What their figures begin with."""
 
 
 def initial() -> list[np.ndarray]:
@@ -92,23 +92,28 @@ def alone(images: Any, labels: Any) -> Callable[[], Any]:
 
 
 def main() -> None:
-    """All of them, in turns."""
+    """All of them, in turn with `jax.jit`; with few images most of a step is between the tasks."""
     random = np.random.default_rng(1)
     images = random.normal(size=(BATCH, *IMAGE)).astype(np.float32)
     labels = random.integers(0, N_CLASSES, BATCH).astype(np.int32)
-    near, far = [FIRST, FIRST, SECOND, SECOND], [PS] * len(initial())
-    calls = {"jax.jit CNN step": alone(images, labels)}
-    with ExitStack() as stack:
-        for transport in TRANSPORTS:
-            os.environ["JFLOW_TRANSPORT"] = transport
-            cluster = stack.enter_context(tf.LocalCluster(ps=1, workers=2))
-            connection = stack.enter_context(tf.connect(cluster.target("worker", 0)))
-            for where, devices in (("", near), (" and a ps", far)):
-                name = f"{transport}: CNN step over two workers{where}"
-                with connection:
-                    train = training(devices)
-                calls[name] = lambda train=train: np.asarray(train(images, labels))
-        tell(alternate(calls, n=10))
+    few = images[:FEW], labels[:FEW]
+    for transport, prefix in TRANSPORTS.items():
+        os.environ["JFLOW_TRANSPORT"] = transport
+        with tf.LocalCluster(ps=1, workers=2) as cluster, tf.connect(cluster.target("worker", 0)):
+            near = training([FIRST, FIRST, SECOND, SECOND])
+            far = training([PS] * len(initial()))
+            step = f"{prefix}CNN step over two workers"
+            calls = {
+                step: lambda train=near: np.asarray(train(images, labels)),
+                f"{step} and a ps": lambda train=far: np.asarray(train(images, labels)),
+                "jax.jit CNN step": alone(images, labels),
+            }
+            tell(alternate(calls, n=10, rounds=3))
+            calls = {
+                f"{step} and a ps, two images": lambda train=far: np.asarray(train(*few)),
+                "jax.jit CNN step, two images": alone(*few),
+            }
+            tell(alternate(calls, n=30, rounds=5))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 from inspect import signature
 from typing import Any
 
 import jflow as tf
-from bench.timing import seconds, tell
+from bench.timing import alternate, tell
 from jflow.cluster import Device, Task
 from jflow.partition import partition, prune
 from jflow.placement import Inventory, place
@@ -47,29 +48,18 @@ def stages(n: int) -> None:
 
 def imports() -> None:
     """Time to import, each in a fresh process."""
-    for _ in range(2):  # the first round warms the disk
-        times = {
-            name: min(
-                seconds(lambda m=module: subprocess.run([sys.executable, "-c", m], check=True))
-                for _ in range(5)
-            )
-            for name, module in {
-                "import jax": "import jax, jax.numpy",
-                "import jflow": "import jflow",
-            }.items()
-        }
-    tell(times)
+    modules = {"import jax": "import jax, jax.numpy", "import jflow": "import jflow"}
+    calls = {
+        name: partial(subprocess.run, [sys.executable, "-c", module], check=True)
+        for name, module in modules.items()
+    }
+    tell(alternate(calls, n=1, rounds=5))
 
 
 def sessions() -> None:
     """Starting and closing a local session."""
     tf.constant(1.0)
-
-    def start() -> None:
-        tf.Session().close()
-
-    seconds(start, 10)
-    tell({"start a local session": seconds(start, 100)})
+    tell(alternate({"start a local session": lambda: tf.Session().close()}, n=100))
 
 
 if __name__ == "__main__":

@@ -66,8 +66,7 @@ def measure(name: str, path: str, pipeline: Any, n: int) -> None:
         batch = pipeline(tf.train.string_input_producer([path]))
         coordinator = tf.train.Coordinator()
         threads = tf.train.start_queue_runners(session, coordinator)
-        (seconds,) = alternate({name: lambda: session.run(batch)}, n, rounds=5).values()
-        tell({name: seconds / BATCH})
+        tell(alternate({name: lambda: session.run(batch)}, n, rounds=5, items=BATCH))
         coordinator.request_stop()
         coordinator.join(threads)
 

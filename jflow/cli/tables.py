@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
+_NUMBER = re.compile(r"-|\d+(\.\d+)?( [A-Za-z].*)?")
+"""A number, perhaps with a unit, or what stands for one that is not known."""
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -44,4 +47,4 @@ def age_text(seconds: float) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell[:1].isdigit() or cell == "-"
+    return _NUMBER.fullmatch(cell) is not None

@@ -102,7 +102,7 @@ class AttemptScheduler(SchedulerState):
         taken = [first]
         self._backlog.remove(first.number)
         is_short = self._backlog.size_for(worker) < first.burst - 1
-        if is_short or not self._bursts.may_run(first, worker) or not self._may_join(first):
+        if is_short or not self._bursts.is_ready(first.kind, worker) or not self._may_join(first):
             return taken
         while len(taken) < first.burst:
             following = self._backlog.first(worker)

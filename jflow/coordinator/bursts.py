@@ -8,8 +8,7 @@ from jflow.coordinator.durations import Durations
 from jflow.coordinator.events import Closure, WorkerIndex
 
 BURST_WITHIN_S = 0.25
-"""Closures run in bursts on a worker that is expected to end one within this time, in seconds. So a
-slow worker has few of those that others wait for."""
+"""Closures run in bursts if one burst of them is expected to take less than this, in seconds."""
 
 
 class Bursts:
@@ -23,9 +22,9 @@ class Bursts:
         self._durations = durations
         self._ready: dict[tuple[Hashable, WorkerIndex], bool] = {}
 
-    def may_run(self, first: Closure, worker: WorkerIndex) -> bool:
-        """Whether a worker is to run bursts of a closure's kind: it can, in little time."""
-        return self._ready.get((first.kind, worker), False) and self._is_short(first, worker)
+    def is_ready(self, kind: Hashable, worker: WorkerIndex) -> bool:
+        """Whether a worker can run bursts of a kind."""
+        return self._ready.get((kind, worker), False)
 
     def wanted(self, first: Closure, worker: WorkerIndex, n_waiting: int) -> bool:
         """Whether bursts are to be compiled, because many short closures wait.
@@ -38,7 +37,10 @@ class Bursts:
         key = first.kind, worker
         if first.burst == 1 or key in self._ready or n_waiting < first.burst:
             return False
-        if self._durations.n_seen(first.kind) < 2 or not self._is_short(first, worker):
+        expected = self._durations.expected(first.kind)
+        if expected is None or expected * first.burst >= BURST_WITHIN_S:
+            return False
+        if self._durations.n_seen(first.kind) < 2:
             return False
         self._ready[key] = False
         return True
@@ -47,11 +49,6 @@ class Bursts:
         """Bursts of a kind are compiled for a worker."""
         if (kind, worker) in self._ready:
             self._ready[kind, worker] = True
-
-    def _is_short(self, first: Closure, worker: WorkerIndex) -> bool:
-        """Whether the worker is expected to end a burst soon, by what it has run last."""
-        expected = self._durations.expected(first.kind, worker)
-        return expected is not None and expected * first.burst < BURST_WITHIN_S
 
     def lose(self, worker: WorkerIndex) -> None:
         """A worker was lost, with what was compiled for it."""

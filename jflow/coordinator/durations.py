@@ -58,6 +58,11 @@ class Durations:
         mean = self._means.get((kind, worker)) or self._means.get((kind, None))
         return None if mean is None else mean.seconds
 
+    def forget(self, worker: WorkerIndex) -> None:
+        """A worker was lost; the first run of each program in its next life is a slow one."""
+        for key in [key for key in self._means if key[1] == worker]:
+            del self._means[key]
+
     def n_seen(self, kind: Hashable) -> int:
         """How many closures of a kind have ended."""
         mean = self._means.get((kind, None))

@@ -172,6 +172,7 @@ class ClosureScheduler(AttemptScheduler):
             return []
         state.is_up = False
         self._bursts.lose(worker)
+        self._durations.forget(worker)
         actions = self._without(self.kept.on(worker))
         for number in sorted(state.attempts):
             actions += self._lost(number)

@@ -191,10 +191,11 @@ class Ledger:
         entry = self._find(effect.key)
         if entry is not None and self._is(entry, effect, Phase.COMMITTED):
             return False
+        # First, because what has taken over may have aborted it; then the caller has to try again.
+        if entry is not None and by < entry.fence:
+            raise SupersededError(f"{effect} cannot be committed: attempt {entry.fence} took over")
         if entry is None or not self._is(entry, effect, Phase.STAGED):
             raise AbortedError(f"{effect} cannot be committed: this task has not staged it")
-        if by < entry.fence:
-            raise SupersededError(f"{effect} cannot be committed: attempt {entry.fence} took over")
         self._commit(effect.key, entry, results)
         return True
 

@@ -11,7 +11,7 @@ from jflow.cluster import Task
 from jflow.errors import InvalidArgumentError
 from jflow.packing import Limits, Range, Record
 
-MAX_ITEMS = 1000
+MAX_ITEMS = 500
 """The most items of a kind in one answer: what a server says while it serves nothing else."""
 
 _Count = Annotated[int, Range()]

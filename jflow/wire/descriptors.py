@@ -16,9 +16,11 @@ MAX_BUFFERS = 64
 MAX_DESCRIPTORS = 4
 """How many file descriptors one system call receives at most."""
 
-SEND_BYTES = 1 << 20
-"""The send buffer of a socket takes a whole frame: a sender that waited for the receiver in between
-would be woken several times for one. The kernel uses memory only for what is on its way."""
+SEND_BYTES = 448 << 10
+"""The send buffer of a socket, of which Linux makes twice as much. A sender that waited for the
+receiver in the middle of a message would be woken several times for one; the kernel uses memory
+only for what is on its way. A frame of `CHUNK_BYTES` must not fit: that it was taken is a sign of
+life of the other end."""
 
 _ROOM = socket.CMSG_SPACE(MAX_DESCRIPTORS * struct.calcsize("i"))
 

@@ -246,7 +246,9 @@ def test_reset_frees_containers_and_stop_ends_servers(
 
 
 def test_tables_and_numbers_are_easy_to_read() -> None:
-    assert table(["NAME", "N"], [("a", 10), ("bcd", 9)]) == "NAME   N\na     10\nbcd    9"
+    rows = [("10.0.0.1:2", "9 s"), ("10.0.0.12:2", "10 s")]
+    lines = ["ADDRESS       AGE", "10.0.0.1:2    9 s", "10.0.0.12:2  10 s"]
+    assert table(["ADDRESS", "AGE"], rows).splitlines() == lines
     assert [bytes_text(n) for n in (0, 1023, 1536, 3 << 30)] == [
         "0 B",
         "1023 B",

@@ -82,6 +82,19 @@ def test_a_staged_attempt_is_decided_by_the_one_that_took_over_and_by_no_other()
     assert phase(ledger, STEP.again()) is Phase.COMMITTED
 
 
+def test_an_attempt_that_a_later_one_has_aborted_is_superseded_and_not_at_fault() -> None:
+    ledger = Ledger()
+    staged(ledger)
+    ledger.take_over(STEP.again())
+    assert ledger.abort(STEP, 2)
+    with pytest.raises(SupersededError, match="attempt 2 took over"):
+        ledger.commit(STEP, 1)
+    staged(ledger, STEP.again())
+    assert ledger.commit(STEP.again(), 2, RESULTS)
+    with pytest.raises(SupersededError, match="attempt 2 took over"):
+        ledger.commit(STEP, 1)
+
+
 def test_an_attempt_that_was_given_up_can_begin_again() -> None:
     ledger = Ledger()
     ledger.begin(STEP)

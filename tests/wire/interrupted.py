@@ -22,16 +22,18 @@ def main(address: str) -> None:
     """Calls the server while another thread interrupts this one."""
     client = connect(address, PATIENCE_S)
     payload = np.arange(3000.0)
-    is_over = threading.Event()
-    thread = threading.Thread(target=interrupt, args=(is_over,))
+    is_begun, is_over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=interrupt, args=(is_begun, is_over))
     n_interrupts = n_answers = 0
-    thread.start()
+    thread.start()  # interrupts nothing before `is_begun`: this call would be left half done
     try:
         while n_interrupts < 40 or n_answers < 40:
             try:
-                (value,) = client.run(1, [payload], FOREVER)
-                assert len(value) == len(payload)
-                n_answers += 1
+                is_begun.set()
+                while n_interrupts < 40 or n_answers < 40:
+                    (value,) = client.run(1, [payload], FOREVER)
+                    assert len(value) == len(payload)
+                    n_answers += 1
             except KeyboardInterrupt:
                 n_interrupts += 1
     finally:
@@ -55,8 +57,9 @@ def stop(thread: threading.Thread, is_over: threading.Event) -> None:
             continue
 
 
-def interrupt(is_over: threading.Event) -> None:
-    """Sends SIGINT to the main thread at random moments."""
+def interrupt(is_begun: threading.Event, is_over: threading.Event) -> None:
+    """Sends SIGINT to the main thread at random moments, from one event to the other."""
+    is_begun.wait()
     random_, main_thread = random.Random(1), threading.main_thread().ident
     assert main_thread is not None
     while not is_over.is_set():

@@ -305,10 +305,10 @@ async def _answer_slowly(handle, *_):
 
 
 def test_what_follows_a_future_does_not_run_in_a_thread_that_waits_for_something_else(client, host):
-    release = threading.Event()
+    release = {1: threading.Event(), 2: threading.Event()}
 
     async def run(handle, *_):
-        while handle == 1 and not release.is_set():
+        while not release[handle].is_set():
             await asyncio.sleep(0.001)
         return []
 
@@ -319,8 +319,9 @@ def test_what_follows_a_future_does_not_run_in_a_thread_that_waits_for_something
         eventually(lambda: host.started == 1)
         started = client.start(2, [], FOREVER)
         started.add_done_callback(lambda _: threads.append(threading.current_thread().name))
+        release[2].set()  # not before: a callback of a future that is done runs at once, here
         eventually(lambda: threads)
-        release.set()
+        release[1].set()
         assert waiting.result(PATIENCE_S) == []
     assert threads == ["jflow reader"]
 

@@ -80,3 +80,34 @@ def test_a_probe_of_a_server_with_certificates_needs_one(
             with pytest.raises(grpc.RpcError) as refused:
                 call(b"", timeout=PATIENCE_S)
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_probe_that_does_not_say_what_it_asks_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its connection, and what it has sent of its request, would be kept for ever."""
+    monkeypatch.setattr("jflow.protocol.settings.HELLO_S", 0.2)
+
+    async def look() -> None:
+        server = GrpcServer({})
+        port = await server.start(["127.0.0.1"], 0)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.stream_stream("/grpc.health.v1.Health/Check")()
+            async with asyncio.timeout(PATIENCE_S):
+                assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+        await server.stop()
+
+    on_loop(look())
+
+
+@pytest.mark.parametrize("noise", [b"\xff" * 9, bytes(5000), b"\x0a\x05ab"], ids=len)
+def test_a_probe_that_asks_nothing_known_is_refused(noise: bytes) -> None:
+    async def look() -> None:
+        server = GrpcServer({})
+        port = await server.start(["127.0.0.1"], 0)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary("/grpc.health.v1.Health/Check")
+            with pytest.raises(grpc.RpcError) as refused:
+                await call(noise, timeout=PATIENCE_S)
+            assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        await server.stop()
+
+    on_loop(look())

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from jflow.protocol.frame import CHUNK_BYTES, Buffers, encode_parts
-from jflow.protocol.parser import SCRATCH_BYTES, delimited
+from jflow.protocol.framing import PartsFraming
+from jflow.protocol.parser import SCRATCH_BYTES, Parser, delimited
 from jflow.testing import PATIENCE_S
-from jflow.wire.descriptors import SEND_BYTES
+from jflow.wire.descriptors import SEND_BYTES, send, widen
 from jflow.wire.unix_stream import UnixStream
 
 PIECE_BYTES = 16 << 10
@@ -90,11 +91,21 @@ def test_a_message_behind_a_large_one_is_taken_too() -> None:
     _check(use)
 
 
-def test_the_kernel_takes_a_whole_frame_while_its_receiver_is_busy() -> None:
+def test_the_kernel_takes_a_message_of_some_hundred_kilobytes_while_its_receiver_is_busy() -> None:
     if not _LIMIT.exists() or int(_LIMIT.read_text()) < SEND_BYTES:
-        pytest.skip("this system limits the send buffers of sockets to less than a frame")
+        pytest.skip("this system limits the send buffers of sockets to less than that")
 
     async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
-        await stream.write(_frame(CHUNK_BYTES))
+        await stream.write(_frame(3 * CHUNK_BYTES // 4))
 
     _check(use)
+
+
+def test_a_frame_that_counts_as_a_sign_of_life_is_not_taken_unless_it_is_read() -> None:
+    near, far = socket.socketpair(socket.AF_UNIX)
+    with near, far:
+        near.setblocking(False)
+        widen(near)
+        frame = _frame(CHUNK_BYTES)
+        assert PartsFraming(Parser()).is_sign_of_life(frame)
+        assert send(near, delimited(frame)) < CHUNK_BYTES

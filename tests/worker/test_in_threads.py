@@ -27,7 +27,8 @@ def test_a_read_that_fails_after_its_step_was_cancelled_is_not_logged() -> None:
         yield
 
     async def cancel(threads: ThreadPoolExecutor) -> None:
-        step: Any = asyncio.ensure_future(next(in_threads(work(), threads)))  # type: ignore[arg-type]
+        steps: Any = in_threads(work(), threads)  # kept: it closes what reads when it is dropped
+        step = asyncio.ensure_future(next(steps))
         while not reading.is_set():
             await asyncio.sleep(0.001)
         step.cancel()
@@ -35,6 +36,7 @@ def test_a_read_that_fails_after_its_step_was_cancelled_is_not_logged() -> None:
         end.set()
         with pytest.raises(asyncio.CancelledError):
             await step
+        steps.close()
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
