@@ -146,7 +146,7 @@ def test_another_strategy_places_all_operations_of_a_step() -> None:
         def __init__(self, ops, inventory, *, soft, handles) -> None:
             self._ops, self.tasks = ops, inventory.tasks
 
-        def place(self, devices):
+        def place(self, devices, memory=None):
             return {
                 op: devices[self.tasks[i % len(self.tasks)]][0] for i, op in enumerate(self._ops)
             }
