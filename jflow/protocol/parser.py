@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from itertools import groupby
 
-from jflow.errors import ResourceExhaustedError
+from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.protocol.frame import (
     HEADER_BYTES,
     IN_SEGMENT,
@@ -121,6 +121,8 @@ class Parser:
 
     def _frame_bytes(self) -> int:
         (size,) = _LENGTH.unpack_from(self._scratch, self._start)
+        if size < HEADER_BYTES:
+            raise InvalidArgumentError(f"malformed frame: {size} bytes are too few")
         if size > MAX_FRAME_BYTES:
             raise ResourceExhaustedError(
                 f"a frame of {size} bytes exceeds the limit of {MAX_FRAME_BYTES}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from functools import cache
+
+_LOG = logging.getLogger(__name__)
 
 
 class Ticker:
@@ -21,7 +24,10 @@ class Ticker:
         self._is_running = False
 
     def add(self, function: Callable[[], object]) -> None:
-        """Begins to call a function, which must neither block nor raise."""
+        """Begins to call a function, which must not block.
+
+        If it raises an exception, that is logged, and it is called no more.
+        """
         with self._changed:
             self._functions.add(function)
             if not self._is_running:
@@ -42,7 +48,11 @@ class Ticker:
                     return
                 functions = list(self._functions)
             for function in functions:
-                function()
+                try:
+                    function()
+                except Exception:  # the others still need to be called
+                    _LOG.exception("%r is not called any more", function)
+                    self.remove(function)
 
 
 @cache

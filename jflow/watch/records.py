@@ -155,7 +155,7 @@ class StatusRequest(Record):
       limit: the most items of each, up to `MAX_ITEMS`.
 
     Raises:
-      InvalidArgumentError: if there is no such kind.
+      InvalidArgumentError: if there is no such kind, or one is given twice.
     """
 
     what = "request for the status of a task"
@@ -169,6 +169,9 @@ class StatusRequest(Record):
             raise InvalidArgumentError(
                 f"a task cannot list {unknown[0]!r}; expected some of {', '.join(KINDS)}"
             )
+        if repeated := [kind for kind in KINDS if self.kinds.count(kind) > 1]:
+            # Each would be listed as often, on the event loop of the task.
+            raise InvalidArgumentError(f"a task cannot list {repeated[0]!r} more than once")
 
 
 @dataclass(frozen=True)

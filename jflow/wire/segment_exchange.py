@@ -39,7 +39,12 @@ from jflow.protocol.segment_frames import (
     parsed,
     segment_frame,
 )
-from jflow.protocol.segments import MIN_SHARED_BYTES, ReceivedSegments, SentSegments
+from jflow.protocol.segments import (
+    MAX_SEGMENTS,
+    MIN_SHARED_BYTES,
+    ReceivedSegments,
+    SentSegments,
+)
 from jflow.protocol.ticker import ticker
 from jflow.values import Array
 from jflow.wire.descriptors import send
@@ -161,10 +166,16 @@ class SegmentExchange:
         return None
 
     def add_descriptors(self, descriptors: Sequence[int]) -> None:
-        """Takes file descriptors that have come, before the frames that they came with."""
+        """Takes file descriptors that have come, before the frames that they came with.
+
+        Raises:
+          InvalidArgumentError: if more wait for their frames than a stream has segments.
+        """
         self._descriptors.extend(descriptors)
         if self._is_over:
             self._close_descriptors()
+        if len(self._descriptors) > MAX_SEGMENTS:
+            raise InvalidArgumentError(f"{len(self._descriptors)} files wait for their frames")
 
     def close(self) -> None:
         """Ends the use of all segments; arrays that lie in them keep their memory."""

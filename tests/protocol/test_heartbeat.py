@@ -88,6 +88,21 @@ def test_a_ticker_has_a_thread_only_while_something_ticks():
         eventually(lambda: len(threads()) == before)
 
 
+def test_a_ticker_goes_on_without_a_function_that_raises(caplog):
+    ticker, ticked = Ticker(0.001), threading.Event()
+
+    def broken():
+        ticked.clear()
+        raise ValueError("of a test")
+
+    ticker.add(broken)
+    ticker.add(ticked.set)
+    eventually(lambda: "of a test" in caplog.text)
+    assert ticked.wait(PATIENCE_S)
+    ticker.remove(ticked.set)
+    assert caplog.text.count("is not called any more") == 1
+
+
 # Streams ------------------------------------------------------------------------------------------
 
 

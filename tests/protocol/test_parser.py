@@ -21,6 +21,7 @@ from jflow.protocol.frame import (
 )
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import SCRATCH_BYTES, Parser, delimited
+from jflow.protocol.segment_frames import IN_SEGMENT, parsed
 
 SIZES = [0, 1, 64, 5000, SCRATCH_BYTES - 30, SCRATCH_BYTES, CHUNK_BYTES - 1, 2 * CHUNK_BYTES + 7]
 
@@ -137,16 +138,33 @@ def test_a_message_that_is_too_large_is_refused_before_memory_is_taken():
         _parsed(Parser(), data, iter(()))
 
 
+class _AnySegments:
+    """Takes every frame about segments that is one."""
+
+    def take(self, frame):
+        parsed(frame)
+
+
+@pytest.mark.parametrize("segments", [None, _AnySegments()], ids=["without", "with segments"])
+@pytest.mark.parametrize("kind", [0, IN_SEGMENT])
 @pytest.mark.parametrize("size", [0, 1, 20])
-def test_a_frame_that_is_too_small_for_its_header_is_an_error(size):
+def test_a_frame_that_is_too_small_for_its_header_is_an_error(size, kind, segments):
+    data = struct.pack("<I", size) + bytes([kind] * size)
     with pytest.raises(InvalidArgumentError, match=f"{size} bytes are too few"):
-        _parsed(Parser(), struct.pack("<I", size) + bytes(size), iter(()))
+        _parsed(Parser(segments=segments), data, iter(()))
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 50), max_size=20))
 def test_bytes_that_are_no_messages_are_errors_or_nothing(data, pieces):
     with contextlib.suppress(InvalidArgumentError, ResourceExhaustedError):
-        _parsed(Parser(Assembler(max_bytes=1 << 20)), data, iter(pieces))
+        _parsed(Parser(Assembler(max_bytes=1 << 20), _AnySegments()), data, iter(pieces))
+
+
+@given(st.binary(min_size=21, max_size=60), st.integers(IN_SEGMENT, 7))
+def test_bytes_that_are_no_frames_about_segments_are_errors_or_nothing(data, kind):
+    frame = struct.pack("<IB", len(data) + 1, kind) + data
+    with contextlib.suppress(InvalidArgumentError, ResourceExhaustedError):
+        _parsed(Parser(segments=_AnySegments()), frame, iter(()))
 
 
 def test_a_frame_of_many_small_tensors_is_few_buffers():

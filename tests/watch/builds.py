@@ -54,7 +54,7 @@ ITEMS: dict[type, dict[str, Any]] = {
 
 BUILDS: dict[type, dict[str, Any]] = ITEMS | {
     StatusRequest: {
-        "kinds": st.lists(st.sampled_from([*KINDS]), max_size=3).map(tuple),
+        "kinds": st.lists(st.sampled_from([*KINDS]), max_size=3, unique=True).map(tuple),
         "first": COUNTS,
         "limit": st.integers(1, MAX_ITEMS),
     },

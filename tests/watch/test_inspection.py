@@ -164,6 +164,8 @@ def test_more_items_than_a_page_has_are_all_listed(
 def test_what_cannot_be_requested_is_refused(watcher: Watcher) -> None:
     with pytest.raises(errors.InvalidArgumentError, match=r"cannot list 'varaibles'; expected"):
         StatusRequest(("varaibles",))
+    with pytest.raises(errors.InvalidArgumentError, match=r"'queues' more than once"):
+        StatusRequest(("queues", "steps", "queues"))
     with pytest.raises(errors.InvalidArgumentError, match=r"1 to 500"):
         StatusRequest(limit=MAX_ITEMS + 1).to_bytes()
     with pytest.raises(errors.InvalidArgumentError, match=r"has no /job:ps/task:9; it has /job:ps"):

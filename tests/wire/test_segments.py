@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import socket
+import struct
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -362,6 +363,22 @@ def test_more_files_than_are_ever_sent_at_once_are_refused_and_closed(ends):
     socket.send_fds(sender.socket, [b"x"], [descriptor] * 9)
     os.close(descriptor)
     with pytest.raises(InvalidArgumentError, match="files come at once"):
+        receiver.received()
+    receiver.segments.close()
+    assert psutil.Process().num_fds() == n_files
+
+
+def test_files_that_come_without_their_frames_are_refused_and_closed(ends):
+    sender, receiver = ends
+    n_files = psutil.Process().num_fds()
+    _, descriptor = _shared()
+    begin = struct.pack("<I", 1000)  # of a frame
+    for byte in begin:
+        socket.send_fds(sender.socket, [bytes([byte])], [descriptor])
+        assert receiver.received() == []
+    socket.send_fds(sender.socket, [b"x"], [descriptor])
+    os.close(descriptor)
+    with pytest.raises(InvalidArgumentError, match="5 files wait for their frames"):
         receiver.received()
     receiver.segments.close()
     assert psutil.Process().num_fds() == n_files
