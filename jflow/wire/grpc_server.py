@@ -15,6 +15,7 @@ from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.hang_up import HangUps
 from jflow.wire.health import HealthService
 from jflow.wire.listening import check_alone
 from jflow.wire.tls import Tls
@@ -48,8 +49,9 @@ class GrpcServer:
         self._tls = tls
         self._server: grpc.aio.Server | None = None
         self._data = None if data_streams is DataStreams.NEVER else UnixListener()
-        methods = _Methods(services, self._data, is_encrypted=tls is not None)
-        self._handlers = (methods, HealthService(is_serving))
+        self._hang_ups = HangUps()
+        methods = _Methods(services, self._data, self._hang_ups, is_encrypted=tls is not None)
+        self._handlers = (methods, HealthService(is_serving, self._hang_ups))
 
     async def start(self, hosts: Sequence[str], port: int) -> int:
         server = aio_server(len(hosts))
@@ -64,6 +66,7 @@ class GrpcServer:
         server.add_generic_rpc_handlers(self._handlers)
         if self._data is not None:
             self._data.start()
+        self._hang_ups.port = bound
         await server.start()
         self._server = server
         return bound
@@ -77,13 +80,18 @@ class GrpcServer:
 
 class _Methods(grpc.GenericRpcHandler):
     def __init__(
-        self, services: Services, data: UnixListener | None, *, is_encrypted: bool
+        self,
+        services: Services,
+        data: UnixListener | None,
+        hang_ups: HangUps,
+        *,
+        is_encrypted: bool,
     ) -> None:
         names = certified_names if is_encrypted else _no_names
         refusals = RefusalLog()
         # gRPC checks whether a handler is a coroutine function: a partial is, a lambda is not.
         self._methods = {
-            method_of(name): partial(_serve, serve, refusals, data, names)
+            method_of(name): partial(_serve, serve, refusals, hang_ups, data, names)
             for name, serve in services.items()
         }
 
@@ -95,6 +103,7 @@ class _Methods(grpc.GenericRpcHandler):
 async def _serve(
     serve: Callable[[FrameStream], Awaitable[None]],
     refusals: RefusalLog,
+    hang_ups: HangUps,
     data: UnixListener | None,
     names: Callable[[Any], frozenset[str] | None],
     _: Any,
@@ -106,7 +115,7 @@ async def _serve(
             await serve(stream)
         except (UnauthenticatedError, ResourceExhaustedError) as error:
             refusals.add(context.peer(), error.message)
-            await context.abort(_STATUS[type(error)], error.message)
+            await hang_ups.refuse(context, _STATUS[type(error)], error.message)
         finally:
             stream.end_data()
 

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2
 
 from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.unproven import Unproven
+from jflow.wire.hang_up import HangUps
 
 _SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _OF_THE_SERVER = (b"", b"\n\0")
@@ -28,9 +29,11 @@ class HealthService(grpc.GenericRpcHandler):
 
     Args:
       is_serving: whether the server serves.
+      hang_ups: ends the streams that are refused.
     """
 
-    def __init__(self, is_serving: Callable[[], bool]) -> None:
+    def __init__(self, is_serving: Callable[[], bool], hang_ups: HangUps) -> None:
+        self._hang_ups = hang_ups
         self._is_serving = is_serving
         self._unproven = Unproven()
         self._check: Any = grpc.stream_stream_rpc_method_handler(self._answer)
@@ -39,19 +42,23 @@ class HealthService(grpc.GenericRpcHandler):
         return self._check if details.method == f"/{_SERVICE}/Check" else None
 
     async def _answer(self, _: Any, context: Any) -> None:
+        refuse = self._hang_ups.refuse
         try:
             async with self._unproven.reading():
-                request = await context.read()
+                is_known = await self._reply(context)
         except ResourceExhaustedError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
+            await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
         except UnauthenticatedError as error:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+            await refuse(context, grpc.StatusCode.UNAUTHENTICATED, error.message)
         else:
-            await self._reply(request, context)
+            if not is_known:
+                await refuse(context, grpc.StatusCode.NOT_FOUND, "only the service '' is known")
 
-    async def _reply(self, request: Any, context: Any) -> None:
-        if request not in _OF_THE_SERVER:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "only the service '' is known")
+    async def _reply(self, context: Any) -> bool:
+        """Answers a request; returns whether it is one that is answered."""
+        if await context.read() not in _OF_THE_SERVER:
+            return False
         serving = health_pb2.HealthCheckResponse
         state = serving.SERVING if self._is_serving() else serving.NOT_SERVING
         await context.write(health_pb2.HealthCheckResponse(status=state).SerializeToString())
+        return True
