@@ -1,7 +1,8 @@
 """The clusters of `jflow up` that are running, as files of this user: ~/.jflow/up/PID.json.
 
 A file names the servers and no secret. What is in it is not believed: both ends
-of a connection prove the token, whatever address a file gave.
+of a connection prove the token, whatever address a file gave, and a server of
+another cluster or task, at a port that was used again, refuses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class RunningUp:
 
     Attributes:
       pid: the process of the command.
-      targets: its servers, as `grpc://host:port`.
+      targets: its servers, as `grpc://host:port?cluster=name&task=/job:ps/task:0`.
     """
 
     pid: int

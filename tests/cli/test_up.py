@@ -16,6 +16,7 @@ import pytest
 import jflow as tf
 from jflow.cli.main import main
 from jflow.cli.running import announced, running_ups
+from jflow.cluster import Target
 from jflow.testing import ProgramProcess, wait_until
 
 READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
@@ -69,6 +70,24 @@ def test_a_cluster_is_watched_restarted_and_ended(
         assert up.wait() == 0
     assert not any(child.is_running() for child in children)
     assert running_ups() == []
+
+
+def test_a_server_of_another_cluster_is_not_stopped(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ProgramProcess(["-m", "jflow", "up", "--ps", "0", "--workers", "1"]) as up:
+        _, target = ready(up)
+        wait_until(lambda: len(running_ups()) == 1, "the cluster to be announced")
+        (announcement,) = (folder / ".jflow" / "up").iterdir()
+        named = Target.parse(running_ups()[0].targets[0])
+        assert named.cluster and str(named.task) == "/job:worker/task:0"
+        written = announcement.read_text()
+        # As after the port has passed to a server of another cluster.
+        announcement.write_text(written.replace(named.cluster, "0" * len(named.cluster)))
+        assert main(["stop", "--timeout", "30"]) != 0
+        assert "cluster" in capsys.readouterr().err
+        announcement.write_text(written)
+        assert [*status(capsys)] == ["/job:worker/task:0"], f"{target} still serves"
 
 
 @pytest.mark.long
