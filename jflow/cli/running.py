@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jflow.wire.private_files import make_private_directory
+
 
 @dataclass(frozen=True)
 class RunningUp:
@@ -33,7 +35,7 @@ class RunningUp:
 def announced(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     """A block in which other commands of this user find the cluster of this process."""
     folder = _folder(environ)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(folder)
     path = folder / f"{os.getpid()}.json"
     aside = path.with_suffix(".new")
     aside.write_text(json.dumps({"started": _started(os.getpid()), "targets": [*targets]}))

@@ -80,7 +80,8 @@ def test_a_server_of_another_cluster_is_not_stopped(
         wait_until(lambda: len(running_ups()) == 1, "the cluster to be announced")
         (announcement,) = (folder / ".jflow" / "up").iterdir()
         named = Target.parse(running_ups()[0].targets[0])
-        assert named.cluster and str(named.task) == "/job:worker/task:0"
+        assert named.cluster
+        assert str(named.task) == "/job:worker/task:0"
         written = announcement.read_text()
         # As after the port has passed to a server of another cluster.
         announcement.write_text(written.replace(named.cluster, "0" * len(named.cluster)))
@@ -126,6 +127,16 @@ def test_a_file_of_a_command_that_has_ended_is_removed(folder: Path) -> None:
         assert [one.pid for one in running_ups()] == [os.getpid()]
         assert not stale.exists()
     assert running_ups() == []
+
+
+def test_what_is_announced_is_in_directories_of_the_user_alone(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        with announced(["grpc://127.0.0.1:1"]):
+            made = [folder / ".jflow", folder / ".jflow" / "up"]
+            assert [one.stat().st_mode & 0o777 for one in made] == [0o700, 0o700]
+    finally:
+        os.umask(before)
 
 
 def test_two_clusters_have_to_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
