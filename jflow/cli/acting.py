@@ -7,6 +7,7 @@ import json
 
 from jflow.cli.status import PARTIAL, connected
 from jflow.cli.targets import HELP, add_options, parse_tasks
+from jflow.printable import printable
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,5 +63,6 @@ def _stop(options: argparse.Namespace) -> int:
         print(json.dumps({"tasks": states}, indent=2))
     else:
         for one in reports:
-            print(f"{one.task} {told.get(one.state.value, f'does not stop: {one.reason}')}")
+            how = told.get(one.state.value, f"does not stop: {one.reason}")
+            print(printable(f"{one.task} {how}", kept="\n"))
     return 0 if all(one.state.value in told for one in reports) else PARTIAL

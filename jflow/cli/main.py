@@ -18,6 +18,7 @@ import jflow
 from jflow.cli import acting, bench, certs, listing, status, up
 from jflow.cluster import parse_cluster, read_tf_config
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
+from jflow.printable import printable
 
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options) or 0
     except (OpError, ValueError) as error:
-        print(f"jflow: {error}", file=sys.stderr)
+        print(printable(f"jflow: {error}", kept="\n"), file=sys.stderr)
         return 2 if isinstance(error, _USAGE_ERRORS) else 1
     return code
 
@@ -138,7 +139,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
     path = options.output or calibration_path()
     if options.show:
-        print(report(read_calibration(path)))
+        print(printable(report(read_calibration(path)), kept="\n"))
         return
     if options.target is not None:
         checked_target(options.target)
@@ -151,7 +152,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         found = calibrate(target, quick=options.quick, progress=progress)
     with _writing(path):
         write_calibration(found, path)
-    print(report(found))
+    print(printable(report(found), kept="\n"))
     print(f"written to {path}")
 
 

@@ -1,7 +1,11 @@
-"""The clusters of `jflow up` that are running, as files of this user: ~/.jflow/up/PID.json.
+"""The clusters of `jflow up` that are running, as files of this user: ~/.jflow/up/MACHINE/PID.json.
 
 A file names the servers and no secret. What is in it is not believed: both ends
-of a connection prove the token, whatever address a file gave.
+of a connection prove the token, whatever address a file gave, and a server of
+another cluster or task, at a port that was used again, refuses.
+
+A home directory may be shared with other machines and containers, where a process
+id means another process: each has a directory of its own, and leaves others alone.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jflow.wire.machine import machine_id
+from jflow.wire.private_files import make_private_directory
+
 
 @dataclass(frozen=True)
 class RunningUp:
@@ -21,7 +28,7 @@ class RunningUp:
 
     Attributes:
       pid: the process of the command.
-      targets: its servers, as `grpc://host:port`.
+      targets: its servers, as `grpc://host:port?cluster=name&task=/job:ps/task:0`.
     """
 
     pid: int
@@ -32,7 +39,7 @@ class RunningUp:
 def announced(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     """A block in which other commands of this user find the cluster of this process."""
     folder = _folder(environ)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(folder)
     path = folder / f"{os.getpid()}.json"
     aside = path.with_suffix(".new")
     aside.write_text(json.dumps({"started": _started(os.getpid()), "targets": [*targets]}))
@@ -44,7 +51,7 @@ def announced(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -
 
 
 def running_ups(environ: Mapping[str, str] = os.environ) -> list[RunningUp]:
-    """The clusters of `jflow up` that are running; removes the files of others."""
+    """The clusters of `jflow up` that are running on this machine; removes the files of its others."""
     found = []
     for path in sorted(_folder(environ).glob("*.json")):
         with suppress(OSError, ValueError):
@@ -71,7 +78,16 @@ def _read(path: Path, content: Any) -> RunningUp | None:
 
 def _folder(environ: Mapping[str, str]) -> Path:
     own = environ.get("HOME")
-    return (Path(own) if own else Path.home()) / ".jflow" / "up"
+    machine = f"{machine_id()}:{_process_ids()}".replace(":", "-")
+    return (Path(own) if own else Path.home()) / ".jflow" / "up" / machine
+
+
+def _process_ids() -> str:
+    """Identifies the namespace of this process's id, as `machine_id` does that of its network."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""
 
 
 def _started(pid: int) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jflow.cli.tables import age_text, bytes_text, table
 from jflow.cli.targets import add_options, candidates
 from jflow.errors import OpError
+from jflow.printable import printable
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen, Watcher
@@ -88,8 +89,10 @@ def show(
     with connected(options.target, options.timeout) as watcher:
         if not options.watch:
             seen = look(watcher)
-            whole = json.dumps(content(seen), indent=2) if options.json else text(seen)
-            print(whole)
+            if options.json:
+                print(json.dumps(content(seen), indent=2))
+            else:
+                print(printable(text(seen), kept="\n"))
             return 0 if all(one.is_up for one in seen) else PARTIAL
 
         def again() -> str:
@@ -122,6 +125,8 @@ def repeat(
                 text = look()
             except OpError as error:
                 text = json.dumps({"error": error.message}) if is_json else f"jflow: {error}"
+            if not is_json:
+                text = printable(text, kept="\n")
             at = "" if is_json else f"{datetime.now(UTC):%H:%M:%S} UTC\n"
             print(f"{_CLEAR if is_screen else ''}{at}{text}", flush=True)
             n_done += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from jflow.printable import printable
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 _NUMBER = re.compile(r"-|\d+(\.\d+)?( [A-Za-z].*)?")
@@ -13,7 +15,7 @@ _NUMBER = re.compile(r"-|\d+(\.\d+)?( [A-Za-z].*)?")
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Rows below headers; columns are as wide as their widest cell, numbers to the right."""
-    cells = [[*headers], *([str(cell) for cell in row] for row in rows)]
+    cells = [[*headers], *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     right = [
         len(cells) > 1 and all(_is_number(row[i]) for row in cells[1:]) for i in range(len(headers))

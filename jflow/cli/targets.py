@@ -47,7 +47,7 @@ def candidates(target: str | None) -> list[str]:
         return [f"grpc://{address}?task={task}" for task, address in pairs]
     found = running_ups()
     if len(found) > 1:
-        named = ", ".join(f"{up.targets[0]} (process {up.pid})" for up in found)
+        named = ", ".join(f"{up.targets[0].partition('?')[0]} (process {up.pid})" for up in found)
         raise ValueError(f"{len(found)} clusters of `jflow up` are running: {named}; give TARGET")
     if not found:
         where = "TF_CONFIG is empty" if os.environ.get("TF_CONFIG") else "TF_CONFIG is not set"

@@ -62,7 +62,7 @@ def _up(options: argparse.Namespace) -> int:
             LocalCluster(
                 options.ps, options.workers, logs=options.logs, on_ready=_say_ready
             ) as cluster,
-            announced([_target(cluster, task) for task in cluster.tasks]),
+            announced([cluster.target(task.job, task.index) for task in cluster.tasks]),
         ):
             return Foreground(cluster, restarts=options.restart).run()
     except KeyboardInterrupt:
@@ -107,17 +107,14 @@ class Foreground:
             print(f"{task} {how} and is started again", file=sys.stderr, flush=True)
             self._cluster.restart(task.job, task.index)
             self._restarted[task] = time.monotonic()
-            _say_ready(str(task), _target(self._cluster, task))
+            address = self._cluster.cluster_spec.task_address(task.job, task.index)
+            _say_ready(str(task), f"grpc://{address}")
             return
         self._codes[task] = code
 
 
 def _say_ready(task: str, target: str) -> None:
     print(f"{task} is ready at {target}", flush=True)
-
-
-def _target(cluster: LocalCluster, task: Task) -> str:
-    return f"grpc://{cluster.cluster_spec.task_address(task.job, task.index)}"
 
 
 def _make_folder(path: Path) -> None:

@@ -11,6 +11,7 @@ import grpc
 
 from jflow.cluster import Task, certified_name
 from jflow.errors import UnauthenticatedError, UnavailableError
+from jflow.printable import printable
 from jflow.protocol.framing import Framing
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
@@ -213,7 +214,7 @@ async def _changed(
 
 def broken(error: grpc.RpcError) -> BrokenStreamError:
     """The error for a stream that gRPC ended."""
-    code, details = error.code(), error.details() or ""
+    code, details = error.code(), printable(error.details() or "")
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return BrokenStreamError(details, is_refused=True)
     return BrokenStreamError(f"{code.name.lower()}: {details}")

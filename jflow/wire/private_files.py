@@ -1,4 +1,7 @@
-"""Reads files that no other user can have written, replaced or, if that is asked for, read."""
+"""Reads files that no other user can have written, replaced or, if that is asked for, read.
+
+And makes the directories for such files.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,15 @@ from jflow.errors import PermissionDeniedError
 _MAX_LINKS = 40
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 """How directories are opened; with O_PATH those as well that this user may not list."""
+
+
+def make_private_directory(path: Path) -> None:
+    """Makes a directory, and those above it that are missing, for this user only.
+
+    `Path.mkdir` would make the ones above it as the umask says.
+    """
+    for one in (*reversed(path.parents), path):
+        one.mkdir(mode=0o700, exist_ok=True)
 
 
 def read_private(path: Path, forbidden: int = 0o077) -> bytes:

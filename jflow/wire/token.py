@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
-from jflow.wire.private_files import read_private
+from jflow.wire.private_files import make_private_directory, read_private
 
 _N_BYTES = 32
 _MAX_LENGTH = 4096
@@ -76,7 +76,7 @@ def _checked(token: str, source: str) -> str:
 
 
 def _create(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     # Written to another file and linked into place, so that concurrent first uses get one token.
     aside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

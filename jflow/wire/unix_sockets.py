@@ -19,6 +19,7 @@ from pathlib import Path
 
 from jflow.errors import PermissionDeniedError, UnavailableError
 from jflow.wire.machine import boot_id
+from jflow.wire.private_files import make_private_directory
 
 _CREDENTIALS = struct.Struct("3i")
 _MAX_PATH_BYTES = 107
@@ -38,7 +39,7 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
     directory = top / boot_id()[:8]
     try:
         for one in (top, directory):
-            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_directory(one)
             status = one.lstat()
             is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
             if not is_private or status.st_uid != os.geteuid():

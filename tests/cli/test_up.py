@@ -14,8 +14,10 @@ import psutil
 import pytest
 
 import jflow as tf
+from jflow.cli import running
 from jflow.cli.main import main
 from jflow.cli.running import announced, running_ups
+from jflow.cluster import Target
 from jflow.testing import ProgramProcess, wait_until
 
 READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
@@ -71,6 +73,25 @@ def test_a_cluster_is_watched_restarted_and_ended(
     assert running_ups() == []
 
 
+def test_a_server_of_another_cluster_is_not_stopped(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ProgramProcess(["-m", "jflow", "up", "--ps", "0", "--workers", "1"]) as up:
+        _, target = ready(up)
+        wait_until(lambda: len(running_ups()) == 1, "the cluster to be announced")
+        (announcement,) = (folder / ".jflow" / "up").rglob("*.json")
+        named = Target.parse(running_ups()[0].targets[0])
+        assert named.cluster
+        assert str(named.task) == "/job:worker/task:0"
+        written = announcement.read_text()
+        # As after the port has passed to a server of another cluster.
+        announcement.write_text(written.replace(named.cluster, "0" * len(named.cluster)))
+        assert main(["stop", "--timeout", "30"]) != 0
+        assert "cluster" in capsys.readouterr().err
+        announcement.write_text(written)
+        assert [*status(capsys)] == ["/job:worker/task:0"], f"{target} still serves"
+
+
 @pytest.mark.long
 def test_tasks_that_are_told_to_stop_end_the_command(
     folder: Path, capsys: pytest.CaptureFixture[str]
@@ -98,7 +119,7 @@ def test_a_file_of_a_command_that_has_ended_is_removed(folder: Path) -> None:
     with announced(["grpc://127.0.0.1:1"]):
         (up,) = running_ups()
         assert (up.pid, up.targets) == (os.getpid(), ("grpc://127.0.0.1:1",))
-        (own,) = (folder / ".jflow" / "up").iterdir()
+        (own,) = (folder / ".jflow" / "up").rglob("*.json")
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
         stale = own.with_name(f"{ended.pid}.json")
@@ -109,9 +130,37 @@ def test_a_file_of_a_command_that_has_ended_is_removed(folder: Path) -> None:
     assert running_ups() == []
 
 
+def test_a_cluster_of_another_machine_is_neither_found_nor_removed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with announced(["grpc://127.0.0.1:1"]):
+        (theirs,) = (folder / ".jflow" / "up").rglob("*.json")
+        for name in ("machine_id", "_process_ids"):
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setattr(running, name, lambda: "another")
+                assert running_ups() == []
+                with announced(["grpc://127.0.0.1:2"]):
+                    (up,) = running_ups()
+                    assert up.targets == ("grpc://127.0.0.1:2",), "the same id, elsewhere"
+            assert theirs.exists()
+        (up,) = running_ups()
+        assert up.targets == ("grpc://127.0.0.1:1",)
+
+
+def test_what_is_announced_is_in_directories_of_the_user_alone(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        with announced(["grpc://127.0.0.1:1"]):
+            made = [one for one in folder.rglob("*") if one.is_dir()]
+            assert folder / ".jflow" in made
+            assert {one.stat().st_mode & 0o777 for one in made} == {0o700}
+    finally:
+        os.umask(before)
+
+
 def test_two_clusters_have_to_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with announced(["grpc://127.0.0.1:1"]):
-        (own,) = (folder / ".jflow" / "up").iterdir()
+        (own,) = (folder / ".jflow" / "up").rglob("*.json")
         parent = psutil.Process().parent()
         assert parent is not None
         started = Path(f"/proc/{parent.pid}/stat").read_text().rpartition(")")[2].split()[19]

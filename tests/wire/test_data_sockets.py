@@ -42,6 +42,19 @@ def _sockets():
     return sorted(socket_directory().glob("*.sock"))
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o002])
+def test_all_directories_above_sockets_are_of_the_user_alone(tmp_path, monkeypatch, umask):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    before = os.umask(umask)
+    try:
+        made = socket_directory({})
+    finally:
+        os.umask(before)
+    modes = [one.stat().st_mode & 0o777 for one in (made, made.parent, made.parent.parent)]
+    assert made.parent.parent == tmp_path / ".jflow"
+    assert modes == [0o700, 0o700, 0o700]
+
+
 # Which processes may attach one -------------------------------------------------------------------
 
 
