@@ -51,7 +51,7 @@ def announced(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -
 
 
 def running_ups(environ: Mapping[str, str] = os.environ) -> list[RunningUp]:
-    """The clusters of `jflow up` that are running on this machine; removes the files of its others."""
+    """The running clusters of `jflow up` on this machine; removes its files of other ones."""
     found = []
     for path in sorted(_folder(environ).glob("*.json")):
         with suppress(OSError, ValueError):
