@@ -86,7 +86,7 @@ class MessageStream:
 
     @property
     def kind(self) -> str:
-        """What carries the messages: "grpc", or "unix"."""
+        """What carries the messages: "grpc", "unix" or "tcp"."""
         return self._stream.kind
 
     @property

@@ -23,10 +23,11 @@ from jflow.protocol.segment_frames import InSegment, Shared, segment_frame
 from jflow.protocol.segments import MAX_SEGMENTS, MIN_SHARED_BYTES
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.wire import connect, segment_exchange
+from jflow.wire.connections import SocketConnection
 from jflow.wire.descriptors import receive_into, send
 from jflow.wire.segment_exchange import SegmentExchange
 from jflow.wire.shared_memory import make_shared
-from jflow.wire.unix_stream import unsent
+from jflow.wire.socket_stream import unsent
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, eventually, served
 
 N = MIN_SHARED_BYTES // 4
@@ -199,6 +200,7 @@ class End:
     def __init__(self, connected):
         connected.setblocking(False)
         self.socket = connected
+        self.connection = SocketConnection(connected)
         self.segments = SegmentExchange(lambda: None)
         self.parser = Parser(segments=self.segments)
 
@@ -206,7 +208,7 @@ class End:
         """Sends a message; the other end has to read meanwhile if it does not fit the buffer."""
         for frame in self.segments.encode(1, control, [memoryview(one) for one in tensors]):
             if frame:
-                assert self.segments.tell(self.socket)
+                assert self.segments.tell(self.connection)
                 left = delimited(frame)
                 while left:
                     try:
@@ -274,7 +276,7 @@ def _returned(ends):
     """Tells the sender which segments were given back; returns False."""
     sender, receiver = ends
     gc.collect()
-    assert receiver.segments.tell(receiver.socket)
+    assert receiver.segments.tell(receiver.connection)
     sender.received()
     return False
 
@@ -401,7 +403,7 @@ def test_a_session_in_which_a_segment_is_refused_ends_and_others_go_on():
     with served(Host()) as server:
         client, other = (connect(server.address, PATIENCE_S) for _ in range(2))
         frame, descriptor = _shared(seals=0)
-        send(client._channel._data._socket, delimited(frame), descriptor)
+        client._channel._data._connection.send(delimited(frame), descriptor)
         os.close(descriptor)
         # The end of the socket may come before that of the session, which comes over gRPC.
         with pytest.raises(UnavailableError, match=r"cannot be reached|ended the session"):

@@ -14,8 +14,9 @@ from jflow.protocol.frame import CHUNK_BYTES, Buffers, encode_parts
 from jflow.protocol.framing import PartsFraming
 from jflow.protocol.parser import SCRATCH_BYTES, Parser, delimited
 from jflow.testing import PATIENCE_S
+from jflow.wire.connections import SocketConnection
 from jflow.wire.descriptors import SEND_BYTES, send, widen
-from jflow.wire.unix_stream import UnixStream
+from jflow.wire.socket_stream import SocketStream
 
 PIECE_BYTES = 16 << 10
 _LIMIT = Path("/proc/sys/net/core/wmem_max")
@@ -30,12 +31,12 @@ def _frame(n_bytes: int) -> Buffers:
     return frame
 
 
-def _check(use: Callable[[UnixStream, socket.socket, list[None]], Awaitable[None]]) -> None:
+def _check(use: Callable[[SocketStream, socket.socket, list[None]], Awaitable[None]]) -> None:
     """Runs `use(stream, other end, passes)`; there is an item for each pass in which it read."""
 
     async def main() -> None:
         near, far = socket.socketpair(socket.AF_UNIX)
-        stream, passes = UnixStream(near), []
+        stream, passes = SocketStream(SocketConnection(near)), []
         on_readable = stream._on_readable
 
         def counted() -> None:
@@ -56,7 +57,7 @@ def _send(far: socket.socket, sent: bytes) -> None:
 
 
 def test_a_large_frame_that_is_there_is_taken_in_one_pass() -> None:
-    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, passes: list[None]) -> None:
         _send(far, b"".join(delimited(_frame(2 * SCRATCH_BYTES))))
         message = await stream.read()
         assert message is not None
@@ -67,7 +68,7 @@ def test_a_large_frame_that_is_there_is_taken_in_one_pass() -> None:
 
 
 def test_a_large_frame_that_comes_in_parts_is_waited_for() -> None:
-    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, passes: list[None]) -> None:
         sent = b"".join(delimited(_frame(2 * SCRATCH_BYTES)))
         reading = asyncio.ensure_future(stream.read())
         _send(far, sent[:-1])
@@ -83,7 +84,7 @@ def test_a_large_frame_that_comes_in_parts_is_waited_for() -> None:
 
 
 def test_a_message_behind_a_large_one_is_taken_too() -> None:
-    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         (small,) = encode_parts(2, b"small", [])
         _send(far, b"".join(delimited(_frame(2 * SCRATCH_BYTES)) + delimited(small)))
         assert [message.id for message in [await stream.read(), await stream.read()]] == [1, 2]
@@ -95,7 +96,7 @@ def test_the_kernel_takes_a_message_of_some_hundred_kilobytes_while_its_receiver
     if not _LIMIT.exists() or int(_LIMIT.read_text()) < SEND_BYTES:
         pytest.skip("this system limits the send buffers of sockets to less than that")
 
-    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         await stream.write(_frame(3 * CHUNK_BYTES // 4))
 
     _check(use)
