@@ -23,7 +23,7 @@ from jflow.errors import UnavailableError
 from jflow.protocol import settings
 from jflow.protocol.frame import Buffers
 from jflow.protocol.offers import PROOF_BYTES, DataOffer
-from jflow.wire.connections import Connection, SocketConnection
+from jflow.wire.connections import DataConnection, SocketConnection
 from jflow.wire.data_streams import DataStreams, tell, without
 from jflow.wire.descriptors import close_aside
 from jflow.wire.machine import boot_id
@@ -83,7 +83,12 @@ async def _is_ready(wait: Wait) -> bool:
     add, remove = (
         (loop.add_reader, loop.remove_reader) if is_input else (loop.add_writer, loop.remove_writer)
     )
-    add(wait.descriptor, lambda: ready.done() or ready.set_result(None))
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add(wait.descriptor, wake)
     try:
         async with asyncio.timeout(wait.seconds):
             await ready
@@ -140,7 +145,7 @@ def encrypted(connection: TlsConnection) -> Waiting[None]:
             raise TimeoutError(errno.ETIMEDOUT, "the handshake of TLS takes too long")
 
 
-def sent(connection: Connection, data: bytes) -> Waiting[None]:
+def sent(connection: DataConnection, data: bytes) -> Waiting[None]:
     """Sends bytes. Raises OSError."""
     left: Buffers = [data]
     while left or connection.has_unsent:
@@ -151,7 +156,7 @@ def sent(connection: Connection, data: bytes) -> Waiting[None]:
                 raise _late() from None
 
 
-def received(connection: Connection, n_bytes: int) -> Waiting[bytes]:
+def received(connection: DataConnection, n_bytes: int) -> Waiting[bytes]:
     """Receives so many bytes, fewer at the end of the stream. Raises OSError."""
     buffer = memoryview(bytearray(n_bytes))
     n_received = 0
@@ -219,7 +224,7 @@ class Dialler:
             without(self.choice, str(error), "the server")
             return None
 
-    def attach_here(self, offer: DataOffer | None, limit: Deadline) -> Connection | None:
+    def attach_here(self, offer: DataOffer | None, limit: Deadline) -> DataConnection | None:
         """The connection of a data stream, for use by threads; otherwise as `attach`.
 
         Raises:
@@ -233,7 +238,7 @@ class Dialler:
             without(self.choice, str(error), "the server")
             return None
 
-    def attaching(self, offer: DataOffer | None) -> Waiting[Connection]:
+    def attaching(self, offer: DataOffer | None) -> Waiting[DataConnection]:
         """Attaches the data stream of an offer.
 
         Raises:
@@ -284,7 +289,7 @@ class Dialler:
                 for family, *_, where in found:
                     yield _Way(family, where, f"port {offer.port} of {address}")
 
-    def _connected(self, connecting: socket.socket, way: _Way) -> Waiting[Connection]:
+    def _connected(self, connecting: socket.socket, way: _Way) -> Waiting[DataConnection]:
         """Connects a socket, encrypted if that is how it has to be. Raises OSError."""
         connecting.setblocking(False)
         yield from connected_to(connecting, way.address)
@@ -307,7 +312,7 @@ def _is_near(offer: DataOffer) -> bool:
     return bool(offer.path and boot_id()) and offer.boot_id == boot_id()
 
 
-def _proven(connection: Connection, offer: DataOffer, way: _Way) -> Waiting[None]:
+def _proven(connection: DataConnection, offer: DataOffer, way: _Way) -> Waiting[None]:
     """Proves the offer, and has the server prove it, too.
 
     No other way is tried then: the server may have attached this one, and a process that is at its
@@ -334,7 +339,7 @@ def _proven(connection: Connection, offer: DataOffer, way: _Way) -> Waiting[None
         raise
 
 
-def _tell(connection: Connection, reasons: Sequence[str], choice: DataStreams) -> None:
+def _tell(connection: DataConnection, reasons: Sequence[str], choice: DataStreams) -> None:
     """Logs which kind of data stream is used, and why."""
     what = "a Unix socket" if connection.kind == "unix" else "TCP"
     if connection.is_encrypted:

@@ -1,4 +1,4 @@
-"""`Connection`: one end of what carries the bytes of a data stream, and never blocks."""
+"""`DataConnection`: one end of what carries the bytes of a data stream, and never blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jflow.protocol.frame import Buffers
 from jflow.wire.descriptors import receive_into, send, widen
 
 
-class Connection(Protocol):
+class DataConnection(Protocol):
     """One end of a connection. One thread may send while another one receives.
 
     Attributes:
@@ -72,7 +72,7 @@ class Connection(Protocol):
 
 
 class SocketConnection:
-    """A socket of one machine (`AF_UNIX`) or of TCP, without encryption; see `Connection`.
+    """A socket of one machine (`AF_UNIX`) or of TCP, without encryption; see `DataConnection`.
 
     Args:
       connected: the socket; it belongs to the connection from now on.

@@ -16,7 +16,7 @@ from jflow.protocol.tasks import TaskSet
 from jflow.protocol.unproven import Unproven
 from jflow.wire import tcp_sockets, unix_sockets
 from jflow.wire.attaching import Waiting, carried, encrypted, received
-from jflow.wire.connections import Connection, SocketConnection
+from jflow.wire.connections import DataConnection, SocketConnection
 from jflow.wire.data_streams import DataStreams
 from jflow.wire.machine import boot_id
 from jflow.wire.socket_stream import SocketStream
@@ -184,7 +184,7 @@ class DataListener:
         return True
 
 
-def _proof(connection: Connection) -> Waiting[bytes]:
+def _proof(connection: DataConnection) -> Waiting[bytes]:
     """What a caller proves itself by, once what it says is encrypted."""
     if isinstance(connection, TlsConnection):
         yield from encrypted(connection)

@@ -46,7 +46,7 @@ from jflow.protocol.segments import (
 )
 from jflow.protocol.ticker import ticker
 from jflow.values import Array
-from jflow.wire.connections import Connection
+from jflow.wire.connections import DataConnection
 from jflow.wire.descriptors import close_aside
 from jflow.wire.shared_memory import make_shared, n_forks, open_shared
 
@@ -88,13 +88,13 @@ class SegmentExchange:
         """Whether there is something to tell the other end."""
         return bool(self._untold or self._given_back) and not self._is_over
 
-    def tell(self, connection: Connection) -> bool:
+    def tell(self, connection: DataConnection) -> bool:
         """Tells the other end what there is to tell; False if the kernel takes no more now.
 
         Only the thread that writes to the socket may call it, between two frames.
 
         Raises:
-          OSError: as `Connection.send`.
+          OSError: as `DataConnection.send`.
         """
         while self.has_more and (item := self._next()) is not None:
             frame, descriptor = item

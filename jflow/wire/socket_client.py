@@ -30,7 +30,7 @@ from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.readers import Readers
 from jflow.protocol.transport import BrokenStreamError
-from jflow.wire.connections import Connection
+from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
 from jflow.wire.socket_stream import unsent
 
@@ -55,7 +55,7 @@ class SocketClient:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DataConnection,
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> None:

@@ -18,7 +18,7 @@ from jflow.errors import OpError
 from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
-from jflow.wire.connections import Connection
+from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
 
 _MAX_QUEUED = 64
@@ -42,7 +42,7 @@ class SocketStream:
     eof: object = None
     errors: tuple[type[Exception], ...] = (BrokenStreamError,)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DataConnection) -> None:
         self._connection = connection
         self.kind = connection.kind
         self._fd = connection.fileno()

@@ -27,7 +27,7 @@ _ENCRYPTED_BYTES = 256 << 10
 
 
 class TlsConnection:
-    """One end of an encrypted connection; see `Connection`. Call `begin` first.
+    """One end of an encrypted connection; see `DataConnection`. Call `begin` first.
 
     Args:
       connected: the socket; it belongs to the connection from now on.
@@ -121,7 +121,7 @@ class TlsConnection:
         n_bytes = 0
         with self._lock, suppress(ssl.SSLWantReadError):
             while n_bytes < len(buffer):
-                n_more = self._tls.read(len(buffer) - n_bytes, buffer[n_bytes:])  # type: ignore[arg-type]
+                n_more = self._tls.read(len(buffer) - n_bytes, buffer[n_bytes:])
                 if not n_more:
                     break
                 n_bytes += int(n_more)

@@ -131,7 +131,7 @@ def held(directory: Path) -> HeldDirectory:
             make_private_directory(directory)
             descriptor = _opened(path)
             try:
-                _share(descriptor)
+                _lock_shared(descriptor)
                 if _is_at(descriptor, path):
                     return HeldDirectory(descriptor)
             except BlockingIOError:  # a process of another machine removes it
@@ -142,7 +142,7 @@ def held(directory: Path) -> HeldDirectory:
     raise UnavailableError(f"no lock at {path}: other processes remove it")
 
 
-def _share(descriptor: int) -> None:
+def _lock_shared(descriptor: int) -> None:
     """Takes a lock that others may take, too. Raises BlockingIOError if one has it alone."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
