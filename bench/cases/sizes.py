@@ -24,9 +24,7 @@ SIZES = {
 """Bytes of each, and how many calls are timed in a row."""
 
 
-def steps(
-    stack: ExitStack, target: str, transport: str, size: str
-) -> dict[str, Callable[[], Any]]:
+def steps(stack: ExitStack, target: str, transport: str, size: str) -> dict[str, Callable[[], Any]]:
     """A step that is fed, and one that fetches."""
     os.environ["JFLOW_TRANSPORT"] = transport
     array = np.ones(SIZES[size][0] // 4, np.float32)
