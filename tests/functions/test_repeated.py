@@ -65,7 +65,7 @@ def test_arguments_that_the_result_does_not_need_may_be_anywhere():
 
 
 def test_a_call_that_is_traced_is_inlined():
-    counted, traces = n_traces(lambda x: jnp.sin(x))
+    counted, traces = n_traces(jnp.sin)
     sine = warmed(counted, ONE)
     known = len(traces)
     jax.jit(lambda y: y * sine(ONE))(ONE)
