@@ -32,7 +32,7 @@ def steps(stack: ExitStack, target: str, transport: str, size: str) -> dict[str,
     with tf.device("/job:worker/task:0"):
         x = tf.placeholder(tf.float32, array.shape)
         first = x[0]
-        ones = tf.Variable(lambda: tf.numpy.ones(array.shape), name=f"ones {len(array)}")
+        ones = tf.Variable(lambda: tf.numpy.ones(array.shape), name=f"ones_{len(array)}")
     session = stack.enter_context(tf.Session(target))
     session.run(ones.initializer)
     return {
