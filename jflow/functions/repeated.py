@@ -23,7 +23,7 @@ Key = tuple[Any, Sequence[Any], Any, Any]
 """Structure and kinds of the arguments of a call, JAX's settings, and whether it checks for NaN."""
 
 
-class RepeatedCall:
+class RepeatableCall:
     """A call that is one program, for others whose arguments are of the same kinds.
 
     Args:
@@ -76,7 +76,7 @@ class RepeatedCall:
         return self._unflatten(values)
 
     def __repr__(self) -> str:
-        return f"<RepeatedCall of {len(self._kinds or ())} arrays>"
+        return f"<RepeatableCall of {len(self._kinds or ())} arrays>"
 
 
 def _picking(taken: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -104,11 +104,11 @@ class CompiledCall:
     run: Concrete
     out_tree: Any
     has_static: bool
-    repeated: RepeatedCall | None = None
+    repeated: RepeatableCall | None = None
 
     def repeated_from(
         self, key: Key, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> RepeatedCall:
+    ) -> RepeatableCall:
         """What calls like one that has just run may skip."""
         if self.repeated is None:
             self.repeated = NEVER
@@ -117,9 +117,9 @@ class CompiledCall:
             is_flat = not kwargs and len(args) == len(key[1]) and not self.has_static
             found = self.run.lone_program() if is_flat else None
             if found is not None:
-                self.repeated = RepeatedCall(current(), key, *found, self.out_tree.unflatten)
+                self.repeated = RepeatableCall(current(), key, *found, self.out_tree.unflatten)
         return self.repeated
 
 
-NEVER = RepeatedCall(None, (None, (), None, None), _nothing, None, _nothing)
+NEVER = RepeatableCall(None, (None, (), None, None), _nothing, None, _nothing)
 """It accepts no call, because no connection is None."""
