@@ -79,6 +79,9 @@ class MovingExecutable:
             self.find(executable, error, deadline)
         return self._until_found(lambda found: found.compute(feeds, deadline), deadline)
 
+    def lone_program(self, n_feeds: int) -> None:
+        """See `Executable.lone_program`; what uses state does more."""
+
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:
