@@ -21,6 +21,7 @@ class TaskPlans:
     """One task's plans of a registered step.
 
     Attributes:
+      is_own: whether it is the master's own task, to which there is no connection.
       feeds, fetches: the indices of the values that they are fed and give.
       is_writing: whether they write variables.
       plans: the plans, which are registered again over a new connection.
@@ -30,6 +31,7 @@ class TaskPlans:
     """
 
     task: Task
+    is_own: bool
     incarnation: int
     handle: int
     feeds: tuple[int, ...]

@@ -94,6 +94,13 @@ class WorkerContext:
         if waiter is not None and not waiter.done():
             waiter.set_result(value)
 
+    def forget(self, step: int) -> None:
+        """Forgets what was noted of a step, which has ended."""
+        self.begun.pop(step, None)
+        for noted in (self.riding, self.blocked, self.recorders):
+            if noted:
+                noted.pop(step, None)
+
     def sender_lost(self, sender: Sender) -> None:
         """Ends what depends on a caller's stream, which has ended: what it brought, or should."""
         self.rendezvous.drop_sender(sender)

@@ -156,7 +156,8 @@ class _PlanRun:
         # Values are fetched after all stages, so that no stage waits for the device.
         fetched = {}
         for fetch in linked.fetches:
-            await self._computed(fetch.slot)
+            if not self._is_computed(fetch.slot):
+                await self._computed(fetch.slot)
             fetched[fetch.index] = state.fetch(fetch.slot)
         return fetched
 
@@ -164,6 +165,9 @@ class _PlanRun:
         self._context.plans.discard(self)
         for send in self._sends:
             send.cancel()
+        if not self._programs:
+            self._state.close()
+            return
         # A program that a cancelled step has started still runs and reads what the state leases.
         running = {job for job in self._programs if not job.done()}
         if not running:
@@ -280,7 +284,7 @@ class _PlanRun:
                 await self._context.devices.wait(self._state[slot])
 
     def _is_computed(self, slot: Slot) -> bool:
-        value = self._state[slot]
+        value = self._state.slots[slot]
         return not isinstance(value, jax.Array) or _is_ready(value)
 
     async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
@@ -289,9 +293,10 @@ class _PlanRun:
 
     # Programs ---------------------------------------------------------------------------------
 
-    @property
     def _is_alone(self) -> bool:
-        return len(self._context.plans) == 1 and all(send.done() for send in self._sends)
+        if len(self._context.plans) != 1:
+            return False
+        return not self._sends or all(send.done() for send in self._sends)
 
     def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
         if self._may_be_quick and is_quick(run, self._is_alone):
