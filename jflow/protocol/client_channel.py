@@ -82,7 +82,7 @@ class ClientChannel:
         self._outbox.put(INFO_ID, iter([frame]))
 
     def send_request(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
-        """As `send`, in a block of `interrupts`: a small message leaves now, if nothing is before."""
+        """As `send`, in a block of `interrupts`; a small message leaves now if it can."""
         if self._data is not None and len(control) <= SMALL_BYTES:
             payload = small_bytes(tensors)
             if payload is not None:

@@ -49,7 +49,9 @@ def delimited_message(message_id: int, control: bytes, tensors: Sequence[bytes])
     """
     payload = b"".join([one.ljust(aligned(len(one)), b"\0") for one in tensors])
     size = HEADER_BYTES + len(control) + len(payload)
-    return b"".join((_WHOLE.pack(size, FIRST, message_id, len(control), len(payload)), control, payload))
+    return b"".join(
+        (_WHOLE.pack(size, FIRST, message_id, len(control), len(payload)), control, payload)
+    )
 
 
 def delimited(frame: Sequence[ByteBuffer]) -> Buffers:

@@ -18,7 +18,7 @@ from jflow.protocol.codec import (
     small_bytes,
 )
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
-from jflow.protocol.frame import Message
+from jflow.protocol.frame import SMALL_BYTES, Message
 from jflow.protocol.framing import ByteFraming, Framing
 from jflow.protocol.parser import delimited_message
 from jflow.protocol.stable import StableMessage, StableParser, StableWriter
@@ -81,10 +81,10 @@ class MessageStream:
           What to wait for; None if the message is sent.
         """
         write_now = self._framing.write_now
-        if write_now is None or self._is_over or self._writing.locked():
-            return self.send_control(control, tensors)
-        payload = small_bytes(tensors)
-        if payload is None:
+        payload = None
+        if not (write_now is None or self._is_over or self._writing.locked()):
+            payload = small_bytes(tensors)
+        if write_now is None or payload is None or len(control) > SMALL_BYTES:
             return self.send_control(control, tensors)
         frame = delimited_message(next(self._frame_ids), control, payload)
         n_taken = write_now(frame)

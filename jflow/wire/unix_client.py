@@ -92,7 +92,7 @@ class UnixClient:
             self._flush_soon()
 
     def send_now(self, message: bytes) -> bool:
-        if self._has_more or not self._writing.acquire(blocking=False):
+        if not self._writing.acquire(blocking=False):
             return False
         try:
             if self._is_over or self._has_more:
@@ -104,8 +104,7 @@ class UnixClient:
             return False
         finally:
             self._writing.release()
-        if self._has_more:  # which others could not send meanwhile
-            self._flush_soon()
+        self._flush_soon()  # what others could not send meanwhile
         return True
 
     def _flush_soon(self) -> None:
