@@ -39,7 +39,7 @@ from jflow.protocol.rpcs import (
     RUN_PLANS,
     SEND_TENSORS,
 )
-from jflow.protocol.run_rpcs import ridden
+from jflow.protocol.run_rpcs import PlansRequest, ridden
 from jflow.protocol.services import WorkerSession
 from jflow.protocol.stable import StableMessage
 from jflow.protocol.stream import MessageStream, Received
@@ -171,9 +171,8 @@ class Peer:
         """
         is_traced, arrivals = records is not None, self.arrivals
         asker = arrivals.task if arrivals is not None and not is_traced else ""
-        request = RUN_PLANS.prepared(
-            step, handle, feeds, is_traced=is_traced, staging=staging, asker=asker
-        )
+        plans = PlansRequest(step, handle, feeds, is_traced, staging, asker)
+        request = RUN_PLANS.prepared(plans)
         sent = now()
         reply, tensors = await self._reply(incarnation, request, connection)
         if records is None:

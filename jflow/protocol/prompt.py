@@ -42,6 +42,9 @@ class PromptFuture(Generic[T]):
 
     Args:
       loop: the event loop.
+
+    Raises, when it is awaited:
+      InternalError: if another task awaits it.
     """
 
     __slots__ = (
@@ -97,14 +100,14 @@ class PromptFuture(Generic[T]):
         self, function: Callable[[PromptFuture[T]], object], *, context: Context
     ) -> None:
         """Takes what lets the task go on; asyncio calls it when the task waits."""
-        if self._wake is not None:
-            raise InternalError("a task waits for what another one waits for")
         self._wake, self._context = function, context
         if self._is_done:
             self._loop.call_soon(function, self, context=context)
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self._is_done:
+            if self._wake is not None:
+                raise InternalError("a task waits for what another task waits for")
             self._asyncio_future_blocking = True
             yield self
         return self.result()
