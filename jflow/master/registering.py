@@ -81,7 +81,7 @@ class Registrar:
 
     def is_current(self, entry: TaskPlans) -> bool:
         """Whether the connection stands over which a task's plans were registered."""
-        if entry.task == self._own:
+        if entry.is_own:
             return True
         return self._servers.peers[entry.task].connection == entry.connection
 
@@ -212,6 +212,7 @@ class Registrar:
             connection = peer.connection
         return TaskPlans(
             task,
+            task == self._own,
             self._incarnations[task],
             0,
             feed_indices(plans),

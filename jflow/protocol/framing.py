@@ -25,6 +25,8 @@ class Framing(Protocol):
       encode: makes what the stream writes.
       n_received: a number that grows when something is received.
       has_unfinished: whether a part of a message has come, and not the rest.
+      write_now: writes a small frame, which has its length in front, without waiting; returns how
+        many bytes were taken. None if the stream cannot.
     """
 
     @property
@@ -35,6 +37,9 @@ class Framing(Protocol):
 
     @property
     def has_unfinished(self) -> bool: ...
+
+    @property
+    def write_now(self) -> Callable[[bytes], int] | None: ...
 
     def feed(self, read: Any) -> Message | None:
         """Takes what the stream has read; returns the message that it completes.
@@ -57,6 +62,7 @@ class ByteFraming:
     """Each frame is one piece of bytes, which the stream delimits."""
 
     encode: Encoder[Any] = staticmethod(encode)
+    write_now = None
 
     def __init__(self) -> None:
         self._assembler = Assembler()
@@ -83,11 +89,18 @@ class PartsFraming:
     Args:
       parser: that of the stream.
       encode: makes the frames.
+      write_now: see `Framing`.
     """
 
-    def __init__(self, parser: Parser, encode: Encoder[Any] = encode_parts) -> None:
+    def __init__(
+        self,
+        parser: Parser,
+        encode: Encoder[Any] = encode_parts,
+        write_now: Callable[[bytes], int] | None = None,
+    ) -> None:
         self._parser = parser
         self.encode = encode
+        self.write_now = write_now
 
     @property
     def n_received(self) -> int:
