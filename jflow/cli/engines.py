@@ -6,7 +6,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+from jflow.cluster import SlurmClusterResolver
 from jflow.errors import NotFoundError
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files
 from jflow.launch.slurm import SlurmJob
@@ -14,8 +16,8 @@ from jflow.launch.yaml import to_yaml
 from jflow.wire.private_files import read_private
 
 _K8S_EPILOG = """\
-Prints the manifests of a cluster, for `kubectl apply -f -`. The program behind `--`, if there is one,
-runs as a Job when all tasks answer. See docs/kubernetes.md.
+Prints the manifests of a cluster, for `kubectl apply -f -`. The program behind `--`, if there is
+one, runs as a Job when all tasks answer. See docs/kubernetes.md.
 """
 _SLURM_EPILOG = """\
 Prints a script for sbatch, which starts the cluster and then the program behind `--`. See
@@ -85,7 +87,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
         "--token",
         type=Path,
         metavar="FILE",
-        help="renders the secret NAME-token with what is in this file (default: it is there already)",
+        help="renders the secret NAME-token with what is in this file (default: it is there)",
     )
     parser.add_argument(
         "--certificates",
@@ -99,9 +101,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
 
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
     _add_sizes(parser)
-    parser.add_argument(
-        "--cpus", type=int, default=1, metavar="N", help="processors of each task"
-    )
+    parser.add_argument("--cpus", type=int, default=1, metavar="N", help="processors of each task")
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs of each task")
     parser.add_argument("--memory", metavar="SIZE", help="memory of each processor, such as 4G")
     parser.add_argument("--time", metavar="TIME", help="how long the job may take, as in 4:00:00")
@@ -137,16 +137,14 @@ def _show_kubernetes(options: argparse.Namespace) -> None:
     print(json.dumps(cluster.cluster_spec().as_dict()))
 
 
-def _place(options: argparse.Namespace) -> dict[str, object]:
+def _place(options: argparse.Namespace) -> dict[str, Any]:
     names = ("ps", "workers", "name", "namespace", "port", "domain")
     return {name: getattr(options, name) for name in names}
 
 
 def _certificates(options: argparse.Namespace) -> dict[str, bytes]:
     cluster = KubernetesCluster("-", **_place(options)).cluster_spec()
-    return {
-        name: _secret(options.certificates / name) for name in certificate_files(cluster)
-    }
+    return {name: _secret(options.certificates / name) for name in certificate_files(cluster)}
 
 
 def _secret(path: Path) -> bytes:
@@ -171,3 +169,11 @@ def _render_slurm(options: argparse.Namespace) -> None:
         is_encrypted=not options.insecure,
     )
     sys.stdout.write(job.script())
+
+
+def _show_slurm(_: argparse.Namespace) -> None:
+    try:
+        cluster = SlurmClusterResolver(auto_set_gpu=False).cluster_spec()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+    print(json.dumps({"cluster": cluster.as_dict()}))

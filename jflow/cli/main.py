@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
-from jflow.cli import acting, bench, certs, listing, status, up
+from jflow.cli import acting, bench, certs, engines, listing, status, up
 from jflow.cluster import parse_cluster, read_tf_config
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from jflow.printable import printable
@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         watching.add_commands(commands)
     bench.add_command(commands)
     certs.add_command(commands)
+    engines.add_commands(commands)
     return parser
 
 

@@ -33,6 +33,7 @@ _COPY = (
     f"umask 077 && mkdir -p {_HOME}/tls && "
     f'cp -L {_CERTIFICATES}/ca.crt "{_CERTIFICATES}/$JFLOW_CERTIFICATE" {_HOME}/tls/'
 )
+_OF_CERTIFICATES = ("JFLOW_TASK_INDEX", "JFLOW_CERTIFICATE")
 _WAIT = (
     "for i in $(seq 100); do jflow status && exit 0; sleep 2; done; "
     "echo 'the cluster is not ready' >&2; exit 1"
@@ -198,8 +199,8 @@ class KubernetesCluster:
         """The template of the pods of a job, or of the program."""
         environment = [*self._environment(role)]
         container = {
-            "image": self.image,
             **container,
+            "image": self.image,
             "env": environment,
             "resources": self._resources(role),
             "securityContext": _CONTAINED,
@@ -228,13 +229,13 @@ class KubernetesCluster:
         labels = self._labels(role) if role in self.jobs else {"jflow.program": self.name}
         return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
 
-    def _copying(self, environment: Sequence[Plain], home: Plain) -> dict[str, Plain]:
+    def _copying(self, environment: Sequence[Mapping[str, Plain]], home: Plain) -> dict[str, Plain]:
         """What makes the certificate of the task private to it, before the task starts."""
         return {
             "name": "certificates",
             "image": self.image,
             "command": ["sh", "-c", _COPY],
-            "env": environment,
+            "env": [one for one in environment if one["name"] in _OF_CERTIFICATES],
             "securityContext": _CONTAINED,
             "volumeMounts": [
                 home,

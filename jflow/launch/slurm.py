@@ -23,7 +23,7 @@ _SCRIPT = """\
 set -euo pipefail
 export JFLOW_JOBS={jobs}
 export JFLOW_CLUSTER="slurm-$SLURM_JOB_ID"
-# Jobs that share a node have ports of their own, {n_ports} each, below those that the system gives out.
+# Jobs on one node have ports of their own, {n_ports} each, below those that the system gives out.
 export JFLOW_PORT=$((20000 + SLURM_JOB_ID % 380 * {n_ports}))
 
 cluster="$(jflow slurm cluster)"
