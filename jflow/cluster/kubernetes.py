@@ -63,7 +63,7 @@ class KubernetesClusterResolver(RankedClusterResolver):
         self._port = port
         self._environ = environ
 
-    def _placed(self) -> Placed:
+    def placed(self) -> Placed:
         jobs = self._jobs or told_jobs(self._environ)
         service = self._service or self._environ.get(SERVICE_VARIABLE)
         for what, found, name in (

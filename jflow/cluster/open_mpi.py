@@ -49,7 +49,7 @@ class OpenMPIClusterResolver(RankedClusterResolver):
         self._port_base = port_base
         self._environ = environ
 
-    def _placed(self) -> Placed:
+    def placed(self) -> Placed:
         rank, size = self._number("OMPI_COMM_WORLD_RANK"), self._number("OMPI_COMM_WORLD_SIZE")
         jobs = self._jobs or told_jobs(self._environ) or {DEFAULT_JOB: size}
         if sum(jobs.values()) > size:

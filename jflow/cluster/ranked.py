@@ -21,15 +21,15 @@ class RankedClusterResolver(ClusterResolver):
         self._given = Facts(rpc_layer=rpc_layer)
 
     @abstractmethod
-    def _placed(self) -> Placed:
+    def placed(self) -> Placed:
         """The cluster, and the task of this process."""
 
     def _found(self) -> Facts:
-        task = self._placed().task
+        task = self.placed().task
         return Facts() if task is None else Facts(task.job, task.index)
 
     def cluster_spec(self) -> ClusterSpec:
-        return self._placed().cluster
+        return self.placed().cluster
 
     def master(
         self,

@@ -59,7 +59,7 @@ class SlurmClusterResolver(RankedClusterResolver):
         self._auto_set_gpu = auto_set_gpu
         self._environ = environ
 
-    def _placed(self) -> Placed:
+    def placed(self) -> Placed:
         hosts = self._hosts()
         jobs = self._jobs or told_jobs(self._environ) or {DEFAULT_JOB: len(hosts)}
         if sum(jobs.values()) > len(hosts):
