@@ -28,8 +28,9 @@ export JFLOW_PORT=$((20000 + SLURM_JOB_ID % 380 * {n_ports}))
 
 cluster="$(jflow slurm cluster)"
 folder="$(mktemp -d "$HOME/.jflow-$SLURM_JOB_ID-XXXXXX")"
-servers=
+servers= program=
 finish() {{
+  [ -z "$program" ] || kill "$program" 2>/dev/null || true
   if [ -n "$servers" ]; then
     TF_CONFIG="$cluster" jflow stop || kill "$servers" || true
     wait "$servers" || true
@@ -52,7 +53,8 @@ for i in $(seq 100); do
 done
 
 TF_CONFIG="$cluster" JFLOW_ROLE=client {command} &
-wait $!
+program=$!
+wait "$program"
 """
 _ENCRYPTED = """
 # Certificates of this job alone, in a directory that the nodes share.
