@@ -1,3 +1,4 @@
 """Starting clusters."""
 
 from jflow.launch.cluster import LocalCluster as LocalCluster
+from jflow.launch.ray import RayCluster as RayCluster

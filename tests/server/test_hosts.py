@@ -72,7 +72,8 @@ def test_a_host_that_is_cut_off_is_noticed_and_the_others_go_on_until_it_is_back
         hosts.cut_off(FAR)
         assert ask("far") == "UnavailableError"
         assert ask("near") == "2.0", "what does not need that host"
-        assert states(hosts) == ["up", "up", "silent"]
+        # Whether its neighbours know already that nothing answers there depends on their tables.
+        assert states(hosts) in (["up", "up", "silent"], ["up", "up", "down"])
         hosts.heal(FAR)
         assert ask("again") == "opened"
         assert ask("far") == "20.0", "nothing was lost"
