@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 def agents() -> dict[str, int]:
-    """Ports of a node's agents, which Ray would wait for, 15 s and no longer, if they chose them."""
+    """Ports of the agents of a node; if it chose them, Ray would wait for them, at most 15 s."""
     names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
     return dict(zip((f"{name}_port" for name in names), free_ports(len(names)), strict=True))
 
