@@ -169,8 +169,8 @@ def _compared(one: Membership, other: Membership) -> list[tuple[str, object, obj
         return facts
     facts = [("the number of tasks", _n_processes(one), _n_processes(other))]
     if one.address is not None and other.address is not None:
-        hosts = (split_address(address)[0] for address in (one.address, other.address))
-        facts.append(("the host of this process", *hosts))
+        mine_at, theirs_at = (split_address(at)[0] for at in (one.address, other.address))
+        facts.append(("the host of this process", mine_at, theirs_at))
     return facts
 
 
