@@ -30,7 +30,7 @@ class NetworkHosts(Closing):
     """
 
     def __init__(self, n: int) -> None:
-        self._keepers: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
         try:
             self._bridge = self._keep(["unshare", "--user", "--map-root-user", "--net"], "user")
             self._ip(self._bridge, "link add bridge type bridge")
@@ -60,8 +60,8 @@ class NetworkHosts(Closing):
 
     def close(self) -> None:
         """Ends the namespaces. May be called again."""
-        for keeper in self._keepers:
-            keeper.communicate()
+        for process in self._processes:
+            process.communicate()
 
     def _leave(self, failed: bool) -> None:
         self.close()
@@ -77,26 +77,26 @@ class NetworkHosts(Closing):
 
     def _keep(self, command: Sequence[str], kind: str, other: int | None = None) -> int:
         """Starts a process that keeps a namespace; returns its id when it is in there."""
-        keeper = subprocess.Popen(
+        process = subprocess.Popen(
             [*command, "cat"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        self._keepers.append(keeper)
+        self._processes.append(process)
         former = _namespace("self" if other is None else other, kind)
         wait_until(
             lambda: (
-                keeper.poll() is not None
-                or (_namespace(keeper.pid, kind) != former and _program(keeper.pid) == "cat")
+                process.poll() is not None
+                or (_namespace(process.pid, kind) != former and _program(process.pid) == "cat")
             ),
             "a namespace",
         )
-        if keeper.poll() is not None:
-            _, said = keeper.communicate()
-            raise subprocess.CalledProcessError(keeper.returncode, command, stderr=said)
-        return keeper.pid
+        if process.poll() is not None:
+            _, said = process.communicate()
+            raise subprocess.CalledProcessError(process.returncode, command, stderr=said)
+        return process.pid
 
     def _ip(self, process: int, words: str) -> None:
         """Runs the command `ip` where a process is."""

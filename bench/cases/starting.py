@@ -112,8 +112,8 @@ def watching(watcher: Watcher) -> None:
         watcher.inspect(kinds)
         time.sleep(max(begun + number + 1 - time.monotonic(), 0.0))
     elapsed = time.monotonic() - begun
-    shares = [(cpu_s(pid) - used) / elapsed for pid, used in before.items()]
-    tell({"processor time of a task watched at 1 Hz": max(shares)})
+    parts = [(cpu_s(pid) - used) / elapsed for pid, used in before.items()]
+    tell({"processor time of a task watched at 1 Hz": max(parts)})
 
 
 def pids(watcher: Watcher) -> dict[str, int]:

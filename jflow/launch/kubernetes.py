@@ -25,13 +25,13 @@ _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _TASK_LABEL = "apps.kubernetes.io/pod-index"
 _RUN = "/run/jflow"
-_HOME = f"{_RUN}/home"
+_PRIVATE = f"{_RUN}/home"
 _CERTIFICATES = "/certificates"
 # What Kubernetes mounts belongs to the superuser and may be written to by others; a copy in a home
 # directory of the pod's own user is private. Only the key of the task itself is copied.
 _COPY = (
-    f"umask 077 && mkdir -p {_HOME}/tls && "
-    f'cp -L {_CERTIFICATES}/ca.crt "{_CERTIFICATES}/$JFLOW_CERTIFICATE" {_HOME}/tls/'
+    f"umask 077 && mkdir -p {_PRIVATE}/tls && "
+    f'cp -L {_CERTIFICATES}/ca.crt "{_CERTIFICATES}/$JFLOW_CERTIFICATE" {_PRIVATE}/tls/'
 )
 _OF_CERTIFICATES = ("JFLOW_TASK_INDEX", "JFLOW_CERTIFICATE")
 _WAIT = (
@@ -48,7 +48,7 @@ class KubernetesCluster:
       image: the container image; it has jflow, and `grpc_health_probe` if the cluster is encrypted.
       ps, workers: numbers of tasks.
       name: the name of the service; those of all other objects begin with it.
-      namespace: where it is; None for the namespace of whoever applies the manifests.
+      namespace: where it is; None for the one that kubectl is set to.
       port: the port of each task.
       domain: the domain of the cluster's DNS.
       cpu, memory: what each task requests, such as "4" and "8Gi"; None for nothing.
@@ -123,7 +123,7 @@ class KubernetesCluster:
 
     def _object(self, version: str, kind: str, suffix: str, **content: Plain) -> dict[str, Plain]:
         place = {} if self.namespace is None else {"namespace": self.namespace}
-        metadata = {"name": self.name + suffix, **place, "labels": self._labels()}
+        metadata: Plain = {"name": self.name + suffix, **place, "labels": self._labels()}
         return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
 
     def _labels(self, job: str | None = None) -> dict[str, str]:
@@ -213,15 +213,15 @@ class KubernetesCluster:
         }
         before: list[Plain] = []
         if self.is_encrypted:
-            home: Plain = {"name": "home", "mountPath": _RUN}
-            container["volumeMounts"] = [home]
-            before.append(self._copying(environment, home))
+            own: Plain = {"name": "private", "mountPath": _RUN}
+            container["volumeMounts"] = [own]
+            before.append(self._copying(environment, own))
             spec["volumes"] = [
-                {"name": "home", "emptyDir": {"medium": "Memory"}},
+                {"name": "private", "emptyDir": {"medium": "Memory"}},
                 {"name": "certificates", "secret": {"secretName": f"{self.name}-certificates"}},
             ]
         if role not in self.jobs:
-            waiting: Plain = {"name": "ready", "command": ["sh", "-c", _WAIT]}
+            waiting: dict[str, Plain] = {"name": "ready", "command": ["sh", "-c", _WAIT]}
             before.append({**container, **waiting})
         if before:
             spec["initContainers"] = before
@@ -229,7 +229,7 @@ class KubernetesCluster:
         labels = self._labels(role) if role in self.jobs else {"jflow.program": self.name}
         return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
 
-    def _copying(self, environment: Sequence[Mapping[str, Plain]], home: Plain) -> dict[str, Plain]:
+    def _copying(self, environment: Sequence[Mapping[str, Plain]], own: Plain) -> dict[str, Plain]:
         """What makes the certificate of the task private to it, before the task starts."""
         return {
             "name": "certificates",
@@ -238,7 +238,7 @@ class KubernetesCluster:
             "env": [one for one in environment if one["name"] in _OF_CERTIFICATES],
             "securityContext": _CONTAINED,
             "volumeMounts": [
-                home,
+                own,
                 {"name": "certificates", "mountPath": _CERTIFICATES, "readOnly": True},
             ],
         }
@@ -270,8 +270,8 @@ class KubernetesCluster:
         if self.is_encrypted:
             own = f"{role}-$(JFLOW_TASK_INDEX)" if is_task else "client"
             yield _variable("JFLOW_CERTIFICATE", f"{own}.pem")
-            yield _variable("HOME", _HOME)
-            yield _variable("JFLOW_TLS_DIR", f"{_HOME}/tls")
+            yield _variable("HOME", _PRIVATE)
+            yield _variable("JFLOW_TLS_DIR", f"{_PRIVATE}/tls")
         else:
             yield _variable("JFLOW_INSECURE", "1")
 

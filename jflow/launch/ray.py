@@ -173,9 +173,12 @@ class RayCluster(Closing):
     def _addresses(self) -> ClusterSpec:
         """An address for each task, with a port that is free on the node reserved for it."""
         free = self._ray.remote(_free_here)
-        calls = [free.options(**self._options(task)).remote() for task in self.tasks]
+        found: list[str] = []
+        while len({*found}) < len(self.tasks):  # a node may name a port twice
+            calls = [free.options(**self._options(task)).remote() for task in self.tasks]
+            found = self._got(calls, "a free port")
         jobs: dict[str, dict[int, str]] = {}
-        for task, address in zip(self.tasks, self._got(calls, "a free port"), strict=True):
+        for task, address in zip(self.tasks, found, strict=True):
             jobs.setdefault(task.job, {})[task.index] = address
         return ClusterSpec(jobs)
 
