@@ -13,7 +13,6 @@ from jflow.errors import NotFoundError
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files
 from jflow.launch.slurm import SlurmJob
 from jflow.launch.yaml import to_yaml
-from jflow.wire.private_files import read_private
 
 _K8S_EPILOG = """\
 Prints the manifests of a cluster, for `kubectl apply -f -`. The program behind `--`, if there is
@@ -149,6 +148,8 @@ def _certificates(options: argparse.Namespace) -> dict[str, bytes]:
 
 def _secret(path: Path) -> bytes:
     """The content of a private file; that of the authority may be read by others."""
+    from jflow.wire.private_files import read_private  # noqa: PLC0415 - no other verb needs it
+
     try:
         return read_private(path, 0o022 if path.name == "ca.crt" else 0o077)
     except OSError as error:

@@ -17,7 +17,6 @@ from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
 from jflow.launch.ray_task import RayTask, check_tf_config, free_address
-from jflow.wire.token import load_token
 
 _NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"})
 """What is true of this process only, or leads to a file of this machine."""
@@ -148,6 +147,8 @@ class RayCluster(Closing):
 
     def _start(self) -> ClusterSpec:
         """Starts all tasks; returns the cluster."""
+        from jflow.wire.token import load_token  # noqa: PLC0415 - it imports JAX; see zygote.py
+
         spec = self._addresses()
         passed_on = {
             name: value

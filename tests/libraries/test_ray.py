@@ -37,7 +37,8 @@ def nodes() -> Iterator[set[str]]:
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.delenv("TF_CONFIG", raising=False)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        node = {"num_cpus": 2, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+        patch.setenv("JFLOW_INSECURE", "1")  # nodes have this machine's address in its network
+        node = {"num_cpus": 2, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=node | agents())
         other = cluster.add_node(**node, **agents())
         ray.init(address=cluster.address, log_to_driver=False)
