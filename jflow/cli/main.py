@@ -195,14 +195,19 @@ def _server(options: argparse.Namespace) -> None:
 
 def _task(options: argparse.Namespace) -> tuple[ClusterSpec, str | None, int | None]:
     """The cluster, job and index of a server, of which the last two may be left to be inferred."""
+    job, index = options.job, options.index
     if options.cluster is not None:
-        return parse_cluster(options.cluster, "--cluster"), options.job, options.index
-    found = find_membership()
-    if found is None or not found.cluster:
+        cluster = parse_cluster(options.cluster, "--cluster")
+    elif (found := find_membership()) is None:
+        cluster = ClusterSpec({})
+    else:
+        cluster = found.cluster
+        # A server reads TF_CONFIG by itself, and knows what to say where that is wrong.
+        if found.task is not None and found.source != "TF_CONFIG" and job is index is None:
+            job, index = found.task.job, found.task.index
+    if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
-    if found.task is None or options.job is not None or options.index is not None:
-        return found.cluster, options.job, options.index
-    return found.cluster, found.task.job, found.task.index
+    return cluster, job, index
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:
