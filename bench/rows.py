@@ -363,6 +363,27 @@ BULK = Group(
     ),
 )
 
+CLUSTERS = Group(
+    (Case("starting", rounds=1), Case("inspection", rounds=1)),  # they repeat by themselves
+    (
+        Row(
+            "jflow up of 1 + 2, until all are ready",
+            "Python that imports jflow and finds its devices",
+            1.5,
+        ),
+        Row(
+            "killed task, until it is ready again",
+            "Python that imports jflow and finds its devices",
+            0.5,
+        ),
+        Row("new session and first step", "new channel and echo", 5.0),
+        Row("list 10000 variables of 64 tasks", "list the variables of one of 64 tasks", 32.0),
+        Alone("list 10000 variables of 64 tasks", 1.0),
+        Alone("status of 64 tasks"),
+        Alone("processor time of a task watched at 1 Hz", 0.01, "%"),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "transports": DATA_STREAMS,
@@ -377,6 +398,7 @@ GROUPS = {
     "checkpoints": CHECKPOINTS,
     "coordinator": COORDINATOR,
     "failures": FAILURES,
+    "clusters": CLUSTERS,
     "effects": EFFECTS,
     "bounds": BOUNDS,
 }

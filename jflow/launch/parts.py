@@ -1,0 +1,103 @@
+"""The parts of the processes of one program: the chief's, an evaluator's, and all others'."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from jflow.cluster import Task
+from jflow.launch.attendance import CONNECT_S, ChiefWatch, stop_others, wait_for_tasks
+from jflow.launch.program import ProgramRole
+from jflow.server import Server
+from jflow.wire import connect
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+_PATIENCE_S = 5.0
+"""How long the server of a failed worker may take to be stopped, if the program is over."""
+_POLL_S = 0.2
+
+
+class Part(NamedTuple):
+    """What a process of a cluster has to know for its part."""
+
+    role: ProgramRole
+    own: Task
+    chief: Task
+    timeout: float
+
+
+def lead(main: Callable[[ProgramRole], T], part: Part) -> T:
+    """The chief's part: serves, waits for all tasks, calls the function and stops the others."""
+    with _server(part) as server:
+        client = connect(server.target, CONNECT_S)
+        try:
+            wait_for_tasks(client, part.timeout)
+            return main(part.role)
+        finally:
+            stop_others(client, part.role.cluster_spec, part.own)
+            client.close()
+
+
+def follow(function: Callable[[ProgramRole], T] | None, part: Part) -> T | None:
+    """The part of a task that serves until the chief is done, and calls the function if any."""
+    cluster, result = part.role.cluster_spec, None
+    with (
+        _server(part) as server,
+        ChiefWatch(part.own, cluster, part.chief, part.timeout, is_served=True) as watch,
+    ):
+        ending = threading.Thread(
+            target=_end_with, args=(server, watch, part.role.done), daemon=True
+        )
+        ending.start()
+        if function is not None:
+            try:
+                result = function(part.role)
+            except Exception as error:
+                if not server.join(_PATIENCE_S):
+                    raise
+                if watch.error is not None:
+                    raise watch.error from error
+                _LOG.info("%s ends with the chief: %s", part.own, error)
+        server.join()
+        ending.join()
+        if watch.error is not None:
+            raise watch.error
+    return result
+
+
+def _server(part: Part) -> Server:
+    return Server(part.role.cluster_spec, part.own.job, part.own.index)
+
+
+def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
+    """Ends the watch when the server is stopped, and the server when the watch gives up."""
+    while not server.join(_POLL_S):
+        if watch.over.is_set():
+            server.stop()
+    watch.close()
+    done.set()
+
+
+def evaluate(function: Callable[[ProgramRole], T] | None, part: Part) -> T:
+    """The part of an evaluator."""
+    role, own = part.role, part.own
+    if function is None:
+        raise ValueError(
+            f"this process is {own} by {role.source}, and the program has no part for it; give "
+            "jflow.run a function as evaluator, or start no evaluator"
+        )
+    with ChiefWatch(own, role.cluster_spec, part.chief, part.timeout, is_served=False) as watch:
+        threading.Thread(target=_tell, args=(watch, role.done), daemon=True).start()
+        result = function(role)
+        if watch.error is not None:
+            raise watch.error
+    return result
+
+
+def _tell(watch: ChiefWatch, done: threading.Event) -> None:
+    watch.over.wait()
+    done.set()
