@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
-from jflow.cli import acting, bench, certs, listing, status, up
+from jflow.cli import acting, bench, certs, doctor, listing, status, up
 from jflow.cluster import parse_cluster, read_tf_config
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from jflow.printable import printable
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, listing, acting):
+    for watching in (status, listing, acting, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
     certs.add_command(commands)
