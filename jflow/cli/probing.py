@@ -96,12 +96,16 @@ def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) ->
     found = [*_of_own_host(task, host)] if is_own else []
     if found:
         return Probe(task, address, "down", findings=tuple(found))
+    if not _listens(address, seconds):
+        is_taken = is_own and _is_taken(address)
+        taken = (_taken(task, address, "it is bound, and refuses connections"),) if is_taken else ()
+        return Probe(task, address, "down", findings=taken)
     try:
         with _connected(task, address, seconds) as client:
             status = _status(client, task, seconds)
             info = client.info
     except OpError as error:
-        return _refused(task, address, error, seconds, is_own=is_own)
+        return _refused(task, address, error, is_own=is_own)
     if status is not None and status.version != __version__:
         what = (
             f"{task} at {address} has jflow {status.version}, and this is {__version__}; install "
@@ -126,8 +130,8 @@ def _of_own_host(task: Task, host: str) -> list[Finding]:
     return []
 
 
-def _refused(task: Task, address: str, error: OpError, seconds: float, *, is_own: bool) -> Probe:
-    """A task whose server cannot be used."""
+def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> Probe:
+    """A task at whose address something listens that cannot be used."""
     if isinstance(error, UnauthenticatedError):
         what = (
             f"{task} at {address} has another token or certificate than this process: "
@@ -140,19 +144,22 @@ def _refused(task: Task, address: str, error: OpError, seconds: float, *, is_own
             "and start the tasks again"
         )
         return Probe(task, address, "refused", findings=(Finding("version_skew", what),))
-    if is_own and _is_taken(address):
-        what = (
-            f"the port of {task}, {address}, is taken by another process ({error.message}); end "
-            "that, or give the task another port in the cluster of all tasks"
-        )
-        return Probe(task, address, "refused", findings=(Finding("port_taken", what),))
-    if not _listens(address, seconds):
-        return Probe(task, address, "down")
+    if is_own:
+        return Probe(task, address, "refused", findings=(_taken(task, address, error.message),))
     what = (
         f"what listens at {address} does not answer as {task}: {error.message}; if the task is "
         "stopped or overloaded, let it go on, else correct its address or end that process"
     )
     return Probe(task, address, "refused", findings=(Finding("wrong_server", what),))
+
+
+def _taken(task: Task, address: str, why: str) -> Finding:
+    """The port of the task of this process is another one's."""
+    return Finding(
+        "port_taken",
+        f"the port of {task}, {address}, is taken by another process ({why}); end that, or give "
+        "the task another port in the cluster of all tasks",
+    )
 
 
 def _listens(address: str, seconds: float) -> bool:
