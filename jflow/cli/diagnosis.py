@@ -83,10 +83,10 @@ def examine(environ: Mapping[str, str]) -> Diagnosis:
     else:
         findings += _of_task(membership, environ)
     won = "" if membership is None else membership.source
-    return Diagnosis([_asked(i, environ, won) for i in range(len(SOURCES))], membership, findings)
+    return Diagnosis([_report(i, environ, won) for i in range(len(SOURCES))], membership, findings)
 
 
-def _asked(number: int, environ: Mapping[str, str], won: str) -> SourceReport:
+def _report(number: int, environ: Mapping[str, str], won: str) -> SourceReport:
     source = SOURCES[number]
     seen = {
         name: text[:_MAX_SHOWN]
@@ -157,20 +157,20 @@ def _of_task(membership: Membership | None, environ: Mapping[str, str]) -> list[
 def differences(
     views: Mapping[str, ClusterSpec],
 ) -> list[Finding]:
-    """Tasks that are at different addresses for those who know them.
+    """Tasks that are at different addresses for those that know them.
 
     Args:
-      views: the cluster as it is known, by who knows it.
+      views: the cluster as it is known, by the name of what knows it.
     """
     known: dict[Task, dict[str, str]] = {}
-    for who, cluster in views.items():
+    for name, cluster in views.items():
         for task in cluster.tasks():
             address = cluster.task_address(task.job, task.index)
-            known.setdefault(task, {}).setdefault(address, who)
+            known.setdefault(task, {}).setdefault(address, name)
     found = []
     for task, addresses in sorted(known.items()):
         if len(addresses) > 1:
-            sides = ", and ".join(f"at {at} by {who}" for at, who in addresses.items())
+            sides = ", and ".join(f"at {at} by {name}" for at, name in addresses.items())
             found.append(
                 Finding(
                     "other_cluster",

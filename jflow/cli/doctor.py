@@ -16,7 +16,7 @@ from jflow.errors import OpError
 from jflow.printable import printable
 
 if TYPE_CHECKING:
-    from jflow.cli.probing import Probe
+    from jflow.cli.probing import TaskProbe
     from jflow.cluster import ClusterSpec
 
 _N_SHOWN = 100
@@ -37,7 +37,7 @@ def _doctor(options: argparse.Namespace) -> int:
         raise ValueError(f"--timeout must be more than 0, got {options.timeout:g}")
     diagnosis = examine(os.environ)
     cluster, source = _cluster(diagnosis, options.target, options.timeout)
-    probes: list[Probe] = []
+    probes: list[TaskProbe] = []
     if cluster is not None:
         from jflow.cli.probing import probe_all  # noqa: PLC0415 - imports gRPC and JAX
 
@@ -78,7 +78,7 @@ def _cluster(
     return None, ""
 
 
-def _content(diagnosis: Diagnosis, probes: Sequence[Probe], source: str) -> dict[str, Any]:
+def _content(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> dict[str, Any]:
     """All that was found, for programs."""
     task = None if diagnosis.membership is None else diagnosis.membership.task
     return {
@@ -99,10 +99,10 @@ def _content(diagnosis: Diagnosis, probes: Sequence[Probe], source: str) -> dict
     }
 
 
-def _text(diagnosis: Diagnosis, probes: Sequence[Probe], source: str) -> str:
+def _text(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> str:
     """All that was found, for people."""
-    asked = [("*" if one.has_won else "", one.name, one.says) for one in diagnosis.sources]
-    parts = [table(["", "SOURCE", "SAYS"], asked)]
+    said = [("*" if one.has_won else "", one.name, one.says) for one in diagnosis.sources]
+    parts = [table(["", "SOURCE", "SAYS"], said)]
     if seen := [
         f"{name}={text[:_N_SHOWN]}{'...' if len(text) > _N_SHOWN else ''}"
         for one in diagnosis.sources

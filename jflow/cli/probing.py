@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from jflow import __version__
+import jflow
 from jflow.cli.diagnosis import Finding, differences
 from jflow.cluster import ClusterSpec, Target, Task, numeric_host, split_address
 from jflow.deadline import Deadline
@@ -29,10 +29,11 @@ from jflow.wire import connect
 _MAX_VIEWS = 16
 """How many servers are asked how they see the others."""
 _GRACE_S = 5.0
+_OWN_VERSION = jflow.__version__
 
 
 @dataclass(frozen=True)
-class Probe:
+class TaskProbe:
     """A task that was called.
 
     Attributes:
@@ -54,7 +55,7 @@ class Probe:
 
 def probe_all(
     cluster: ClusterSpec, own: Task | None, source: str, seconds: float
-) -> tuple[list[Probe], list[Finding]]:
+) -> tuple[list[TaskProbe], list[Finding]]:
     """Calls all tasks of a cluster at once.
 
     Args:
@@ -82,7 +83,7 @@ def probe_all(
     return probes, findings
 
 
-def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) -> Probe:
+def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) -> TaskProbe:
     address = cluster.task_address(task.job, task.index)
     host, port = split_address(address)
     try:
@@ -92,28 +93,28 @@ def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) ->
             f"{task} is at {address}, and the name {host!r} does not resolve on this machine "
             f"({error}); correct the cluster, or make the name known (DNS, /etc/hosts)"
         )
-        return Probe(task, address, "down", findings=(Finding("unresolved_name", what),))
+        return TaskProbe(task, address, "down", findings=(Finding("unresolved_name", what),))
     found = [*_of_own_host(task, host)] if is_own else []
     if found:
-        return Probe(task, address, "down", findings=tuple(found))
+        return TaskProbe(task, address, "down", findings=tuple(found))
     if not _listens(address, seconds):
         is_taken = is_own and _is_taken(address)
         taken = (_taken(task, address, "it is bound, and refuses connections"),) if is_taken else ()
-        return Probe(task, address, "down", findings=taken)
+        return TaskProbe(task, address, "down", findings=taken)
     try:
         with _connected(task, address, seconds) as client:
             status = _status(client, task, seconds)
             info = client.info
     except OpError as error:
         return _refused(task, address, error, is_own=is_own)
-    if status is not None and status.version != __version__:
+    if status is not None and status.version != _OWN_VERSION:
         what = (
-            f"{task} at {address} has jflow {status.version}, and this is {__version__}; install "
+            f"{task} at {address} has jflow {status.version}, and this is {_OWN_VERSION}; install "
             "one version on all machines, and start the tasks again"
         )
         found.append(Finding("version_skew", what))
     version = None if status is None else status.version
-    return Probe(task, address, "up", version, info.incarnation, info.cluster, tuple(found))
+    return TaskProbe(task, address, "up", version, info.incarnation, info.cluster, tuple(found))
 
 
 def _of_own_host(task: Task, host: str) -> list[Finding]:
@@ -130,27 +131,27 @@ def _of_own_host(task: Task, host: str) -> list[Finding]:
     return []
 
 
-def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> Probe:
+def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskProbe:
     """A task at whose address something listens that cannot be used."""
     if isinstance(error, UnauthenticatedError):
         what = (
             f"{task} at {address} has another token or certificate than this process: "
             f"{error.message}; give all machines one token (JFLOW_TOKEN_FILE)"
         )
-        return Probe(task, address, "refused", findings=(Finding("other_token", what),))
+        return TaskProbe(task, address, "refused", findings=(Finding("other_token", what),))
     if isinstance(error, FailedPreconditionError):
         what = (
             f"{task} at {address}: {error.message}; install one version of jflow on all machines, "
             "and start the tasks again"
         )
-        return Probe(task, address, "refused", findings=(Finding("version_skew", what),))
+        return TaskProbe(task, address, "refused", findings=(Finding("version_skew", what),))
     if is_own:
-        return Probe(task, address, "refused", findings=(_taken(task, address, error.message),))
+        return TaskProbe(task, address, "refused", findings=(_taken(task, address, error.message),))
     what = (
         f"what listens at {address} does not answer as {task}: {error.message}; if the task is "
         "stopped or overloaded, let it go on, else correct its address or end that process"
     )
-    return Probe(task, address, "refused", findings=(Finding("wrong_server", what),))
+    return TaskProbe(task, address, "refused", findings=(Finding("wrong_server", what),))
 
 
 def _taken(task: Task, address: str, why: str) -> Finding:
@@ -185,7 +186,7 @@ def _is_taken(address: str) -> bool:
     return False
 
 
-def _seen_from(probe: Probe, seconds: float) -> list[TaskReport]:
+def _seen_from(probe: TaskProbe, seconds: float) -> list[TaskReport]:
     """How the server of a task sees all tasks."""
     with suppress(OpError), _connected(probe.task, probe.address, seconds) as client:
         deadline = Deadline(seconds + _GRACE_S)
@@ -196,7 +197,9 @@ def _seen_from(probe: Probe, seconds: float) -> list[TaskReport]:
     return []
 
 
-def _between(up: set[Task], views: Sequence[tuple[Probe, Sequence[TaskReport]]]) -> list[Finding]:
+def _between(
+    up: set[Task], views: Sequence[tuple[TaskProbe, Sequence[TaskReport]]]
+) -> list[Finding]:
     """Servers that do not reach each other, and sessions that use former lives of tasks."""
     found = []
     for probe, reports in views:
@@ -227,7 +230,7 @@ def _restarted(report: TaskReport, up: set[Task]) -> list[Finding]:
     ]
 
 
-def _not_there(probes: Sequence[Probe]) -> list[Finding]:
+def _not_there(probes: Sequence[TaskProbe]) -> list[Finding]:
     """The tasks at whose addresses nothing listens."""
     down = [probe for probe in probes if probe.state == "down" and not probe.findings]
     if not down:

@@ -35,7 +35,7 @@ def conforms(found: dict[str, Any], schema: dict[str, Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A user without a cluster, who has a token of their own."""
+    """A user without a cluster, with a token of their own."""
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setenv("JFLOW_TOKEN", "a token of this test alone, which is long enough")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -230,7 +230,7 @@ def test_version_skew(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("jflow.cli.probing.__version__", "0.0.1")
+    monkeypatch.setattr("jflow.cli.probing._OWN_VERSION", "0.0.1")
     found = findings(capsys, servers[0].target)
     assert {*found} == {"version_skew"}
     assert f"has jflow {tf.__version__}, and this is 0.0.1" in found["version_skew"]
