@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
-from jflow.cli import acting, bench, certs, engines, listing, status, up
+from jflow.cli import acting, bench, certs, doctor, engines, listing, status, up
 from jflow.cluster import ClusterSpec, parse_cluster
 from jflow.cluster.membership import find_membership
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, listing, acting):
+    for watching in (status, listing, acting, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
     certs.add_command(commands)

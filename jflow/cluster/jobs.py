@@ -21,7 +21,7 @@ _JOB = re.compile(r"([A-Za-z][A-Za-z0-9_\-]*)=([0-9]{1,6})")
 _MAX_PORT = 65535
 
 
-class Placed(NamedTuple):
+class PlacedProcess(NamedTuple):
     """A cluster, and the task of this process in it; None if it has none."""
 
     cluster: ClusterSpec
@@ -71,7 +71,7 @@ def numbered_tasks(jobs: Mapping[str, int]) -> list[Task]:
 
 def place_ranks(
     jobs: Mapping[str, int], hosts: Sequence[str], port: int, rank: int | None
-) -> Placed:
+) -> PlacedProcess:
     """The cluster of processes that an engine has numbered.
 
     Args:
@@ -88,4 +88,4 @@ def place_ranks(
         n_on[host] = n_on.get(host, 0) + 1
         addresses.setdefault(task.job, {})[task.index] = address
     own = tasks[rank] if rank is not None and rank < len(tasks) else None
-    return Placed(ClusterSpec(addresses), own)
+    return PlacedProcess(ClusterSpec(addresses), own)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from jflow.cluster.address import join_address
 from jflow.cluster.device import Task
-from jflow.cluster.jobs import JOBS_VARIABLE, PORT_VARIABLE, Placed, told_jobs, told_port
+from jflow.cluster.jobs import JOBS_VARIABLE, PORT_VARIABLE, PlacedProcess, told_jobs, told_port
 from jflow.cluster.ranked import RankedClusterResolver
 from jflow.cluster.spec import ClusterSpec
 
@@ -63,7 +63,7 @@ class KubernetesClusterResolver(RankedClusterResolver):
         self._port = port
         self._environ = environ
 
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedProcess:
         jobs = self._jobs or told_jobs(self._environ)
         service = self._service or self._environ.get(SERVICE_VARIABLE)
         for what, found, name in (
@@ -83,7 +83,7 @@ class KubernetesClusterResolver(RankedClusterResolver):
             job: [join_address(f"{prefix}-{job}-{i}.{service}", port) for i in range(n)]
             for job, n in jobs.items()
         }
-        return Placed(ClusterSpec(addresses), self._own_task(prefix, jobs))
+        return PlacedProcess(ClusterSpec(addresses), self._own_task(prefix, jobs))
 
     def _own_task(self, prefix: str, jobs: Mapping[str, int]) -> Task | None:
         """The task that the name of this pod says; None for a pod with another name."""

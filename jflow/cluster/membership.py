@@ -62,20 +62,20 @@ class Membership:
 
 
 @dataclass(frozen=True)
-class Source:
+class MembershipSource:
     """Something that may say what a process belongs to.
 
     Attributes:
       name: what it is called in messages.
       variables: the beginnings of the names of its environment variables.
       read: what it says; None if it says nothing. Raises ValueError or RuntimeError.
-      undo: how to make it say nothing, for messages.
+      switch_off: how to make it say nothing, for messages.
     """
 
     name: str
     variables: tuple[str, ...]
     read: Callable[[Mapping[str, str]], Membership | None]
-    undo: str
+    switch_off: str
 
 
 def find_membership(
@@ -147,7 +147,7 @@ def _check_agreement(one: Membership, other: Membership) -> None:
             raise ValueError(
                 f"{one.source} and {other.source} contradict each other: {what} is {mine} by "
                 f"{one.source}, and {theirs} by {other.source}; correct one of them, or leave it "
-                f"out ({_undo(one)}; {_undo(other)})"
+                f"out ({_switching_off(one)}; {_switching_off(other)})"
             )
 
 
@@ -180,8 +180,10 @@ def _n_processes(said: Membership) -> int:
     return len(list(said.cluster.tasks())) + is_evaluator
 
 
-def _undo(said: Membership) -> str:
-    return next((one.undo for one in SOURCES if one.name == said.source), "change the arguments")
+def _switching_off(said: Membership) -> str:
+    return next(
+        (one.switch_off for one in SOURCES if one.name == said.source), "change the arguments"
+    )
 
 
 def _tf_config(environ: Mapping[str, str]) -> Membership | None:
@@ -240,9 +242,9 @@ def _of_ranks(name: str, resolver: RankedClusterResolver, has_jobs: bool) -> Mem
 
 
 SOURCES = (
-    Source("TF_CONFIG", ("TF_CONFIG",), _tf_config, "unset TF_CONFIG"),
-    Source("Open MPI", ("OMPI_COMM_WORLD_",), _open_mpi, "unset OMPI_COMM_WORLD_RANK"),
-    Source("Slurm", ("SLURM_",), _slurm, "unset SLURM_JOB_NODELIST"),
-    Source("Kubernetes", ("JFLOW_SERVICE",), _kubernetes, "unset JFLOW_SERVICE"),
+    MembershipSource("TF_CONFIG", ("TF_CONFIG",), _tf_config, "unset TF_CONFIG"),
+    MembershipSource("Open MPI", ("OMPI_COMM_WORLD_",), _open_mpi, "unset OMPI_COMM_WORLD_RANK"),
+    MembershipSource("Slurm", ("SLURM_",), _slurm, "unset SLURM_JOB_NODELIST"),
+    MembershipSource("Kubernetes", ("JFLOW_SERVICE",), _kubernetes, "unset JFLOW_SERVICE"),
 )
 """What is asked, in this order, after the arguments."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from jflow.cluster.jobs import DEFAULT_JOB, Placed, place_ranks, told_jobs, told_port
+from jflow.cluster.jobs import DEFAULT_JOB, PlacedProcess, place_ranks, told_jobs, told_port
 from jflow.cluster.ranked import RankedClusterResolver
 
 HOSTS_VARIABLE = "JFLOW_HOSTS"
@@ -49,7 +49,7 @@ class OpenMPIClusterResolver(RankedClusterResolver):
         self._port_base = port_base
         self._environ = environ
 
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedProcess:
         rank, size = self._number("OMPI_COMM_WORLD_RANK"), self._number("OMPI_COMM_WORLD_SIZE")
         jobs = self._jobs or told_jobs(self._environ) or {DEFAULT_JOB: size}
         if sum(jobs.values()) > size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from jflow.cluster.jobs import Placed
+from jflow.cluster.jobs import PlacedProcess
 from jflow.cluster.resolvers import ClusterResolver, Facts
 from jflow.cluster.role import LOCAL_MASTER
 from jflow.cluster.spec import ClusterSpec
@@ -21,7 +21,7 @@ class RankedClusterResolver(ClusterResolver):
         self._given = Facts(rpc_layer=rpc_layer)
 
     @abstractmethod
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedProcess:
         """The cluster, and the task of this process."""
 
     def _found(self) -> Facts:

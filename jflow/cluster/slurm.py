@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 
 from jflow.cluster.hostlist import expand_counts, expand_hostlist, hosts_of_tasks
-from jflow.cluster.jobs import DEFAULT_JOB, Placed, place_ranks, told_jobs, told_port
+from jflow.cluster.jobs import DEFAULT_JOB, PlacedProcess, place_ranks, told_jobs, told_port
 from jflow.cluster.ranked import RankedClusterResolver
 
 PORT = 8888
@@ -59,7 +59,7 @@ class SlurmClusterResolver(RankedClusterResolver):
         self._auto_set_gpu = auto_set_gpu
         self._environ = environ
 
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedProcess:
         hosts = self._hosts()
         jobs = self._jobs or told_jobs(self._environ) or {DEFAULT_JOB: len(hosts)}
         if sum(jobs.values()) > len(hosts):

@@ -39,12 +39,12 @@ class Waiting:
     """A wait that says what it waits for, again and again, and ends after a time.
 
     Args:
-      who: the task that waits.
+      task: the task that waits.
       limit: how long it may take, in seconds.
     """
 
-    def __init__(self, who: Task, limit: float) -> None:
-        self._who = who
+    def __init__(self, task: Task, limit: float) -> None:
+        self._task = task
         self._limit = limit
         self._since = self._said = now()
 
@@ -60,13 +60,13 @@ class Waiting:
         passed = now() - self._since
         if passed > self._limit:
             raise DeadlineExceededError(
-                f"{self._who} has waited {seconds_text(self._limit)} for {what}; start what is "
+                f"{self._task} has waited {seconds_text(self._limit)} for {what}; start what is "
                 "missing, correct its address, or give it longer (timeout)",
-                task=str(self._who),
+                task=str(self._task),
             )
         if now() - self._said >= _NOTICE_S:
             self._said = now()
-            _LOG.warning("%s still waits for %s", self._who, what)
+            _LOG.warning("%s still waits for %s", self._task, what)
 
 
 def wait_for_tasks(client: MasterClient, limit: float) -> None:

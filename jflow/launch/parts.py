@@ -21,8 +21,8 @@ _PATIENCE_S = 5.0
 _POLL_S = 0.2
 
 
-class Part(NamedTuple):
-    """What a process of a cluster has to know for its part."""
+class Assignment(NamedTuple):
+    """What a process of a cluster has to know for its assigned."""
 
     role: ProgramRole
     own: Task
@@ -30,38 +30,40 @@ class Part(NamedTuple):
     timeout: float
 
 
-def lead(main: Callable[[ProgramRole], T], part: Part) -> T:
+def lead(main: Callable[[ProgramRole], T], assigned: Assignment) -> T:
     """The chief's part: serves, waits for all tasks, calls the function and stops the others."""
-    with _server(part) as server:
+    with _server(assigned) as server:
         client = connect(server.target, CONNECT_S)
         try:
-            wait_for_tasks(client, part.timeout)
-            return main(part.role)
+            wait_for_tasks(client, assigned.timeout)
+            return main(assigned.role)
         finally:
-            stop_others(client, part.role.cluster_spec, part.own)
+            stop_others(client, assigned.role.cluster_spec, assigned.own)
             client.close()
 
 
-def follow(function: Callable[[ProgramRole], T] | None, part: Part) -> T | None:
+def follow(function: Callable[[ProgramRole], T] | None, assigned: Assignment) -> T | None:
     """The part of a task that serves until the chief is done, and calls the function if any."""
-    cluster, result = part.role.cluster_spec, None
+    cluster, result = assigned.role.cluster_spec, None
     with (
-        _server(part) as server,
-        ChiefWatch(part.own, cluster, part.chief, part.timeout, is_served=True) as watch,
+        _server(assigned) as server,
+        ChiefWatch(
+            assigned.own, cluster, assigned.chief, assigned.timeout, is_served=True
+        ) as watch,
     ):
         ending = threading.Thread(
-            target=_end_with, args=(server, watch, part.role.done), daemon=True
+            target=_end_with, args=(server, watch, assigned.role.done), daemon=True
         )
         ending.start()
         if function is not None:
             try:
-                result = function(part.role)
+                result = function(assigned.role)
             except Exception as error:
                 if not server.join(_PATIENCE_S):
                     raise
                 if watch.error is not None:
                     raise watch.error from error
-                _LOG.info("%s ends with the chief: %s", part.own, error)
+                _LOG.info("%s ends with the chief: %s", assigned.own, error)
         server.join()
         ending.join()
         if watch.error is not None:
@@ -69,8 +71,8 @@ def follow(function: Callable[[ProgramRole], T] | None, part: Part) -> T | None:
     return result
 
 
-def _server(part: Part) -> Server:
-    return Server(part.role.cluster_spec, part.own.job, part.own.index)
+def _server(assigned: Assignment) -> Server:
+    return Server(assigned.role.cluster_spec, assigned.own.job, assigned.own.index)
 
 
 def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
@@ -82,15 +84,17 @@ def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
     done.set()
 
 
-def evaluate(function: Callable[[ProgramRole], T] | None, part: Part) -> T:
+def evaluate(function: Callable[[ProgramRole], T] | None, assigned: Assignment) -> T:
     """The part of an evaluator."""
-    role, own = part.role, part.own
+    role, own = assigned.role, assigned.own
     if function is None:
         raise ValueError(
             f"this process is {own} by {role.source}, and the program has no part for it; give "
             "jflow.run a function as evaluator, or start no evaluator"
         )
-    with ChiefWatch(own, role.cluster_spec, part.chief, part.timeout, is_served=False) as watch:
+    with ChiefWatch(
+        own, role.cluster_spec, assigned.chief, assigned.timeout, is_served=False
+    ) as watch:
         threading.Thread(target=_tell, args=(watch, role.done), daemon=True).start()
         result = function(role)
         if watch.error is not None:

@@ -54,22 +54,16 @@ def run(
     """Runs this process's part of a program that is started on every machine of a cluster.
 
     What part that is, the arguments say, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this
-    order; `jflow doctor` shows it. The chief is the task of the job "chief", or else worker 0:
-
-    - The chief serves its task, waits until all tasks answer, calls `main`, and stops all others.
-    - Workers serve their tasks until the chief is done; they call `worker`, if it is given.
-    - Tasks of the job "ps" serve until the chief is done.
-    - An evaluator, which is none of the tasks, calls `evaluator`.
-    - A process of no cluster calls `main`, as does one with JFLOW_ROLE=client, which only uses it.
-
-    If `main` fails, the others are stopped, too. If the chief is killed, they wait for another life
-    of it, as long as they wait for the first.
+    order; `jflow doctor` shows it. The chief, the task of the job "chief" or else worker 0, waits
+    until all tasks answer, calls `main`, and stops them. Workers and tasks of the job "ps" serve
+    until then. A process of no cluster, or with JFLOW_ROLE=client, calls `main` and serves nothing.
+    A chief that is killed is waited for again.
 
     Args:
       main: called with the role of the chief; `role.master` is the target for its sessions.
-      worker: the same for workers, for programs whose workers run steps of their own, beside their
-        servers. An error that comes because the chief is done is no error of the program.
-      evaluator: the same for an evaluator.
+      worker: the same for workers, beside their servers. An error that comes because the chief is
+        done is no error of the program.
+      evaluator: the same for an evaluator, which is none of the tasks.
       cluster: the cluster, if the program knows it.
       job_name, task_index: the task of this process, if the program knows it.
       timeout: how long the chief waits for the others, and they for it, in seconds. After 10 s of a
@@ -95,16 +89,16 @@ def run(
     if is_client(environ):
         return main(_role(membership, None, chief, f"grpc://{address}", environ))
     task = _checked_task(membership)
-    from jflow.launch.parts import Part, evaluate, follow, lead  # noqa: PLC0415 - imports gRPC
+    from jflow.launch.parts import Assignment, evaluate, follow, lead  # noqa: PLC0415 - imports gRPC
 
     own = membership.address or address
     role = _role(membership, task, chief, f"grpc://{own}", environ)
-    part = Part(role, task, chief, timeout)
+    assigned = Assignment(role, task, chief, timeout)
     if task.job == EVALUATOR:
-        return evaluate(evaluator, part)
+        return evaluate(evaluator, assigned)
     if task == chief:
-        return lead(main, part)
-    return follow(worker if task.job == "worker" else None, part)
+        return lead(main, assigned)
+    return follow(worker if task.job == "worker" else None, assigned)
 
 
 def _given(

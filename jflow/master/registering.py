@@ -41,6 +41,15 @@ class Registrar:
         self._claim = claim
         self._incarnations: dict[Task, int] = {}
 
+    def restarted(self) -> tuple[Task, ...]:
+        """The tasks that the session used and that have restarted since, as far as is known."""
+        peers = self._servers.peers
+        return tuple(
+            task
+            for task, incarnation in sorted(self._incarnations.items())
+            if task != self._own and peers[task].incarnation not in (0, incarnation)
+        )
+
     async def register(
         self,
         by_task: Mapping[Task, Sequence[Plan]],

@@ -91,7 +91,9 @@ class ClientSession:
         """What it says to its watchers, given its number and age in seconds."""
         claim = self._claim.claim
         claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
-        return SessionStatus(number, age_s, len(self._steps), len(self._running), claimed)
+        restarted = tuple(map(str, self._registrar.restarted()))
+        n_steps, n_running = len(self._steps), len(self._running)
+        return SessionStatus(number, age_s, n_steps, n_running, claimed, restarted)
 
     # Calls of the client ----------------------------------------------------------------------
 

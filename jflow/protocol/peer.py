@@ -94,6 +94,11 @@ class Peer:
         link = self._link
         return 0 if link is None or link.is_broken else link.number
 
+    @property
+    def incarnation(self) -> int:
+        """The life of the task that it is, or was last, connected to; 0 if it never was."""
+        return 0 if self._link is None else self._link.info.incarnation
+
     async def connect(
         self, connect_timeout: float, deadline: Deadline = FOREVER, *, is_lost: bool = False
     ) -> ServerInfo:

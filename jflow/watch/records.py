@@ -105,6 +105,7 @@ class SessionStatus(Record):
       n_steps: how many steps it has registered.
       n_waiting: how many of its calls have begun and wait for something.
       claim: the name and epoch that it works under; "" if it has claimed nothing.
+      restarted: tasks that it used and that have restarted since: it fails on them.
     """
 
     number: _Count
@@ -112,6 +113,7 @@ class SessionStatus(Record):
     n_steps: _Count
     n_waiting: _Count
     claim: str = ""
+    restarted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import jflow as tf
+from jflow.cluster import Task
 from jflow.launch import attendance
 from tests.ports import free_ports
 
@@ -160,6 +161,7 @@ def test_an_error_of_a_worker_is_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         worker.result(PATIENT_S)
 
 
+@pytest.mark.long
 def test_an_evaluator_goes_on_until_the_chief_has_ended_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -174,13 +176,21 @@ def test_an_evaluator_goes_on_until_the_chief_has_ended_all(
         assert role.done.wait(PATIENT_S)
         return "evaluated"
 
+    connected, is_seen = attendance.ChiefWatch._connected, threading.Event()
+
+    def seen(watch: attendance.ChiefWatch, task: Task) -> Any:
+        client = connected(watch, task)
+        if watch._own.job == "evaluator":
+            is_seen.set()
+        return client
+
+    monkeypatch.setattr(attendance.ChiefWatch, "_connected", seen)
     ps = started(cluster, "ps")
     evaluator = started(cluster, "evaluator", evaluator=evaluate)
-    is_seen = threading.Event()
 
     def main(_: tf.ProgramRole) -> None:
         assert evaluated.wait(PATIENT_S)
-        is_seen.wait(2.0)  # so that the evaluator has seen the chief
+        assert is_seen.wait(PATIENT_S)
 
     started(cluster, "chief", main=main).result(PATIENT_S)
     assert evaluator.result(PATIENT_S) == "evaluated"
@@ -219,10 +229,12 @@ def test_a_task_that_never_comes_is_an_error_of_the_chief_and_ends_the_others() 
 def test_a_long_wait_says_what_it_is_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    waiting = attendance.Waiting(Task("ps", 0), PATIENT_S)
+    waiting.goes_on("the chief")
+    assert not caplog.text, "it is quiet for 10 s"
     monkeypatch.setattr(attendance, "_NOTICE_S", 0.0)
-    with pytest.raises(tf.errors.DeadlineExceededError):
-        started(cluster_of(chief=1, ps=1), "ps", timeout=0.4).result(PATIENT_S)
-    assert "/job:ps/task:0 still waits for the chief, /job:chief/task:0 at" in caplog.text
+    waiting.goes_on("the chief, /job:chief/task:0 at a:1")
+    assert "/job:ps/task:0 still waits for the chief, /job:chief/task:0 at a:1" in caplog.text
 
 
 def test_a_chief_that_comes_back_finds_the_others() -> None:
