@@ -104,6 +104,10 @@ class LinkAttempt:
         if self.is_cancelled:
             stop_step(future)
 
+    def end(self) -> None:
+        """Forgets the future of its step, which refers to it: nothing is left in a cycle."""
+        self._future = None
+
     def cancel(self) -> None:
         """Stops its step, or keeps it from being started."""
         self.is_cancelled = True
@@ -453,6 +457,7 @@ class WorkerLink:
         future.add_done_callback(partial(self._ended, attempt))
 
     def _ended(self, attempt: LinkAttempt, future: Future[list[Any]]) -> None:
+        attempt.end()
         if future.cancelled():
             self._events.failed(self.index, attempt, CancelledError("the step was cancelled"))
             return
