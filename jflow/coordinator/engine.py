@@ -131,38 +131,40 @@ class Engine:
         Raises:
           Exception: the first error of closures that was not reported.
         """
-        with self.changed:
-            self.changed.wait_for(lambda: not self._n_joining or self._error is not None)
-        self.raise_error()
-        with self.changed:
-            self.changed.wait_for(
-                lambda: self._scheduler.n_open < MAX_OPEN or self._error is not None
-            )
-            number = self._numbers
-            self._numbers += 1
-            self._check_worker(worker)
-            closure = self._closures[number] = make(number)
-            now = time.monotonic()
-            self._actions.add(
-                self._scheduler.add(
-                    Closure(
-                        number,
-                        kind=closure.kind,
-                        priority=priority,
-                        worker=worker,
-                        expires=None if timeout is None else now + timeout,
-                        inputs=tuple(value.number for value in closure.inputs),
-                        is_exactly_once=closure.is_exactly_once,
-                        is_repeatable=is_repeatable,
-                        burst=closure.burst,
-                        keeping=closure.keeping,
-                    ),
-                    now,
+        while True:
+            self.raise_error()
+            with self.changed:
+                self.changed.wait_for(self._may_add)
+                if self._error is not None:
+                    continue
+                self._check_worker(worker)
+                number = self._numbers
+                self._numbers += 1
+                closure = self._closures[number] = make(number)
+                now = time.monotonic()
+                scheduled = Closure(
+                    number,
+                    kind=closure.kind,
+                    priority=priority,
+                    worker=worker,
+                    expires=None if timeout is None else now + timeout,
+                    inputs=tuple([value.number for value in closure.inputs]),
+                    is_exactly_once=closure.is_exactly_once,
+                    is_repeatable=is_repeatable,
+                    burst=closure.burst,
+                    keeping=closure.keeping,
                 )
-            )
+                actions = self._scheduler.add(scheduled, now)
+                self._actions.add(actions)
+                break
         self.meter.count("scheduled")
-        self._actions.act()
+        if actions:
+            self._actions.act()
         return closure
+
+    def _may_add(self) -> bool:
+        is_full = self._n_joining or self._scheduler.n_open >= MAX_OPEN
+        return not is_full or self._error is not None
 
     def is_done(self) -> bool:
         """Whether no closure is open. Raises as `add`."""
@@ -191,6 +193,8 @@ class Engine:
 
     def raise_error(self) -> None:
         """Raises the first error of closures, once, when nothing is running any more."""
+        if self._error is None and not self._is_reporting:
+            return
         with self.changed:
             self.changed.wait_for(lambda: not self._is_reporting)
             if self._error is None:
@@ -319,7 +323,8 @@ class Engine:
         attempt.results = results
         self.recovery.succeeded()
         with self.changed:
-            self._actions.add(self._scheduler.finished(attempt.number, time.monotonic()))
+            now, dispatch_s = time.monotonic(), attempt.dispatch_s
+            self._actions.add(self._scheduler.finished(attempt.number, now, dispatch_s))
             self._actions.add([Forget(attempt.number)])
         self._actions.act()
         self.results.unwanted(attempt.closures[0], worker)

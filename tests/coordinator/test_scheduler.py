@@ -23,6 +23,9 @@ from jflow.coordinator.events import (
 from jflow.coordinator.scheduler import ClosureScheduler
 from tests.coordinator.simulator import World
 
+DISPATCH_S = 0.002
+"""The processor time that the coordinator takes to start an attempt."""
+
 
 def with_workers(n: int) -> ClosureScheduler:
     scheduler = ClosureScheduler(n)
@@ -240,8 +243,8 @@ def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_
     actions = []
     for number in range(600):
         actions += scheduler.add(Closure(number, kind="k", burst=4), 0.0)
-    actions += scheduler.finished(1, 0.5)
-    actions += scheduler.finished(2, 0.5001)
+    actions += scheduler.finished(1, 0.001, DISPATCH_S)
+    actions += scheduler.finished(2, 0.002, DISPATCH_S)
     assert of(PrepareBurst, actions) == [PrepareBurst(0, of(PrepareBurst, actions)[0].closure)]
     running = [action.attempt for action in of(Dispatch, actions)][2:]
     actions = scheduler.burst_ready(0, "k", 0.6)
@@ -259,8 +262,8 @@ def with_a_burst_that_is_applied_once() -> tuple[ClosureScheduler, Dispatch]:
     scheduler = with_workers(1)
     for number in range(8):
         scheduler.add(Closure(number, "k", is_exactly_once=True, is_repeatable=True, burst=4), 0.0)
-    scheduler.finished(1, 1.0)
-    actions = scheduler.finished(2, 1.01)
+    scheduler.finished(1, 0.001, DISPATCH_S)
+    actions = scheduler.finished(2, 0.002, DISPATCH_S)
     assert of(PrepareBurst, actions)
     actions = scheduler.burst_ready(0, "k", 1.1)
     for attempt in sorted(scheduler._attempts):
