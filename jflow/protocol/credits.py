@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from jflow.values import Array
 
-MAX_UNREAD_BYTES = 20 << 20
+MAX_UNREAD_BYTES = 16 << 20
 """How much the unread replies of a stream, and those being made, may take; with what gRPC buffers
 and the calls themselves, a client that does not read costs less than 32 MB. One reply may be
 larger: it is sent from the memory of its values, in chunks, as the client reads."""

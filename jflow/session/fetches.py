@@ -41,6 +41,7 @@ class Fetches:
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
         at: dict[Any, int] = {tensor: i for i, tensor in enumerate(self.tensors)}
         self._positions = [at.get(leaf, -1) for leaf in leaves]
+        self._is_one_tensor = build is next and self._is_plain and bool(self.tensors)
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
         """The structure filled with values of physical form; scalars become NumPy scalars."""
@@ -52,6 +53,8 @@ class Fetches:
 
     def fill_fetched(self, values: Sequence[Array]) -> Any:
         """As `fill`, for one value for each of `tensors`."""
+        if self._is_one_tensor:
+            return values[0][()]
         if self._is_plain:
             return self._build(values[i][()] if i >= 0 else None for i in self._positions)
         return self.fill(dict(zip(self.tensors, values, strict=True)))
