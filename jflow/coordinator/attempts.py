@@ -109,7 +109,7 @@ class AttemptScheduler(SchedulerState):
         first = self._backlog.first(worker) if n_waiting else None
         if first is None or n_waiting >= first.burst or not self._may_join(first):
             return first is not None
-        return not self._bursts.waits(first, worker, n_ahead, len(self._workers))
+        return not self._bursts.holds_back(first, worker, n_ahead, len(self._workers))
 
     def _next(self, worker: WorkerIndex, first: Closure) -> list[Closure]:
         """Takes the closures that the worker runs next: the first one, or a burst."""

@@ -77,7 +77,7 @@ class Bursts:
         """
         return first.burst * (1 if self._is_bound(first.kind, n_workers) else n_workers)
 
-    def waits(self, first: Closure, worker: WorkerIndex, n_ahead: int, n_workers: int) -> bool:
+    def holds_back(self, first: Closure, worker: WorkerIndex, n_ahead: int, n_workers: int) -> bool:
         """Whether a closure waits for others of its kind although its worker has room.
 
         Args:

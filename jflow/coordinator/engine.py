@@ -102,8 +102,7 @@ class Engine:
         self._attempts: dict[int, LinkAttempt] = {}
         self._error: BaseException | None = None
         self._is_reporting = False
-        self._n_joining = 0
-        self._numbers = 0
+        self._n_joining = self._numbers = 0
         self._is_closed = threading.Event()
         self.iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
         for index, task in tasks.items():
@@ -237,8 +236,7 @@ class Engine:
         self._actions.take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
-            is_free = partial(self._scheduler.is_free, index)
-            if not self.changed.wait_for(is_free, deadline.remaining()):
+            if not self.changed.wait_for(lambda: self._scheduler.is_free(index), timeout):
                 raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
         self._disconnect(link)
@@ -316,16 +314,15 @@ class Engine:
         assert attempt.concrete is not None
         self.meter.note("closure_execution", perf_counter() - attempt.begun)
         try:
-            results = attempt.concrete.host_results(values, attempt.args)
+            attempt.results = attempt.concrete.host_results(values, attempt.args)
         except Exception as error:
             self.failed(worker, attempt, error)
             return
-        attempt.results = results
         self.recovery.succeeded()
         with self.changed:
             now, dispatch_s = time.monotonic(), attempt.dispatch_s
-            self._actions.add(self._scheduler.finished(attempt.number, now, dispatch_s))
-            self._actions.add([Forget(attempt.number)])
+            actions = self._scheduler.finished(attempt.number, now, dispatch_s)
+            self._actions.add([*actions, Forget(attempt.number)])
         self._actions.act()
         self.results.unwanted(attempt.closures[0], worker)
 
@@ -346,8 +343,7 @@ class Engine:
             self._lose_attempt(attempt)
         elif loss is None:
             self.fail_attempt(attempt, error)
-        elif loss.kind is LossKind.CLAIM:
-            assert isinstance(error, FencedError)
+        elif isinstance(error, FencedError):  # loss.kind is LossKind.CLAIM
             self.fenced(error)
             self.fail_attempt(attempt, error)
         elif loss.kind in (LossKind.STATE, LossKind.VALUES) and loss.task is not None:
