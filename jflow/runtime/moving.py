@@ -194,6 +194,7 @@ class _Started(Future[list[Array]]):
             inner.cancel()
 
     def _ended(self, executable: Executable, inner: Future[list[Array]]) -> None:
+        self._inner = None  # it refers to this future, and nothing is to be left in a cycle
         if inner.cancelled():
             self._cancelled()
             return

@@ -280,6 +280,7 @@ class UnixClient:
                 self._leave(me)
             if item is not None and item is not _LEADS:
                 item()
+                is_needed = True  # it was, so that the thread stays for a while again
 
     @property
     def _needs_help(self) -> bool:
