@@ -98,7 +98,7 @@ class Function(Generic[P, R_co]):
                 inner: R_co = _read(self._fun(*map(_static, args), **kwargs))
                 return inner
             repeated = self._repeated
-            if not kwargs and repeated.accepts(args):
+            if repeated is not NEVER and not kwargs and repeated.accepts(args):
                 try:
                     again: R_co = repeated.run(args)
                 except (TypeError, ValueError):
