@@ -21,8 +21,8 @@ _PATIENCE_S = 5.0
 _POLL_S = 0.2
 
 
-class Assignment(NamedTuple):
-    """What a process of a cluster has to know for its assigned."""
+class RoleOfTask(NamedTuple):
+    """What a process of a cluster knows of its role."""
 
     role: ProgramRole
     own: Task
@@ -30,7 +30,7 @@ class Assignment(NamedTuple):
     timeout: float
 
 
-def lead(main: Callable[[ProgramRole], T], assigned: Assignment) -> T:
+def lead(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
     """The chief's part: serves, waits for all tasks, calls the function and stops the others."""
     with _server(assigned) as server:
         client = connect(server.target, CONNECT_S)
@@ -42,7 +42,7 @@ def lead(main: Callable[[ProgramRole], T], assigned: Assignment) -> T:
             client.close()
 
 
-def follow(function: Callable[[ProgramRole], T] | None, assigned: Assignment) -> T | None:
+def follow(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T | None:
     """The part of a task that serves until the chief is done, and calls the function if any."""
     cluster, result = assigned.role.cluster_spec, None
     with (
@@ -71,7 +71,7 @@ def follow(function: Callable[[ProgramRole], T] | None, assigned: Assignment) ->
     return result
 
 
-def _server(assigned: Assignment) -> Server:
+def _server(assigned: RoleOfTask) -> Server:
     return Server(assigned.role.cluster_spec, assigned.own.job, assigned.own.index)
 
 
@@ -84,7 +84,7 @@ def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
     done.set()
 
 
-def evaluate(function: Callable[[ProgramRole], T] | None, assigned: Assignment) -> T:
+def evaluate(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T:
     """The part of an evaluator."""
     role, own = assigned.role, assigned.own
     if function is None:

@@ -89,11 +89,11 @@ def run(
     if is_client(environ):
         return main(_role(membership, None, chief, f"grpc://{address}", environ))
     task = _checked_task(membership)
-    from jflow.launch.parts import Assignment, evaluate, follow, lead  # noqa: PLC0415 - imports gRPC
+    from jflow.launch.parts import RoleOfTask, evaluate, follow, lead  # noqa: PLC0415 - imports gRPC
 
     own = membership.address or address
     role = _role(membership, task, chief, f"grpc://{own}", environ)
-    assigned = Assignment(role, task, chief, timeout)
+    assigned = RoleOfTask(role, task, chief, timeout)
     if task.job == EVALUATOR:
         return evaluate(evaluator, assigned)
     if task == chief:
