@@ -58,9 +58,16 @@ def told_jobs(environ: Mapping[str, str]) -> dict[str, int] | None:
 
 def told_port(environ: Mapping[str, str], default: int = DEFAULT_PORT) -> int:
     """The port that JFLOW_PORT says. Raises ValueError if it is not one."""
-    text = environ.get(PORT_VARIABLE) or str(default)
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MAX_PORT:
-        raise ValueError(f"{PORT_VARIABLE} must be a number from 1 to {_MAX_PORT}, got {text!r}")
+    port = parse_number(PORT_VARIABLE, environ.get(PORT_VARIABLE) or str(default))
+    if not 0 < port <= _MAX_PORT:
+        raise ValueError(f"{PORT_VARIABLE} must be a number from 1 to {_MAX_PORT}, got {port}")
+    return port
+
+
+def parse_number(name: str, text: str) -> int:
+    """The number, 0 or more, that a variable has. Raises ValueError if it is not one."""
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"{name} must be a number, got {text!r}")
     return int(text)
 
 

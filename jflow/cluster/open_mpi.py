@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from jflow.cluster.jobs import DEFAULT_JOB, PlacedProcess, place_ranks, told_jobs, told_port
+from jflow.cluster.jobs import (
+    DEFAULT_JOB,
+    PlacedProcess,
+    parse_number,
+    place_ranks,
+    told_jobs,
+    told_port,
+)
 from jflow.cluster.ranked import RankedClusterResolver
 
 HOSTS_VARIABLE = "JFLOW_HOSTS"
@@ -83,9 +90,7 @@ class OpenMPIClusterResolver(RankedClusterResolver):
         text = self._environ.get(name)
         if text is None:
             raise RuntimeError(f"{name} is not set; start this process with Open MPI's mpirun")
-        if not text.isascii() or not text.isdigit():
-            raise ValueError(f"{name} must be a number, got {text!r}")
-        return int(text)
+        return parse_number(name, text)
 
     def __repr__(self) -> str:
         return f"OpenMPIClusterResolver(jobs={self._jobs!r})"

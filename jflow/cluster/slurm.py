@@ -6,7 +6,14 @@ import os
 from collections.abc import Mapping, MutableMapping
 
 from jflow.cluster.hostlist import expand_counts, expand_hostlist, hosts_of_tasks
-from jflow.cluster.jobs import DEFAULT_JOB, PlacedProcess, place_ranks, told_jobs, told_port
+from jflow.cluster.jobs import (
+    DEFAULT_JOB,
+    PlacedProcess,
+    parse_number,
+    place_ranks,
+    told_jobs,
+    told_port,
+)
 from jflow.cluster.ranked import RankedClusterResolver
 
 PORT = 8888
@@ -121,9 +128,7 @@ class SlurmClusterResolver(RankedClusterResolver):
         text = self._environ.get(name) if default is not None else self._variable(name)
         if text is None:
             return default or 0
-        if not text.isascii() or not text.isdigit():
-            raise ValueError(f"{name} must be a number, got {text!r}")
-        return int(text)
+        return parse_number(name, text)
 
     def _variable(self, name: str) -> str:
         try:
