@@ -63,6 +63,8 @@ def quantity(value: float, unit: str = "s") -> str:
     """A figure with its unit, in the size that is easiest to read."""
     if unit == "B":
         return f"{value / 1e3:.1f} kB" if value < 1e6 else f"{value / 1e6:.1f} MB"
+    if unit == "%":
+        return f"{value * 100:.2f} %"
     if value < 1e-3:
         return f"{value * 1e6:.1f} µs"
     return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"

@@ -117,6 +117,7 @@ QUEUES = Group(
         Row("remote enqueue and dequeue", "TensorFlow remote enqueue and dequeue", 1 / 2),
         Row("item through a server", "item through a raw relay", 1 / 0.6),
         Row("item through a server", "item written to Reverb", 1.0),
+        Row("item through a server", "grpc: item through a server", 0.7),
         Row("item through a server", "item through Reverb"),
         Row("100 MB through a queue", "100 MB fed and fetched", 1 / 0.6),
         Alone("memory of a server with a queue of 64 MB", 1.1 * 64e6, "B"),
@@ -286,10 +287,111 @@ PARAMETER_SERVERS = Group(
     ),
 )
 
+_BOTH = ("unix", "grpc")
+
+
+def _callers(
+    way: str,
+    saturated: float | None = None,
+    more: float | None = None,
+    in_line: float | None = None,
+) -> tuple[Row, ...]:
+    """The rows of 200 threads on one server, and the ratios that are wanted."""
+    one, many = f"{way}: time a call, 1 threads", f"{way}: time a call, 200 threads"
+    half, alone = f"{way}: 200 at half of saturation, 99 of 100", f"{way}: one caller, median"
+    line, shared = f"{way}: 200 callers in line, 99 of 100", f"{way}: 200 calls at their throughput"
+    return Row(half, alone, saturated), Row(many, one, more), Row(line, shared, in_line)
+
+
+SCALE = Group(
+    (
+        Case("tasks"),
+        Case("crossings"),
+        Case("callers", rounds=1),
+        Case("connections", rounds=1),
+        Case("busy", rounds=1),
+    ),
+    (
+        Row("each further task of a step", "raw unary echo", 0.25),
+        *(Row(f"step over {n} tasks", "raw unary echo") for n in (8, 16, 32, 64)),
+        Row("step over 64 tasks", "line through the steps over 8 and 32 tasks, at 64", 1.2),
+        Row("unix: 1000 scalars cross", "unix: one scalar crosses", 3.0),
+        Row("grpc: 1000 scalars cross", "grpc: one scalar crosses"),
+        *(Alone(f"{way}: memory of an idle connection", 200e3, "B") for way in _BOTH),
+        *(
+            Row(f"{way}: time a call, {n} threads", f"{way}: time a call, 1 threads")
+            for way in _BOTH
+            for n in (4, 16, 64)
+        ),
+        *_callers("unix", saturated=20.0, more=1.0, in_line=3.0),
+        *_callers("grpc"),
+        *(
+            Row(f"{way}: {name}, busy machine", "raw unary echo, busy machine")
+            for way in _BOTH
+            for name in ("constant", "assign_add", "scalar of another task")
+        ),
+    ),
+)
+
+_KEPT = {
+    "feed 100 MB, kept in a variable": 0.35,
+    "fetch 100 MB, results kept": 0.35,
+    "delivery of 100 MB to another task": 0.35,
+}
+_SIZES = ("8 B", "1 kB", "64 kB", "1 MB", "10 MB", "1 GB")
+
+BULK = Group(
+    (
+        Case("bulk"),
+        Case("tensorflow_bulk", "tensorflow"),
+        Case("sizes", rounds=1),
+        Case("large", rounds=1),
+    ),
+    (
+        *(Row(f"unix: {name}", f"TensorFlow {name}", most) for name, most in _KEPT.items()),
+        *(Row(f"unix: {name}", f"grpc: {name}") for name in _KEPT),
+        Row("unix: delivery of 100 MB to another task", "loopback socket, 100 MB", 1 / 1.5),
+        *(
+            Row(f"unix: first {what} of 100 MB", f"grpc: first {what} of 100 MB")
+            for what in ("feed", "fetch")
+        ),
+        *(
+            Row(f"unix: {what} {size}", f"grpc: {what} {size}")
+            for size in _SIZES
+            for what in ("feed", "fetch")
+        ),
+        Alone("memory to send 4 GB, beyond the tensor", 128 << 20, "B"),
+        Alone("memory to receive 4 GB, beyond the tensor", 128 << 20, "B"),
+    ),
+)
+
+CLUSTERS = Group(
+    (Case("starting", rounds=1), Case("inspection", rounds=1)),  # they repeat by themselves
+    (
+        Row(
+            "jflow up of 1 + 2, until all are ready",
+            "Python that imports jflow and finds its devices",
+            1.5,
+        ),
+        Row(
+            "killed task, until it is ready again",
+            "Python that imports jflow and finds its devices",
+            0.5,
+        ),
+        Row("new session and first step", "new channel and echo", 5.0),
+        Row("list 10000 variables of 64 tasks", "list the variables of one of 64 tasks", 32.0),
+        Alone("list 10000 variables of 64 tasks", 1.0),
+        Alone("status of 64 tasks"),
+        Alone("processor time of a task watched at 1 Hz", 0.01, "%"),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "transports": DATA_STREAMS,
     "parameter-servers": PARAMETER_SERVERS,
+    "scale": SCALE,
+    "bulk": BULK,
     "optimizers": OPTIMIZERS,
     "saving": SAVING,
     "long-program": LONG_PROGRAM,
@@ -298,6 +400,7 @@ GROUPS = {
     "checkpoints": CHECKPOINTS,
     "coordinator": COORDINATOR,
     "failures": FAILURES,
+    "clusters": CLUSTERS,
     "effects": EFFECTS,
     "bounds": BOUNDS,
 }

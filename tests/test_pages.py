@@ -16,6 +16,7 @@ PAGES = {
     "distribute": 2,
     "export": 2,
     "monitored": 2,
+    "programs": 1,
     "queues": 3,
     "saving": 4,
     "training": 2,

@@ -5,12 +5,14 @@ With a target and a bound in bytes it is a producer, which goes on until it is k
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import grpc
 import numpy as np
@@ -108,15 +110,27 @@ def relayed() -> Iterator[Iterator[np.ndarray]]:
             filling.communicate()
 
 
-def items(target: str) -> float:
+def through_server(stack: ExitStack, transport: str) -> Iterator[Any]:
+    """Items from a producer through a server of its own; all of them use a transport."""
+    os.environ["JFLOW_TRANSPORT"] = transport
+    cluster = stack.enter_context(tf.LocalCluster(ps=0, workers=1))
+    target = cluster.target("worker", 0)
+    stack.enter_context(tf.connect(target))
+    stack.enter_context(producer(target, UNBOUNDED))
+    reader: Iterator[Any] = stack.enter_context(items_queue(UNBOUNDED).reader())
+    return reader
+
+
+def items() -> float:
     """Items from a producer through a server to this process; gives the seconds of one."""
-    with (
-        tf.connect(target),
-        producer(target, UNBOUNDED),
-        items_queue(UNBOUNDED).reader() as reader,
-        relayed() as raw,
-    ):
-        streams = {"item through a server": reader, "item through a raw relay": raw}
+    chosen = os.environ.get("JFLOW_TRANSPORT", "auto")
+    with ExitStack() as stack:
+        streams = {
+            "item through a server": through_server(stack, chosen),
+            "grpc: item through a server": through_server(stack, "grpc"),
+            "item through a raw relay": stack.enter_context(relayed()),
+        }
+        os.environ["JFLOW_TRANSPORT"] = chosen
         taken: dict[str, list[float]] = {name: [] for name in streams}
         for _ in range(N_ROUNDS):
             for name, stream in streams.items():
@@ -155,7 +169,7 @@ def main() -> None:
             scalar(session, "remote", 200)
         with tf.Graph().as_default(), tf.Session(target) as session:
             tensors(session)
-        item_s = items(target)
+    item_s = items()
     for bound_mb in BOUNDS_MB:
         with tf.LocalCluster(ps=0, workers=1) as cluster:
             bounded(cluster, bound_mb, item_s)

@@ -20,8 +20,8 @@ CHUNK = 1 << 20
 
 
 @contextmanager
-def raw_channel() -> Iterator[grpc.Channel]:
-    """A channel to an echo server in a process of its own."""
+def echo_server() -> Iterator[str]:
+    """The address of an echo server in a process of its own."""
     server = subprocess.Popen(
         [sys.executable, "-m", "bench.echo_server"],
         stdin=subprocess.PIPE,
@@ -29,10 +29,16 @@ def raw_channel() -> Iterator[grpc.Channel]:
         text=True,
     )
     try:
-        with grpc.insecure_channel(f"127.0.0.1:{int(server.stdout.readline())}", OPTIONS) as made:
-            yield made
+        yield f"127.0.0.1:{int(server.stdout.readline())}"
     finally:
         server.communicate()
+
+
+@contextmanager
+def raw_channel() -> Iterator[grpc.Channel]:
+    """A channel to an echo server in a process of its own."""
+    with echo_server() as address, grpc.insecure_channel(address, OPTIONS) as made:
+        yield made
 
 
 def calls(cluster: tf.LocalCluster, raw: grpc.Channel) -> None:

@@ -49,8 +49,11 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         ),
     ),
     "sessions": (
-        ("SESSION", "AGE", "STEPS", "WAITING", "CLAIM"),
-        lambda s: (s.number, age_text(s.age_s), s.n_steps, s.n_waiting, s.claim or "-"),
+        ("SESSION", "AGE", "STEPS", "WAITING", "CLAIM", "RESTARTED"),
+        lambda s: (
+            *(s.number, age_text(s.age_s), s.n_steps, s.n_waiting, s.claim or "-"),
+            ", ".join(s.restarted) or "-",
+        ),
     ),
     "steps": (
         ("STEP", "AGE", "DEVICES", "WAITS"),

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
-from jflow.cli import acting, bench, certs, listing, status, up
-from jflow.cluster import parse_cluster, read_tf_config
+from jflow.cli import acting, bench, certs, doctor, engines, listing, status, up
+from jflow.cluster import ClusterSpec, parse_cluster
+from jflow.cluster.membership import find_membership
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from jflow.printable import printable
 
@@ -81,10 +82,11 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, listing, acting):
+    for watching in (status, listing, acting, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
     certs.add_command(commands)
+    engines.add_commands(commands)
     return parser
 
 
@@ -94,7 +96,8 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--cluster",
         metavar="JSON",
         help='the cluster: {"ps": ["host:port"], "worker": {"3": "host"}} gives the addresses of '
-        "a job as a list or by task index, with port 2222 by default (default: TF_CONFIG)",
+        "a job as a list or by task index, with port 2222 by default (default: TF_CONFIG, or what "
+        "Slurm, Open MPI or Kubernetes say)",
     )
     server.add_argument("--job", help="the job of this task")
     server.add_argument("--index", type=int, help="the index of this task in its job")
@@ -167,14 +170,11 @@ def _writing(path: Path) -> Iterator[None]:
 def _server(options: argparse.Namespace) -> None:
     from jflow.server import Server  # noqa: PLC0415 - watchers need none
 
-    text = options.cluster
-    cluster = read_tf_config().cluster if text is None else parse_cluster(text, "--cluster")
-    if not cluster:
-        raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
+    cluster, job, index = _task(options)
     server = Server(
         cluster,
-        options.job,
-        options.index,
+        job,
+        index,
         data_roots=options.data_root,
         checkpoint_roots=options.checkpoint_root,
     )
@@ -191,6 +191,23 @@ def _server(options: argparse.Namespace) -> None:
     threading.Thread(target=_exit_after, args=(_STOP_S,), daemon=True).start()
     server.stop()
     _exit()
+
+
+def _task(options: argparse.Namespace) -> tuple[ClusterSpec, str | None, int | None]:
+    """The cluster, job and index of a server, of which the last two may be left to be inferred."""
+    job, index = options.job, options.index
+    if options.cluster is not None:
+        cluster = parse_cluster(options.cluster, "--cluster")
+    elif (found := find_membership()) is None:
+        cluster = ClusterSpec({})
+    else:
+        cluster = found.cluster
+        # A server reads TF_CONFIG by itself, and knows what to say where that is wrong.
+        if found.task is not None and found.source != "TF_CONFIG" and job is index is None:
+            job, index = found.task.job, found.task.index
+    if not cluster:
+        raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
+    return cluster, job, index
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:

@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jflow.wire.machine import machine_id
-from jflow.wire.private_files import make_private_directory
-
 
 @dataclass(frozen=True)
 class RunningUp:
@@ -38,6 +35,8 @@ class RunningUp:
 @contextmanager
 def announced(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     """A block in which other commands of this user find the cluster of this process."""
+    from jflow.wire.private_files import make_private_directory  # noqa: PLC0415 - as in _folder
+
     folder = _folder(environ)
     make_private_directory(folder)
     path = folder / f"{os.getpid()}.json"
@@ -77,6 +76,8 @@ def _read(path: Path, content: Any) -> RunningUp | None:
 
 
 def _folder(environ: Mapping[str, str]) -> Path:
+    from jflow.wire.machine import machine_id  # noqa: PLC0415 - it imports JAX; tasks start first
+
     own = environ.get("HOME")
     machine = f"{machine_id()}:{_process_ids()}".replace(":", "-")
     return (Path(own) if own else Path.home()) / ".jflow" / "up" / machine

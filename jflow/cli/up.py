@@ -114,7 +114,9 @@ class Foreground:
 
 
 def _say_ready(task: str, target: str) -> None:
-    print(f"{task} is ready at {target}", flush=True)
+    # In one piece: tasks are ready on threads of their own, and `print` writes the end apart.
+    sys.stdout.write(f"{task} is ready at {target}\n")
+    sys.stdout.flush()
 
 
 def _make_folder(path: Path) -> None:

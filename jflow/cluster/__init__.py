@@ -14,11 +14,15 @@ from jflow.cluster.device import LOCAL_TASK as LOCAL_TASK
 from jflow.cluster.device import Device as Device
 from jflow.cluster.device import DeviceSpec as DeviceSpec
 from jflow.cluster.device import Task as Task
+from jflow.cluster.kubernetes import KubernetesClusterResolver as KubernetesClusterResolver
+from jflow.cluster.open_mpi import OpenMPIClusterResolver as OpenMPIClusterResolver
 from jflow.cluster.resolvers import ClusterResolver as ClusterResolver
 from jflow.cluster.resolvers import SimpleClusterResolver as SimpleClusterResolver
 from jflow.cluster.resolvers import TFConfigClusterResolver as TFConfigClusterResolver
+from jflow.cluster.slurm import SlurmClusterResolver as SlurmClusterResolver
 from jflow.cluster.spec import ClusterSpec as ClusterSpec
 from jflow.cluster.target import Target as Target
 from jflow.cluster.target import checked_cluster_name as checked_cluster_name
+from jflow.cluster.union import UnionResolver as UnionResolver
 from jflow.cluster.wiring import SAME_PROCESS as SAME_PROCESS
 from jflow.cluster.wiring import Wiring as Wiring

@@ -89,8 +89,17 @@ def parse_cluster(text: str, source: str) -> ClusterSpec:
 
 
 def _parse(text: str, source: str) -> Any:
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        for key, value in pairs:
+            if found[key] != value:
+                raise ValueError(
+                    f"{source} has {key!r} twice: {value!r} and {found[key]!r}; leave one out"
+                )
+        return found
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=distinct)
     except json.JSONDecodeError as error:
         found = text[error.pos : error.pos + _N_SHOWN]
         place = f"before {found!r}" if found else "at its end"

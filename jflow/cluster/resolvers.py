@@ -10,7 +10,7 @@ from jflow.cluster.role import LOCAL_MASTER, is_alone
 from jflow.cluster.spec import ClusterSpec
 
 
-class _Facts(NamedTuple):
+class Facts(NamedTuple):
     """What a resolver says of this process; None for what it does not say."""
 
     task_type: str | None = None
@@ -29,7 +29,7 @@ class ClusterResolver(ABC):
       rpc_layer: the protocol of targets, such as "grpc"; None for targets without one.
     """
 
-    _given = _Facts()
+    _given = Facts()
 
     @property
     def task_type(self) -> str | None:
@@ -71,9 +71,9 @@ class ClusterResolver(ABC):
     def rpc_layer(self, value: str | None) -> None:
         self._given = self._given._replace(rpc_layer=value)
 
-    def _found(self) -> _Facts:
+    def _found(self) -> Facts:
         """What was not given, and is found out."""
-        return _Facts()
+        return Facts()
 
     @abstractmethod
     def cluster_spec(self) -> ClusterSpec:
@@ -130,7 +130,7 @@ class SimpleClusterResolver(ClusterResolver):
             )
         self._cluster_spec = cluster_spec
         self._master = master
-        self._given = _Facts(task_type, task_id, environment, rpc_layer)
+        self._given = Facts(task_type, task_id, environment, rpc_layer)
 
     def cluster_spec(self) -> ClusterSpec:
         return self._cluster_spec
@@ -166,11 +166,11 @@ class TFConfigClusterResolver(ClusterResolver):
         rpc_layer: str | None = None,
         environment: str | None = None,
     ) -> None:
-        self._given = _Facts(task_type, task_id, environment, rpc_layer)
+        self._given = Facts(task_type, task_id, environment, rpc_layer)
 
-    def _found(self) -> _Facts:
+    def _found(self) -> Facts:
         told = self._told
-        return _Facts(told.job, told.index, told.environment, told.rpc_layer)
+        return Facts(told.job, told.index, told.environment, told.rpc_layer)
 
     def cluster_spec(self) -> ClusterSpec:
         return self._told.cluster

@@ -20,7 +20,7 @@ class ClusterSpec:
 
     Raises:
       TypeError: if `cluster` has another type or an address is not a string.
-      ValueError: if an address or a task index is malformed.
+      ValueError: if an address or a task index is malformed, or two tasks have one address.
     """
 
     def __init__(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -34,6 +34,7 @@ class ClusterSpec:
                 f"dict of dicts or a ClusterSpec, got {cluster!r}"
             )
         self._jobs = {job: _addresses(job, tasks) for job, tasks in sorted(cluster.items())}
+        _check_distinct(self)
 
     @property
     def jobs(self) -> list[str]:
@@ -119,6 +120,18 @@ def _addresses(job: object, tasks: object) -> dict[int, str]:
             raise ValueError(f"job {job!r} has two tasks {index}")
         addresses[index] = _normalized(Task(job, index), address)
     return addresses
+
+
+def _check_distinct(cluster: ClusterSpec) -> None:
+    """Raises ValueError if two tasks have one address; several may have a port chosen later."""
+    at: dict[str, Task] = {}
+    for task in cluster.tasks():
+        address = cluster.task_address(task.job, task.index)
+        if not address.endswith(":0") and at.setdefault(address, task) != task:
+            raise ValueError(
+                f"{at[address]} and {task} have one address, {address}; give each task a port of "
+                "its own, or leave one of them out"
+            )
 
 
 def _index(job: str, index: object) -> int:

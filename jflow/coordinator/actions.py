@@ -59,8 +59,9 @@ class ActionQueue:
                     self._is_acting = False
                     self._changed.notify_all()
                     return
-                action = self._actions.popleft()
-            try:
-                self._carry_out(action)
-            except Exception:  # of one action; the others have to be carried out
-                _LOG.exception("an internal error of the coordinator at %s", action)
+                actions, self._actions = self._actions, deque()
+            for action in actions:
+                try:
+                    self._carry_out(action)
+                except Exception:  # of one action; the others have to be carried out
+                    _LOG.exception("an internal error of the coordinator at %s", action)

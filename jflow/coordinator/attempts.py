@@ -33,11 +33,12 @@ class AttemptScheduler(SchedulerState):
         state = self._workers[attempt.worker]
         state.attempts.discard(number)
         state.load = state.load - attempt.expected if state.attempts else 0.0
+        state.n_closures -= len(attempt.closures)
         if state.is_leaving and not state.attempts:
             del self._workers[attempt.worker]
         closures = self._opened(attempt)
         for opened in closures:
-            opened.attempts.discard(number)
+            opened.attempts -= {number}
         return attempt, closures
 
     def _opened(self, attempt: ClosureAttempt) -> list[OpenClosure]:
@@ -60,14 +61,23 @@ class AttemptScheduler(SchedulerState):
                 actions.append(CancelAttempt(number))
         return actions
 
-    def _note(self, attempt: ClosureAttempt, opened: list[OpenClosure], now: float) -> None:
-        """Learns how long closures take from an attempt that ended well."""
+    def _note(
+        self,
+        attempt: ClosureAttempt,
+        opened: list[OpenClosure],
+        now: float,
+        dispatch_s: float | None,
+    ) -> None:
+        """Learns how long closures take, and their dispatches, from an attempt that ended well."""
         state = self._workers.get(attempt.worker)
         if state is None or not opened:
             return
         begun = max(attempt.started, state.last_end)
         state.last_end = now
         kind, n = opened[0].closure.kind, len(attempt.closures)
+        self._durations.note_queued(kind, now - attempt.started, attempt.n_queued)
+        if dispatch_s is not None and n == 1:
+            self._durations.note_dispatch(dispatch_s)
         for one in (kind, (kind, n > 1)):
             self._durations.note(one, attempt.worker, now - begun, n)
 
@@ -79,7 +89,7 @@ class AttemptScheduler(SchedulerState):
             free = [
                 (state.load, worker)
                 for worker, state in self._workers.items()
-                if state.has_room and self._backlog.size_for(worker)
+                if state.has_room and self._is_wanted_by(worker, len(state.attempts))
             ]
             if not free:
                 return
@@ -93,6 +103,14 @@ class AttemptScheduler(SchedulerState):
                 yield PrepareBurst(worker, first.number)
             yield self._dispatched(worker, self._next(worker, first), now)
 
+    def _is_wanted_by(self, worker: WorkerIndex, n_ahead: int) -> bool:
+        """Whether a worker with room and so many attempts is to be given a closure now."""
+        n_waiting = self._backlog.size_for(worker)
+        first = self._backlog.first(worker) if n_waiting else None
+        if first is None or n_waiting >= first.burst or not self._may_join(first):
+            return first is not None
+        return not self._bursts.holds_back(first, worker, n_ahead, len(self._workers))
+
     def _next(self, worker: WorkerIndex, first: Closure) -> list[Closure]:
         """Takes the closures that the worker runs next: the first one, or a burst."""
         if together := self._open[first.number].together:
@@ -101,7 +119,8 @@ class AttemptScheduler(SchedulerState):
             return [self._open[number].closure for number in together]
         taken = [first]
         self._backlog.remove(first.number)
-        is_short = self._backlog.size_for(worker) < first.burst - 1
+        least = self._bursts.least(first, len(self._workers))
+        is_short = self._backlog.size_for(worker) < least - 1
         if is_short or not self._bursts.is_ready(first.kind, worker) or not self._may_join(first):
             return taken
         while len(taken) < first.burst:
@@ -133,12 +152,14 @@ class AttemptScheduler(SchedulerState):
         load = SECOND_WITHIN_S if expected is None else expected * n
         numbers = tuple(closure.number for closure in closures)
         n_attempts = self._open[numbers[0]].n_attempts + 1
-        attempt = ClosureAttempt(self._n_attempts, worker, numbers, n_attempts, now, load)
+        state.n_closures += n
+        n_queued = state.n_closures
+        attempt = ClosureAttempt(self._n_attempts, worker, numbers, n_attempts, now, load, n_queued)
         self._attempts[attempt.number] = attempt
         state.attempts.add(attempt.number)
         state.load += load
         for number in numbers:
-            self._open[number].attempts.add(attempt.number)
+            self._open[number].attempts |= {attempt.number}
             self._open[number].n_attempts += 1
             if n > 1 and closures[0].is_exactly_once:
                 self._open[number].together = numbers

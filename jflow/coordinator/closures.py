@@ -48,6 +48,8 @@ _MAX_DEPTH = 8
 """How many closures are run again at most for one result, each for the argument of the next."""
 
 _SPECIAL = (RemoteValue, PerWorkerValues)
+_NOTHING: Mapping[int, list[Any]] = {}
+"""Taken by closures that have taken nothing of iterators; never changed."""
 
 
 class ClosureProgram:
@@ -161,6 +163,11 @@ class ScheduledClosure:
       taken: what an earlier run has taken of iterators, by the place of its source.
     """
 
+    __slots__ = (
+        *("_args", "_arguments", "_feeds", "burst", "concrete", "deadline", "inputs"),
+        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "taken"),
+    )  # there are many
+
     def __init__(
         self,
         remote_value: RemoteValue,
@@ -172,7 +179,7 @@ class ScheduledClosure:
     ) -> None:
         self._arguments = arguments
         self.keeping = keeping
-        self.taken: Mapping[int, list[Any]] = {}
+        self.taken = _NOTHING
         if arguments.sources or keeping is not Keeping.NOT:
             arguments.copy()
         call = arguments.call
@@ -279,6 +286,8 @@ class ScheduledArguments:
       inputs: the closures whose results are arguments.
     """
 
+    __slots__ = ("call", "inputs", "sources")  # there are many
+
     def __init__(
         self,
         function: Any,
@@ -288,9 +297,9 @@ class ScheduledArguments:
         counts: ElementCounts,
     ) -> None:
         function, args = checked_function(function, args)
-        self.sources: list[ArgumentSource] = []
-        self.inputs: list[RemoteValue] = []
-        nodes, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_special)
+        self.sources: Sequence[ArgumentSource] = ()
+        self.inputs: Sequence[RemoteValue] = ()
+        nodes, tree = jax.tree.flatten((args, kwargs))
         specials = [i for i, node in enumerate(nodes) if isinstance(node, _SPECIAL)]
         with owners.owned_by(connection):
             if not specials:
@@ -348,16 +357,16 @@ class ScheduledArguments:
             indices = _indices(element, index_of)
             n = len(element.items)
             take = functools.partial(_taken, iterator, n)
-            self.sources.append(ArgumentSource(indices, take, is_read=True))
+            self.sources = (*self.sources, ArgumentSource(indices, take, is_read=True))
         return call
 
     def _add(self, node: Any, indices: tuple[int, ...]) -> None:
         if isinstance(node, RemoteValue):
-            self.inputs.append(node)
-            self.sources.append(ArgumentSource(indices, lambda _, __: node.leaves(), node))
+            self.inputs = (*self.inputs, node)
+            source = ArgumentSource(indices, lambda _, __: node.leaves(), node)
         else:
-            take = functools.partial(_own_leaves, node)
-            self.sources.append(ArgumentSource(indices, take))
+            source = ArgumentSource(indices, functools.partial(_own_leaves, node))
+        self.sources = (*self.sources, source)
 
 
 def checked_function(
@@ -432,10 +441,6 @@ def _own_leaves(values: PerWorkerValues, worker: int, _: float) -> list[Any]:
 def _taken(iterator: PerWorkerIterator, n: int, worker: int, wait_s: float) -> list[Any] | None:
     elements = iterator.take(worker, n, wait_s) if n else []
     return None if elements is None else jax.tree.leaves(elements)
-
-
-def _is_special(node: Any) -> bool:
-    return isinstance(node, _SPECIAL)
 
 
 def _is_iterator(node: Any) -> bool:

@@ -28,6 +28,9 @@ STRAGGLES_BY = 4.0
 _WEIGHT = 0.2
 """The weight of the latest time in the mean."""
 
+_RISE = 0.01
+"""The weight of a longer time in the shortest one: a change of load is none of the closure."""
+
 
 @dataclass
 class _Mean:
@@ -36,10 +39,17 @@ class _Mean:
 
 
 class Durations:
-    """The mean times that closures of each kind take, in seconds: of all workers, and of each."""
+    """The mean times that closures of each kind take, in seconds: of all workers, and of each.
+
+    Attributes:
+      dispatch: the processor time that the coordinator takes to start an attempt, in seconds; None
+        if that is not known yet.
+    """
 
     def __init__(self) -> None:
         self._means: dict[tuple[Hashable, WorkerIndex | None], _Mean] = {}
+        self._shortest: dict[Hashable, float] = {}
+        self.dispatch: float | None = None
 
     def note(
         self, kind: Hashable, worker: WorkerIndex, seconds: float, n_closures: int = 1
@@ -57,6 +67,28 @@ class Durations:
         """
         mean = self._means.get((kind, worker)) or self._means.get((kind, None))
         return None if mean is None else mean.seconds
+
+    def note_queued(self, kind: Hashable, seconds: float, n_queued: int) -> None:
+        """Notes the time from the start of an attempt to its end.
+
+        Args:
+          kind: of its closures.
+          seconds: the time.
+          n_queued: how many closures the worker had then, each of which took a part of it.
+        """
+        each = seconds / n_queued
+        shortest = self._shortest.get(kind, each)
+        rise = max(each - shortest, 0.0) * _RISE
+        self._shortest[kind] = min(each, shortest + rise)
+
+    def shortest(self, kind: Hashable) -> float | None:
+        """The least time that closures of a kind have lately taken; None if none has ended."""
+        return self._shortest.get(kind)
+
+    def note_dispatch(self, seconds: float) -> None:
+        """Notes the processor time that the coordinator took to start an attempt."""
+        mean = seconds if self.dispatch is None else self.dispatch
+        self.dispatch = mean + _WEIGHT * (seconds - mean)
 
     def forget(self, worker: WorkerIndex) -> None:
         """A worker was lost; the first run of each program in its next life is a slow one."""

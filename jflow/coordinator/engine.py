@@ -102,8 +102,7 @@ class Engine:
         self._attempts: dict[int, LinkAttempt] = {}
         self._error: BaseException | None = None
         self._is_reporting = False
-        self._n_joining = 0
-        self._numbers = 0
+        self._n_joining = self._numbers = 0
         self._is_closed = threading.Event()
         self.iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
         for index, task in tasks.items():
@@ -131,38 +130,40 @@ class Engine:
         Raises:
           Exception: the first error of closures that was not reported.
         """
-        with self.changed:
-            self.changed.wait_for(lambda: not self._n_joining or self._error is not None)
-        self.raise_error()
-        with self.changed:
-            self.changed.wait_for(
-                lambda: self._scheduler.n_open < MAX_OPEN or self._error is not None
-            )
-            number = self._numbers
-            self._numbers += 1
-            self._check_worker(worker)
-            closure = self._closures[number] = make(number)
-            now = time.monotonic()
-            self._actions.add(
-                self._scheduler.add(
-                    Closure(
-                        number,
-                        kind=closure.kind,
-                        priority=priority,
-                        worker=worker,
-                        expires=None if timeout is None else now + timeout,
-                        inputs=tuple(value.number for value in closure.inputs),
-                        is_exactly_once=closure.is_exactly_once,
-                        is_repeatable=is_repeatable,
-                        burst=closure.burst,
-                        keeping=closure.keeping,
-                    ),
-                    now,
+        while True:
+            self.raise_error()
+            with self.changed:
+                self.changed.wait_for(self._may_add)
+                if self._error is not None:
+                    continue
+                self._check_worker(worker)
+                number = self._numbers
+                self._numbers += 1
+                closure = self._closures[number] = make(number)
+                now = time.monotonic()
+                scheduled = Closure(
+                    number,
+                    kind=closure.kind,
+                    priority=priority,
+                    worker=worker,
+                    expires=None if timeout is None else now + timeout,
+                    inputs=tuple([value.number for value in closure.inputs]),
+                    is_exactly_once=closure.is_exactly_once,
+                    is_repeatable=is_repeatable,
+                    burst=closure.burst,
+                    keeping=closure.keeping,
                 )
-            )
+                actions = self._scheduler.add(scheduled, now)
+                self._actions.add(actions)
+                break
         self.meter.count("scheduled")
-        self._actions.act()
+        if actions:
+            self._actions.act()
         return closure
+
+    def _may_add(self) -> bool:
+        is_full = self._n_joining or self._scheduler.n_open >= MAX_OPEN
+        return not is_full or self._error is not None
 
     def is_done(self) -> bool:
         """Whether no closure is open. Raises as `add`."""
@@ -191,6 +192,8 @@ class Engine:
 
     def raise_error(self) -> None:
         """Raises the first error of closures, once, when nothing is running any more."""
+        if self._error is None and not self._is_reporting:
+            return
         with self.changed:
             self.changed.wait_for(lambda: not self._is_reporting)
             if self._error is None:
@@ -233,8 +236,7 @@ class Engine:
         self._actions.take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
-            is_free = partial(self._scheduler.is_free, index)
-            if not self.changed.wait_for(is_free, deadline.remaining()):
+            if not self.changed.wait_for(lambda: self._scheduler.is_free(index), timeout):
                 raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
         self._disconnect(link)
@@ -312,15 +314,15 @@ class Engine:
         assert attempt.concrete is not None
         self.meter.note("closure_execution", perf_counter() - attempt.begun)
         try:
-            results = attempt.concrete.host_results(values, attempt.args)
+            attempt.results = attempt.concrete.host_results(values, attempt.args)
         except Exception as error:
             self.failed(worker, attempt, error)
             return
-        attempt.results = results
         self.recovery.succeeded()
         with self.changed:
-            self._actions.add(self._scheduler.finished(attempt.number, time.monotonic()))
-            self._actions.add([Forget(attempt.number)])
+            now, dispatch_s = time.monotonic(), attempt.dispatch_s
+            actions = self._scheduler.finished(attempt.number, now, dispatch_s)
+            self._actions.add([*actions, Forget(attempt.number)])
         self._actions.act()
         self.results.unwanted(attempt.closures[0], worker)
 
@@ -341,8 +343,7 @@ class Engine:
             self._lose_attempt(attempt)
         elif loss is None:
             self.fail_attempt(attempt, error)
-        elif loss.kind is LossKind.CLAIM:
-            assert isinstance(error, FencedError)
+        elif isinstance(error, FencedError):  # loss.kind is LossKind.CLAIM
             self.fenced(error)
             self.fail_attempt(attempt, error)
         elif loss.kind in (LossKind.STATE, LossKind.VALUES) and loss.task is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 WorkerIndex = int
 """The index of a worker task."""
@@ -21,8 +22,7 @@ class Keeping(Enum):
     """On the worker only."""
 
 
-@dataclass(frozen=True)
-class Closure:
+class Closure(NamedTuple):
     """A scheduled function, as the scheduler sees it.
 
     Attributes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from jflow.coordinator.events import Closure, Keeping, WorkerIndex
@@ -57,7 +57,7 @@ class KeptResults:
     def add(self, closure: Closure, worker: WorkerIndex) -> None:
         """A closure has ended, and its worker has its result."""
         has_copy = closure.keeping is Keeping.COPY
-        again = replace(closure, expires=None, keeping=Keeping.NOT)
+        again = closure._replace(expires=None, keeping=Keeping.NOT)
         self._kept[closure.number] = _Kept(again, worker, has_copy)
 
     def place(self, number: int) -> WorkerIndex | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,6 +65,7 @@ class LinkAttempt:
 
     Attributes:
       results: the results of all closures, one after the other, once it has ended well.
+      dispatch_s: the processor time that it took to start it, in seconds.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class LinkAttempt:
         self.concrete: Concrete | None = None
         self.args: Sequence[Any] = ()
         self.results: list[Any] = []
+        self.dispatch_s: float | None = None
         self._future: Future[list[Any]] | None = None
         self.taken: dict[int, list[Any]] = {**closures[0].taken}
 
@@ -103,6 +105,10 @@ class LinkAttempt:
         self._future = future
         if self.is_cancelled:
             stop_step(future)
+
+    def end(self) -> None:
+        """Forgets the future of its step, which refers to it: nothing is left in a cycle."""
+        self._future = None
 
     def cancel(self) -> None:
         """Stops its step, or keeps it from being started."""
@@ -442,6 +448,7 @@ class WorkerLink:
 
     def _started(self, attempt: LinkAttempt, concrete: Concrete, args: Sequence[Any]) -> None:
         attempt.concrete, attempt.args = concrete, args
+        begun = thread_time()
         try:
             self._check_wanted(attempt)
             deadline = attempt.closures[0].deadline
@@ -449,10 +456,12 @@ class WorkerLink:
         except Exception as error:
             self._events.failed(self.index, attempt, error)
             return
+        attempt.dispatch_s = thread_time() - begun
         attempt.begin(future)
         future.add_done_callback(partial(self._ended, attempt))
 
     def _ended(self, attempt: LinkAttempt, future: Future[list[Any]]) -> None:
+        attempt.end()
         if future.cancelled():
             self._events.failed(self.index, attempt, CancelledError("the step was cancelled"))
             return

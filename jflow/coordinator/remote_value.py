@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
-from collections.abc import Generator
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from enum import Enum
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -73,6 +73,11 @@ class RemoteValue:
       number, owner, name, depth: as given.
     """
 
+    __slots__ = (
+        *("__weakref__", "_answer", "_engine", "_is_kept", "_is_wanted", "_lock", "_out_avals"),
+        *("_out_tree", "_waiting", "depth", "name", "number", "owner"),
+    )  # there are many, and each object of which it consists costs time of the garbage collector
+
     def __init__(
         self,
         number: int,
@@ -90,7 +95,8 @@ class RemoteValue:
         self._out_avals = out_avals
         self._engine = engine
         self.depth = depth
-        self._future: Future[list[Any]] = Future()
+        self._answer: list[Any] | BaseException | None = None
+        self._waiting: Sequence[Callable[[None], object]] = ()
         self._lock = threading.Lock()
         self._is_kept = False
         self._is_wanted = False
@@ -100,7 +106,7 @@ class RemoteValue:
         """Whether the closure has ended."""
         if not self.done():
             return RemoteValueStatus.NOT_READY
-        is_lost = not self._future.done() and self._engine.is_lost(self.number)
+        is_lost = not self.is_here and self._engine.is_lost(self.number)
         return RemoteValueStatus.ABORTED if is_lost else RemoteValueStatus.READY
 
     def fetch(self, timeout: float | None = None) -> Any:
@@ -139,7 +145,7 @@ class RemoteValue:
 
     def done(self) -> bool:
         """Whether the closure has ended, with a value or an error."""
-        return self._is_kept or self._future.done()
+        return self._is_kept or self.is_here
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()
@@ -162,12 +168,13 @@ class RemoteValue:
     @property
     def error(self) -> BaseException | None:
         """The error of a closure that has ended."""
-        return self._future.exception() if self._future.done() else None
+        answer = self._answer
+        return answer if isinstance(answer, BaseException) else None
 
     @property
     def is_here(self) -> bool:
         """Whether the result, or an error in its place, is in this process."""
-        return self._future.done()
+        return self._answer is not None
 
     def leaves(self) -> list[Any]:
         """The leaves of the result, for a closure that takes it.
@@ -175,9 +182,11 @@ class RemoteValue:
         Raises:
           ClosureInputError: if the closure failed while the other one was scheduled.
         """
-        if self.error is not None:
+        answer = self._answer
+        if isinstance(answer, BaseException):
             raise self.input_error()
-        return self._future.result(0)
+        assert answer is not None, "closures run when their inputs are there"
+        return answer
 
     def input_error(self) -> ClosureInputError:
         """The error of a closure that takes the result, which has failed."""
@@ -186,8 +195,7 @@ class RemoteValue:
 
     def succeed(self, leaves: list[Any]) -> None:
         """Takes the result, unless it is here: one that runs again may have been read meanwhile."""
-        with suppress(InvalidStateError):
-            self._future.set_result(leaves)
+        self._take(leaves)
 
     def keep(self) -> None:
         """The closure has ended, and its worker has the result."""
@@ -198,8 +206,17 @@ class RemoteValue:
 
     def fail(self, error: BaseException) -> None:
         """Takes the error, unless the result is here."""
-        with suppress(InvalidStateError):
-            self._future.set_exception(error)
+        self._take(error)
+
+    def _take(self, answer: list[Any] | BaseException) -> None:
+        """Takes what has come, and wakes those that wait, unless it is here."""
+        with self._lock:
+            if self._answer is not None:
+                return
+            self._answer = answer
+            waiting, self._waiting = self._waiting, ()
+        for tell in waiting:
+            tell(None)
 
     def _want(self) -> None:
         """Has the result brought here, now or when the closure ends."""
@@ -209,9 +226,26 @@ class RemoteValue:
         if is_first and is_kept:
             self._engine.recall(self.number)
 
+    def _add_waiting(self, tell: Callable[[None], object]) -> None:
+        """Calls a function once when the result is here, or now if it is."""
+        with self._lock:
+            is_here = self._answer is not None
+            if not is_here:
+                self._waiting = (*self._waiting, tell)
+        if is_here:
+            tell(None)
+
     async def _awaited(self) -> Any:
         self._want()
-        return self._out_tree.unflatten(await asyncio.wrap_future(self._future))
+        here: Future[None] = Future()  # of its own, because a task that is cancelled cancels it
+
+        def tell(_: None) -> None:
+            if here.set_running_or_notify_cancel():
+                here.set_result(None)
+
+        self._add_waiting(tell)
+        await asyncio.wrap_future(here)
+        return self._out_tree.unflatten(self._found())
 
     def _leaves(self, timeout: float | None) -> list[Any]:
         if internals.is_tracing():
@@ -219,19 +253,29 @@ class RemoteValue:
                 f"{self!r} cannot be fetched inside a function that JAX traces; pass it as an "
                 "argument of the function that you schedule"
             )
-        if not self._future.done():
+        if not self.is_here:
             self._want()
             self._wait(timeout)
-        error = self._future.exception()
-        if error is None:
-            return self._future.result()
+        return self._found()
+
+    def _found(self) -> list[Any]:
+        """The leaves, or raises the error."""
+        answer = self._answer
+        assert answer is not None, "it has come"
+        if not isinstance(answer, BaseException):
+            return answer
         # One for each caller: a raised exception collects the traceback of its thread.
-        raise copy.copy(error) if isinstance(error, OpError) else error
+        raise copy.copy(answer) if isinstance(answer, OpError) else answer
 
     def _wait(self, timeout: float | None) -> None:
         begun = perf_counter()
+        here: SimpleQueue[None] = SimpleQueue()
+        self._add_waiting(here.put)
         try:
-            self._future.exception(timeout)
-        except TimeoutError:
+            here.get(timeout=timeout)
+        except Empty:
             raise Deadline(timeout).error(f"waiting for {self!r}") from None
+        finally:
+            with self._lock:
+                self._waiting = tuple(tell for tell in self._waiting if tell != here.put)
         self._engine.meter.note("remote_value_fetch", perf_counter() - begun)

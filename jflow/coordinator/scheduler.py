@@ -80,13 +80,19 @@ class ClosureScheduler(AttemptScheduler):
 
     # Events: attempts ---------------------------------------------------------------------------
 
-    def finished(self, number: int, now: float) -> list[Action]:
-        """An attempt has ended well; in exactly-once mode its writes are committed."""
+    def finished(self, number: int, now: float, dispatch_s: float | None = None) -> list[Action]:
+        """An attempt has ended well; in exactly-once mode its writes are committed.
+
+        Args:
+          number: the attempt.
+          now: the time.
+          dispatch_s: the processor time that it took to start it, in seconds, if that is known.
+        """
         taken = self._taken(number)
         if taken is None:
             return []
         attempt, closures = taken
-        self._note(attempt, closures, now)
+        self._note(attempt, closures, now, dispatch_s)
         actions: list[Action] = []
         for opened in closures:
             actions += self._completed(opened, attempt)
@@ -237,12 +243,12 @@ class ClosureScheduler(AttemptScheduler):
 
     def _supplied(self, opened: OpenClosure) -> Iterator[Action]:
         """The result of a closure is there; those that wait for it run, if for nothing else."""
-        dependents, opened.dependents = opened.dependents, []
+        dependents, opened.dependents = opened.dependents, ()
         for dependent in dependents:
             waiting = self._open.get(dependent)
             if waiting is None:
                 continue
-            waiting.missing.discard(opened.closure.number)
+            waiting.missing -= {opened.closure.number}
             if not waiting.missing:
                 yield from self._queued(waiting)
 
@@ -324,8 +330,8 @@ class ClosureScheduler(AttemptScheduler):
                 self._open[source] = OpenClosure(again)
                 actions.append(Reopen(source))
             if self._is_awaited(source) and source not in opened.missing:
-                opened.missing.add(source)
-                self._open[source].dependents.append(opened.closure.number)
+                opened.missing |= {source}
+                self._open[source].dependents += (opened.closure.number,)
             if again is not None:
                 actions += self._queued(self._open[source])
             if opened.closure.number not in self._open:

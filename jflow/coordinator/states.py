@@ -8,14 +8,18 @@ from jflow.coordinator.durations import AHEAD_S, MAX_AHEAD, SECOND_WITHIN_S
 from jflow.coordinator.events import Closure, WorkerIndex
 
 
-@dataclass
+@dataclass(slots=True)
 class OpenClosure:
-    """A closure that has not ended."""
+    """A closure that has not ended.
+
+    Its collections are immutable, so that those that are empty, as most are, are one object: the
+    time of the garbage collector goes by the number of objects.
+    """
 
     closure: Closure
-    attempts: set[int] = field(default_factory=set)
-    missing: set[int] = field(default_factory=set)
-    dependents: list[int] = field(default_factory=list)
+    attempts: frozenset[int] = frozenset()
+    missing: frozenset[int] = frozenset()
+    dependents: tuple[int, ...] = ()
     n_attempts: int = 0
     is_alone: bool = False
     """Whether it has been in a burst that failed."""
@@ -27,7 +31,7 @@ class OpenClosure:
     by_user: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class ClosureAttempt:
     """Closures that were given to a worker and have not come back."""
 
@@ -38,6 +42,8 @@ class ClosureAttempt:
     """That of `Dispatch`."""
     started: float
     expected: float
+    n_queued: int
+    """How many closures its worker had when it was given these, with these."""
     is_cancelled: bool = False
 
 
@@ -49,6 +55,8 @@ class WorkerState:
     """Seconds that its attempts are expected to take."""
     last_end: float = 0.0
     attempts: set[int] = field(default_factory=set)
+    n_closures: int = 0
+    """How many closures its attempts are of."""
 
     @property
     def has_room(self) -> bool:

@@ -116,6 +116,7 @@ class LocalExecutable:
         self._containers = containers
         self._functions = functions
         self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
+        self._outlives_results = any(linked.outlives_results for linked in plans)
         self._is_blocking = any(linked.plan.resources for linked in plans)
         self._once = Once(containers, WritesOfTask.of(plans))
         self._refusal = unsupported(own)
@@ -173,7 +174,8 @@ class LocalExecutable:
         """
         if self._lone is not None:
             return list(map(np.asarray, self.compute(feeds)))
-        fed = self._kept(feeds)
+        # What `run` returns has been computed, so the programs that compute it have ended.
+        fed = self._kept(feeds) if self._outlives_results else feeds
         return (
             self._run(fed, _copied, deadline)
             if effect is None
@@ -212,6 +214,16 @@ class LocalExecutable:
             return program(*feeds, *self._constants)
         except (TypeError, ValueError):
             return self._moved(feeds, deadline)
+
+    def lone_program(self, n_feeds: int) -> CompiledProgram | None:
+        """The program, if all that a step does is to run it on that many fed values in order.
+
+        It raises TypeError or ValueError if it cannot take a value as it is, and has done nothing.
+        """
+        program, constants = self._program, self._constants
+        if program is None or n_feeds != self._n_direct:
+            return None
+        return (lambda *feeds: program(*feeds, *constants)) if constants else program
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -218,6 +218,18 @@ class LinkedPlan:
         """
         return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.instructions))
 
+    @property
+    def outlives_results(self) -> bool:
+        """Whether it may still read fed values when all its fetched values have been computed.
+
+        All results of a program are there when it has ended, so one that is fetched tells that.
+        """
+        fetched = {one.slot for one in self.fetches}
+        return bool(self.plan.resources) or any(
+            _keeps_inputs(one) and not (_is_program(one) and fetched.intersection(one.outputs))
+            for one in self.plan.instructions
+        )
+
 
 def _read_here(instruction: Instruction) -> Iterable[Slot]:
     """The slots that an instruction reads, other than to send them."""
@@ -236,6 +248,10 @@ def _keeps_inputs(instruction: Instruction) -> bool:
     if isinstance(instruction, Call):
         return instruction.function == CALLBACK
     return isinstance(instruction, Run) and bool(instruction.writes)
+
+
+def _is_program(instruction: Instruction) -> TypeGuard[Run]:
+    return isinstance(instruction, Run) and instruction.program is not None
 
 
 def link(

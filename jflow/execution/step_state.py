@@ -46,12 +46,13 @@ class StepState:
       effect: what the step writes on this task, if it is applied once; None if not.
 
     Attributes:
+      slots: their values.
       waiting_op: name of the operation whose kernel was ended last while it waited.
     """
 
     __slots__ = (
         *("_containers", "_effect", "_is_closed", "_leases", "_linked", "_queued_s", "_reads"),
-        *("_slots", "_unsent", "_watch", "_writing", "waiting_op"),
+        *("_unsent", "_watch", "_writing", "slots", "waiting_op"),
     )
 
     def __init__(
@@ -70,17 +71,17 @@ class StepState:
         self._queued_s = queued_s
         self._reads: list[tuple[Lease, jax.Array]] = []
         self._containers = containers
-        self._slots = [*linked.slots]
+        self.slots = [*linked.slots]
         self._leases: dict[Slot, Lease] = {}
         self._unsent: dict[Slot, int] = {}
         self._is_closed = False
         self.waiting_op: str | None = None
 
     def __getitem__(self, slot: Slot) -> Any:
-        return self._slots[slot]
+        return self.slots[slot]
 
     def __setitem__(self, slot: Slot, value: Any) -> None:
-        self._slots[slot] = value
+        self.slots[slot] = value
 
     def is_leased(self, slot: Slot) -> bool:
         """Whether a slot refers to the buffer of a variable, which may change after the step."""
@@ -98,7 +99,7 @@ class StepState:
           copy: whether to copy what the receiver must not share: the buffer of a variable, which
             may change when this state is closed, and a host tensor, which may be a constant.
         """
-        value = self._slots[slot]
+        value = self.slots[slot]
         if is_host(value):
             return np.array(value) if copy else np.asarray(value)
         if slot not in self._leases:
@@ -108,7 +109,7 @@ class StepState:
 
     def array(self, slot: Slot) -> jax.Array:
         """Returns the value of a slot as an array that remains valid after the state is closed."""
-        value: jax.Array = self._slots[slot]
+        value: jax.Array = self.slots[slot]
         return jnp.copy(value) if slot in self._leases else value
 
     def fetch(self, slot: Slot) -> np.ndarray[Any, Any]:
@@ -117,7 +118,7 @@ class StepState:
         The buffer of a variable is not copied, unless it is small: it stays leased for as long as
         there are references to the array.
         """
-        value = self._slots[slot]
+        value = self.slots[slot]
         lease = self._leases.get(slot)
         if lease is None or value.nbytes <= COPIED_BYTES:
             return self.host(slot, copy=True)
@@ -207,7 +208,7 @@ class StepState:
     def receive(self, recv: Recv, value: Any) -> None:
         """Stores a value that another plan sent."""
         if recv.slot is not None:
-            self._slots[recv.slot] = put(value, self._linked.device)
+            self.slots[recv.slot] = put(value, self._linked.device)
 
     def arguments(self, call: Call) -> list[np.ndarray[Any, Any]]:
         """Returns the inputs of a call."""
@@ -216,7 +217,7 @@ class StepState:
     def fill(self, call: Call, results: Sequence[Any]) -> None:
         """Stores the results of a call."""
         for slot, value in zip(call.outputs, results, strict=True):
-            self._slots[slot] = value
+            self.slots[slot] = value
 
     def _presence(self, linked: LinkedCall) -> Iterator[np.ndarray[Any, Any]]:
         """Whether each of the variables of a call is initialized, as bool[]."""
@@ -225,7 +226,7 @@ class StepState:
 
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as an array that a host function may keep."""
-        value = self._slots[slot]
+        value = self.slots[slot]
         if value is None:
             raise InvalidArgumentError(f"a call reads slot {slot}, which has no value")
         return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
@@ -348,7 +349,7 @@ class StepState:
         if linked.executable is None:
             return [], None
         run = linked.instruction
-        inputs = [self._slots[slot] for slot in run.inputs]
+        inputs = [self.slots[slot] for slot in run.inputs]
         try:
             results = linked.executable(*old, *inputs, *linked.constants)
         except (TypeError, ValueError) as error:
@@ -359,19 +360,19 @@ class StepState:
         n_written = len(run.writes)
         if run.outputs or len(results) > n_written:
             for slot, value in zip(run.outputs, results[n_written:], strict=True):
-                self._slots[slot] = value
+                self.slots[slot] = value
         return results[:n_written], results[-1] if results else None
 
     def _copy_slot(self, slot: Slot, source: Slot) -> None:
         """Fills a slot with the value of another one."""
-        self._slots[slot] = self._slots[source]
+        self.slots[slot] = self.slots[source]
         if source in self._leases:
             self._leases[slot] = self._leases[source].again()
 
     def _hold_all(self, held: Sequence[tuple[Slot, Lease]]) -> None:
         for slot, lease in held:
             self._leases[slot] = lease
-            self._slots[slot] = lease.buffer.array
+            self.slots[slot] = lease.buffer.array
 
 
 def _misfit(call: Call, error: Exception) -> InvalidArgumentError:

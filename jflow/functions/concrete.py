@@ -30,6 +30,7 @@ from jflow.runtime.steps import add_origin
 from jflow.runtime.tracing import BLOCKS, traced_run
 from jflow.values import Array, is_key, narrowed, physical_form
 from jflow.xla import internals
+from jflow.xla.compile import CompiledProgram
 from jflow.xla.jaxprs import shape_of
 
 
@@ -140,6 +141,17 @@ class Concrete:
             add_origin(error, self.graph)
             raise
         return self._results(values, args)
+
+    def lone_program(self) -> tuple[CompiledProgram, Sequence[int] | None] | None:
+        """The program, if all that a call does is to run it, and the arguments that it takes.
+
+        None in place of them are all arguments in order. A function that has not run has none.
+        """
+        executable = self._executable
+        if executable is None or self._unwraps or self._wraps or self._wanted is not None:
+            return None
+        program = executable.lone_program(len(self._request.fed))
+        return None if program is None else (program, self._taken)
 
     # For a coordinator, which runs it without waiting --------------------------------------------
 

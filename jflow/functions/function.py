@@ -20,6 +20,7 @@ from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete, PreparedCall, insert
 from jflow.functions.connection import Connection, current
 from jflow.functions.nnx import check_nnx_modules
+from jflow.functions.repeated import NEVER, CompiledCall
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
 from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
@@ -56,14 +57,6 @@ class _Traced(NamedTuple):
         return dict.fromkeys(ref for eqn in self.jaxpr.eqns for ref in state_of(eqn))
 
 
-class _Call(NamedTuple):
-    """A compiled signature."""
-
-    run: Concrete
-    out_tree: Any
-    has_static: bool
-
-
 @_forks.guarded("__call__")
 class Function(Generic[P, R_co]):
     """A Python function compiled by `jflow.function`, with the same signature and types."""
@@ -83,8 +76,9 @@ class Function(Generic[P, R_co]):
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
         self._strategy = None if placement is None else named_strategy(placement)
-        self._last: tuple[Connection | None, dict[Any, _Call]] = _NEVER
+        self._last: tuple[Connection | None, dict[Any, CompiledCall]] = _NEVER
         self._last_call: tuple[Any, Any, Any] = (None, None, None)
+        self._repeated = NEVER
         self._first = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -103,15 +97,23 @@ class Function(Generic[P, R_co]):
             if internals.is_tracing():
                 inner: R_co = _read(self._fun(*map(_static, args), **kwargs))
                 return inner
+            repeated = self._repeated
+            if repeated is not NEVER and not kwargs and repeated.accepts(args):
+                try:
+                    again: R_co = repeated.run(args)
+                except (TypeError, ValueError):
+                    pass  # an argument is on another device
+                else:
+                    return again
             calls, key, leaves = self._signature(args, kwargs)
             known, last_key, call = self._last_call  # comparing keys is faster than hashing one
             deadline = None
             if known is not calls or last_key != key:
-                made: _Call | tuple[Graph, _Traced] | None = calls.get(key)
+                made: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
                 if made is None:
                     deadline = Deadline(current().timeout)
                     made = self._made(calls, key, leaves, deadline)
-                if not isinstance(made, _Call):
+                if not isinstance(made, CompiledCall):
                     joined: R_co = self._join(*made, leaves)
                     return joined
                 call = made
@@ -119,6 +121,8 @@ class Function(Generic[P, R_co]):
             if call.has_static:
                 leaves = _dynamic(leaves)
             result: R_co = call.out_tree.unflatten(call.run(leaves, deadline))
+            if call.repeated is not self._repeated:
+                self._repeated = call.repeated_from(key, args, kwargs)
             return result
         except Exception as error:
             hide_frames(error)
@@ -156,10 +160,10 @@ class Function(Generic[P, R_co]):
           Exception: what the function raises when it is traced.
         """
         calls, key, leaves = self._signature(args, kwargs)
-        call: _Call | tuple[Graph, _Traced] | None = calls.get(key)
+        call: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
         if call is None:
             call = self._made(calls, key, leaves, Deadline(current().timeout))
-        if not isinstance(call, _Call):
+        if not isinstance(call, CompiledCall):
             raise TypeError(
                 f"{self!r} would become part of a graph with these arguments: it uses tensors, "
                 "variables or queues of a graph; a connection runs functions of eager ones only"
@@ -172,7 +176,7 @@ class Function(Generic[P, R_co]):
         """The call, which runs on a connection and not in a graph."""
         deadline = Deadline(current().timeout)
         call = self._made(*self._signature(args, kwargs), deadline)
-        if not isinstance(call, _Call):
+        if not isinstance(call, CompiledCall):
             raise TypeError(
                 f"{self!r} would become part of a graph with these arguments; use Session.{method}"
             )
@@ -187,7 +191,7 @@ class Function(Generic[P, R_co]):
     def forget(self, connection: Connection) -> None:
         """Drops everything that belongs to a closed connection."""
         if self._last[0] is connection:
-            self._last, self._last_call = _NEVER, (None, None, None)
+            self._last, self._last_call, self._repeated = _NEVER, (None, None, None), NEVER
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Self: ...
@@ -216,7 +220,7 @@ class Function(Generic[P, R_co]):
 
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[dict[Any, _Call], Any, list[Any]]:
+    ) -> tuple[dict[Any, CompiledCall], Any, list[Any]]:
         """The calls compiled for the connection, the key of this one, and its flat arguments.
 
         The key has all that the jaxpr depends on, so equal keys can share a compiled call.
@@ -237,8 +241,8 @@ class Function(Generic[P, R_co]):
         return calls, (tree, tuple(kinds), settings, internals.debug_nans.value), leaves
 
     def _made(
-        self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
-    ) -> _Call | tuple[Graph, _Traced]:
+        self, calls: dict[Any, CompiledCall], key: Any, leaves: list[Any], deadline: Deadline
+    ) -> CompiledCall | tuple[Graph, _Traced]:
         """The compiled call; or a traced function and the graph that the call adds it to."""
         # One thread traces at a time; the others find the result, unless the call joins a graph.
         with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
@@ -249,7 +253,7 @@ class Function(Generic[P, R_co]):
             graph = _graph_of(traced, leaves)
             return self._make_call(key, traced, leaves) if graph is None else (graph, traced)
 
-    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
+    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> CompiledCall:
         connection = current()
         # Connections to one cluster are equal and share state, except for resources without a
         # shared name: those belong to the one connection that made them.
@@ -266,7 +270,7 @@ class Function(Generic[P, R_co]):
             if not isinstance(leaf, _STATIC)
         ]
         concrete = Concrete(connection, traced.jaxpr, names, self._strategy)
-        call = _Call(concrete, traced.out_tree, has_static=len(names) < len(leaves))
+        call = CompiledCall(concrete, traced.out_tree, has_static=len(names) < len(leaves))
         connection.calls_of(self)[key] = call
         return call
 
@@ -353,7 +357,7 @@ class Function(Generic[P, R_co]):
         return f"{name}/{rest}" if style and rest else name + rest
 
 
-_NEVER: tuple[None, dict[Any, _Call]] = (None, {})
+_NEVER: tuple[None, dict[Any, CompiledCall]] = (None, {})
 
 _STATIC = (Static, VariableLike)
 """Leaves that are passed to the function as they are; everything else is traced."""

@@ -1,3 +1,6 @@
-"""Starting clusters."""
+"""Starting clusters, and programs on them."""
 
 from jflow.launch.cluster import LocalCluster as LocalCluster
+from jflow.launch.program import ProgramRole as ProgramRole
+from jflow.launch.program import run as run
+from jflow.launch.ray import RayCluster as RayCluster

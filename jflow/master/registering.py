@@ -41,6 +41,15 @@ class Registrar:
         self._claim = claim
         self._incarnations: dict[Task, int] = {}
 
+    def restarted(self) -> tuple[Task, ...]:
+        """The tasks that the session used and that have restarted since, as far as is known."""
+        peers = self._servers.peers
+        return tuple(
+            task
+            for task, incarnation in sorted(self._incarnations.items())
+            if task != self._own and peers[task].incarnation not in (0, incarnation)
+        )
+
     async def register(
         self,
         by_task: Mapping[Task, Sequence[Plan]],
@@ -81,7 +90,7 @@ class Registrar:
 
     def is_current(self, entry: TaskPlans) -> bool:
         """Whether the connection stands over which a task's plans were registered."""
-        if entry.task == self._own:
+        if entry.is_own:
             return True
         return self._servers.peers[entry.task].connection == entry.connection
 
@@ -212,6 +221,7 @@ class Registrar:
             connection = peer.connection
         return TaskPlans(
             task,
+            task == self._own,
             self._incarnations[task],
             0,
             feed_indices(plans),

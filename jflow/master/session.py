@@ -91,7 +91,9 @@ class ClientSession:
         """What it says to its watchers, given its number and age in seconds."""
         claim = self._claim.claim
         claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
-        return SessionStatus(number, age_s, len(self._steps), len(self._running), claimed)
+        restarted = tuple(map(str, self._registrar.restarted()))
+        n_steps, n_running = len(self._steps), len(self._running)
+        return SessionStatus(number, age_s, n_steps, n_running, claimed, restarted)
 
     # Calls of the client ----------------------------------------------------------------------
 
@@ -324,8 +326,10 @@ class ClientSession:
         if not gate.directory.enter(use):
             await gate.enter(use)
         try:
-            if not all(map(self._registrar.is_current, step.entries.values())):
-                await self._registrar.renew(step)
+            for entry in step.entries.values():
+                if not (entry.is_own or self._registrar.is_current(entry)):
+                    await self._registrar.renew(step)
+                    break
             if effect is None:
                 return await self._run_all(step, feeds, client, records)
             return await EffectRunner(self._servers, step.entries, effect).run(
@@ -375,7 +379,7 @@ class ClientSession:
                 f"the step requires {entry.feeds[-1] + 1} fed values, got {len(feeds)}"
             )
         given = [feeds[index] for index in entry.feeds]
-        if entry.task == self._own:
+        if entry.is_own:
             values = await self._servers.worker.run(
                 step_id, entry.handle, given, client, records, staging
             )
@@ -418,7 +422,8 @@ class ClientSession:
     def _check_open(self) -> None:
         if self._end is not None:
             raise AbortedError(self._end.message)
-        self._claim.check()
+        if self._claim.claim is not None:
+            self._claim.check()
 
 
 def _is_blocking(plans: Iterable[Plan]) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
@@ -13,7 +12,7 @@ from jflow.errors import CancelledError, InternalError, OpError
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
 from jflow.plan import Plan
-from jflow.protocol import Array, ReplySize, Waited, begin
+from jflow.protocol import Array, PromptFuture, ReplySize, Waited, begin
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,7 @@ class TaskPlans:
     """One task's plans of a registered step.
 
     Attributes:
+      is_own: whether it is the master's own task, to which there is no connection.
       feeds, fetches: the indices of the values that they are fed and give.
       is_writing: whether they write variables.
       plans: the plans, which are registered again over a new connection.
@@ -30,6 +30,7 @@ class TaskPlans:
     """
 
     task: Task
+    is_own: bool
     incarnation: int
     handle: int
     feeds: tuple[int, ...]
@@ -59,9 +60,9 @@ class RegisteredStep:
 class StepRunner:
     """Executes the actions of the `Step` state machine on the event loop.
 
-    Invariant: each started call reports its end to the state machine exactly once, through its done
-    callback, whether it finished, failed or was cancelled. So the outcome is set exactly when no
-    call runs any more.
+    Invariant: each started call reports its end to the state machine exactly once, at the end of
+    its coroutine, whether it finished, failed or was cancelled. So the outcome is set exactly when
+    no call runs any more.
     """
 
     def __init__(
@@ -72,13 +73,17 @@ class StepRunner:
         self._entries = entries
         self._run_on_task = run_plans
         self._step = Step(entries)
-        self._calls: dict[Task, asyncio.Future[Sequence[Array]]] = {}
+        self._calls: dict[Task, asyncio.Future[None]] = {}
         self._waited = Waited()
         self._values: dict[int, Array] = {}
-        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._outcome: PromptFuture[None] = PromptFuture(self._loop)
+        self._is_starting = False
 
     async def run(self) -> dict[int, Array]:
+        self._is_starting = True
         self._act(self._step.begin())
+        self._is_starting = False
         try:
             await self._outcome
         except asyncio.CancelledError:
@@ -93,10 +98,8 @@ class StepRunner:
         for action in actions:
             match action:
                 case StartTask(task):
-                    call = begin(self._noting(self._run_on_task(self._entries[task])))
-                    # Not in the coroutine: one that is cancelled before it begins never runs.
-                    call.add_done_callback(partial(self._ended, task))
-                    self._calls[task] = call
+                    # It has begun when it can be cancelled, so it always reports its end.
+                    self._calls[task] = begin(self._reporting(task))
                 case StopTask(task):
                     self._calls[task].cancel()
                 case Fail(error):
@@ -106,24 +109,28 @@ class StepRunner:
                     if not self._outcome.done():
                         self._outcome.set_result(None)
 
-    async def _noting(self, call: Awaitable[Sequence[Array]]) -> Sequence[Array]:
-        """Awaits a call, and notes what the first one that is cancelled was waiting for.
-
-        Here, because a future that was cancelled does not keep the exception that ended it.
-        """
+    async def _reporting(self, task: Task) -> None:
+        """Runs the plans of a task, and reports their end."""
+        error: OpError | None = None
         try:
-            return await call
-        except asyncio.CancelledError as error:
+            values = await self._run_on_task(self._entries[task])
+            self._values |= zip(self._entries[task].fetches, values, strict=True)
+        except asyncio.CancelledError as cancelled:
+            # What the first call that is cancelled was waiting for.
             if not self._waited.reason:
-                self._waited = Waited.of(error)
-            raise
+                self._waited = Waited.of(cancelled)
+            error = CancelledError("the plans were cancelled")
+        except OpError as failed:
+            error = failed
+        except Exception as other:
+            error = InternalError(f"{type(other).__name__}: {other}", task=str(task))
+        if self._is_starting:  # others may have to be stopped that have not begun
+            self._loop.call_soon(self._ended, task, error)
+        else:
+            self._ended(task, error)
 
-    def _ended(self, task: Task, call: asyncio.Future[Sequence[Array]]) -> None:
-        error = CancelledError("the plans were cancelled") if call.cancelled() else call.exception()
+    def _ended(self, task: Task, error: OpError | None) -> None:
         if error is None:
-            self._values |= zip(self._entries[task].fetches, call.result(), strict=True)
             self._act(self._step.task_finished(task))
-            return
-        if not isinstance(error, OpError):
-            error = InternalError(f"{type(error).__name__}: {error}", task=str(task))
-        self._act(self._step.task_failed(task, error))
+        else:
+            self._act(self._step.task_failed(task, error))

@@ -15,6 +15,7 @@ from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError
 from jflow.protocol.peers import Peers as Peers
+from jflow.protocol.prompt import PromptFuture as PromptFuture
 from jflow.protocol.records import Artifacts as Artifacts
 from jflow.protocol.records import Client as Client
 from jflow.protocol.records import DeviceRecord as DeviceRecord

@@ -296,7 +296,8 @@ class MasterClient:
             try:
                 answer = self._answer(key, answers, deadline, callbacks, interrupts)
                 if answer is None:
-                    answer = self._late_answer(key, answers, deadline, rpc.doing(request.body))
+                    doing = rpc.doing(request.body)
+                    answer = self._late_answer(answers, deadline, doing, interrupts)
             except BaseException:
                 # Typically Ctrl-C: the step stops and the session remains usable.
                 self._cancel(key)
@@ -327,7 +328,7 @@ class MasterClient:
         self._enroll(key, answers)
         try:
             control = request.control(self._stable, key, self.info.incarnation, *times)
-            self._channel.send(key, control, request.tensors)
+            self._channel.send_request(key, control, request.tensors)
         except BaseException:
             self._pending.pop(key, None)
             raise
@@ -361,17 +362,22 @@ class MasterClient:
 
         Meanwhile the step's calls of functions are served in this thread.
         """
-        with suppress(Empty):
+        try:
             while True:
-                answer = self._channel.get(answers, answer_timeout(deadline))
+                answer = self._channel.get(answers, answer_timeout(deadline), interrupts)
                 if callbacks is None or not calls_back(answer):
                     return answer
                 interrupts.waiting(callbacks.answer, *answer)
-        self._cancel(key)
-        return None
+        except Empty:
+            self._cancel(key)
+            return None
 
     def _late_answer(
-        self, key: int, answers: SimpleQueue[CallAnswer], deadline: Deadline, doing: str
+        self,
+        answers: SimpleQueue[CallAnswer],
+        deadline: Deadline,
+        doing: str,
+        interrupts: Interrupts,
     ) -> CallAnswer:
         """The answer to a call that was cancelled because its deadline passed.
 
@@ -381,9 +387,9 @@ class MasterClient:
         """
         reason, op = "", None
         with suppress(Empty):
-            answer = self._channel.get(answers, settings.GRACE_S)
+            answer = self._channel.get(answers, settings.GRACE_S, interrupts)
             while calls_back(answer):
-                answer = self._channel.get(answers, settings.GRACE_S)
+                answer = self._channel.get(answers, settings.GRACE_S, interrupts)
             if not isinstance(answer, CancelledError):
                 return answer
             reason, op = answer.message.partition("; ")[2], answer.op

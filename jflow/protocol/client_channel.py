@@ -10,12 +10,13 @@ from typing import TypeVar
 
 from jflow.cluster import Target
 from jflow.deadline import Deadline
-from jflow.protocol.codec import frames_of
-from jflow.protocol.frame import LARGE_BYTES, Buffers, Encoder, Message, encode
+from jflow.protocol.codec import frames_of, small_bytes
+from jflow.protocol.frame import LARGE_BYTES, SMALL_BYTES, Buffers, Encoder, Message, encode
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.outbox import Outbox
+from jflow.protocol.parser import delimited_message
 from jflow.protocol.transport import BrokenStreamError, ClientData, ClientStream, Transport
 from jflow.values import Array
 
@@ -80,6 +81,16 @@ class ClientChannel:
         """Sends a frame of the handshake."""
         self._outbox.put(INFO_ID, iter([frame]))
 
+    def send_request(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+        """As `send`, in a block of `interrupts`; a small message leaves now if it can."""
+        if self._data is not None and len(control) <= SMALL_BYTES:
+            payload = small_bytes(tensors)
+            if payload is not None:
+                message = delimited_message(next(self._frame_ids), control, payload)
+                if self._data.send_now(message):
+                    return
+        self.send(key, control, tensors)
+
     def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
         """Queues a message to send; messages of one key are sent in order.
 
@@ -103,11 +114,14 @@ class ClientChannel:
         # The first frame is made here, so that a message that cannot be sent fails its caller.
         return itertools.chain([next(message)], message)
 
-    def get(self, answers: SimpleQueue[T], timeout: float | None) -> T:
-        """An item of a queue that answers are put into. Raises Empty after so many seconds."""
+    def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
+        """An item of a queue that answers are put into, in a block of `interrupts`.
+
+        Raises Empty after so many seconds.
+        """
         if self._data is None:
             return answers.get(timeout=timeout)
-        return self._data.get(answers, timeout)
+        return self._data.get(answers, timeout, interrupts)
 
     def interrupts(self) -> Interrupts:
         """The `with` block of a call, in which this thread may read and write the stream."""

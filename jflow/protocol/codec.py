@@ -88,6 +88,17 @@ def frames_of(
     return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
 
 
+def small_bytes(tensors: Sequence[Array]) -> list[bytes] | None:
+    """The bytes of numbers that take `SMALL_BYTES` together at most; None if they are others."""
+    found, n_bytes = [], 0
+    for tensor in tensors:
+        n_bytes += aligned(tensor.nbytes)
+        if n_bytes > SMALL_BYTES or tensor.dtype not in NAMES:
+            return None
+        found.append(tensor.tobytes())
+    return found
+
+
 def _bytes_of(tensor: Array) -> ByteBuffer:
     """A tensor's bytes in row-major order; a view unless the tensor is small."""
     if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_host(tensor)):

@@ -41,6 +41,14 @@ MESSAGE_BYTES = 1024
 """What a reply takes beside its values."""
 
 
+def total_bytes(values: Sequence[Array]) -> int:
+    """How many bytes some values take; a plain loop, because each call has one."""
+    total = 0
+    for value in values:
+        total += value.nbytes
+    return total
+
+
 @dataclass
 class ReplySize:
     """The size of the last reply of a step, in bytes."""
@@ -121,7 +129,7 @@ class Unsent:
     @contextmanager
     def sending(self, values: Sequence[Array]) -> Iterator[None]:
         """A block that sends a reply."""
-        n_bytes = sum(value.nbytes for value in values)
+        n_bytes = total_bytes(values)
         # Larger ones are sent from the memory of their values, and credits limit them.
         counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
         self._n_bytes += counted
@@ -133,6 +141,11 @@ class Unsent:
                 if not self._waiter.done():
                     self._waiter.set_result(None)
                 self._waiter = None
+
+    @property
+    def is_above_limit(self) -> bool:
+        """Whether `below_limit` would wait."""
+        return self._n_bytes > MAX_UNSENT_BYTES
 
     async def below_limit(self) -> None:
         """Waits until there is less than the limit. One caller at a time."""

@@ -19,7 +19,14 @@ from jflow.errors import (
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
-from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation, Unsent
+from jflow.protocol.credits import (
+    SMALL_BYTES,
+    Credits,
+    ReplySize,
+    Reservation,
+    Unsent,
+    total_bytes,
+)
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
@@ -146,7 +153,8 @@ class Dispatcher(Generic[S]):
         error: Exception | None = None
         try:
             while reads_on:
-                await self._unsent.below_limit()
+                if self._unsent.is_above_limit:
+                    await self._unsent.below_limit()
                 received = await self._stream.receive_any()
                 if received is None:
                     break
@@ -183,7 +191,7 @@ class Dispatcher(Generic[S]):
     async def _take_stable(self, message: StableMessage, hand_over: Callable[[], None]) -> None:
         """Takes a message with a stable control part; as `_take`, but begun without a coroutine."""
         call, envelope = message.varying.id, message.of.envelope
-        if self._has_failed(call):
+        if self._coming and self._has_failed(call):
             return
         rpc = self._rpcs.get(message.of.name)
         size = None if rpc is None else rpc.reply_size(self._session, envelope)
@@ -208,7 +216,7 @@ class Dispatcher(Generic[S]):
         elif not started.is_done:
             await self._take_call(envelope, call, size, hand_over, started.rest)
         else:
-            n_bytes = sum(value.nbytes for value in started.result.tensors)
+            n_bytes = total_bytes(started.result.tensors)
             if n_bytes > CHUNK_BYTES:
                 hand_over()
             if size is not None:
@@ -247,7 +255,7 @@ class Dispatcher(Generic[S]):
                 values, has_failed = reply.tensors, False
             else:
                 values, has_failed = reply[1], bool(reply[0].status.code)
-            n_bytes = sum(value.nbytes for value in values)
+            n_bytes = total_bytes(values)
             # A small answer is sent before the next message is read.
             if n_bytes > CHUNK_BYTES:
                 hand_over()
@@ -324,8 +332,10 @@ class Dispatcher(Generic[S]):
             envelope.id = call
             await self._send(envelope, reply.tensors)
             return
-        with suppress(BrokenStreamError), self._unsent.sending(reply.tensors):
-            await self._stream.send_control(control, reply.tensors)
+        sending = self._stream.send_now(control, reply.tensors)
+        if sending is not None:
+            with suppress(BrokenStreamError), self._unsent.sending(reply.tensors):
+                await sending
 
     def _failed(self, call: int, error: BaseException) -> pb.Envelope:
         """The answer to a call that failed."""

@@ -46,11 +46,11 @@ MAX_UNFINISHED = MAX_PAYLOAD_BYTES // CHUNK_BYTES
 """Maximum number of incomplete messages of a stream. Each one that jflow sends has a full chunk."""
 
 _HEADER = struct.Struct("<BQIQ")
-_FIRST, _MORE = 1, 2
+FIRST, _MORE = 1, 2
 IN_SEGMENT = 3
 """A message whose payload lies in a segment. This kind and greater ones are of data streams only;
 see `segment_frames.py`."""
-_NOTHING: Array = np.empty(0, np.uint8)
+NOTHING: Array = np.empty(0, np.uint8)
 
 HEADER_BYTES = _HEADER.size
 pack_header = _HEADER.pack
@@ -99,7 +99,7 @@ def encode_parts(
             f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
         )
     total = sum(aligned(len(tensor)) for tensor in tensors)
-    header = _HEADER.pack(_FIRST, message_id, len(control), total)
+    header = _HEADER.pack(FIRST, message_id, len(control), total)
     if not total:
         yield [header, control]
         return
@@ -148,7 +148,7 @@ def head_bytes(frame: ByteBuffer | bytearray, size: int) -> int:
     if size < _HEADER.size:
         raise InvalidArgumentError(f"malformed frame: {size} bytes are too few")
     kind, message_id, length, _ = _HEADER.unpack_from(frame)
-    if kind not in (_FIRST, IN_SEGMENT):
+    if kind not in (FIRST, IN_SEGMENT):
         return HEADER_BYTES
     if HEADER_BYTES + length > size:
         raise InvalidArgumentError(f"malformed first frame of message {message_id}")
@@ -220,9 +220,9 @@ class Assembler:
         """
         start = head_bytes(frame, len(frame))
         kind, message_id, _, total = _HEADER.unpack_from(frame)
-        is_whole = kind == _FIRST and total <= SMALL_BYTES and start + total == len(frame)
+        is_whole = kind == FIRST and total <= SMALL_BYTES and start + total == len(frame)
         if is_whole and message_id not in self._unfinished:
-            payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else _NOTHING
+            payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else NOTHING
             return Message(message_id, frame[_HEADER.size : start], payload)
         self.begin(frame[:start], len(frame) - start)[:] = memoryview(frame)[start:]
         return self.end(message_id)
@@ -241,7 +241,7 @@ class Assembler:
         """
         kind, message_id, length, total = _HEADER.unpack_from(head)
         partial = self._unfinished.get(message_id)
-        if kind == _FIRST and partial is None:
+        if kind == FIRST and partial is None:
             self._check_room(length + total)
             if len(self._unfinished) == self._max_unfinished:
                 raise ResourceExhaustedError(

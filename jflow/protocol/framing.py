@@ -25,6 +25,9 @@ class Framing(Protocol):
       encode: makes what the stream writes.
       n_received: a number that grows when something is received.
       has_unfinished: whether a part of a message has come, and not the rest.
+      write_now: writes a small frame, which has its length in front, without waiting; returns
+        whether all of it has left, and None if nothing was done. What has not left goes with the
+        next frame, or with one that is empty. None if the stream cannot.
     """
 
     @property
@@ -35,6 +38,9 @@ class Framing(Protocol):
 
     @property
     def has_unfinished(self) -> bool: ...
+
+    @property
+    def write_now(self) -> Callable[[bytes], bool | None] | None: ...
 
     def feed(self, read: Any) -> Message | None:
         """Takes what the stream has read; returns the message that it completes.
@@ -57,6 +63,7 @@ class ByteFraming:
     """Each frame is one piece of bytes, which the stream delimits."""
 
     encode: Encoder[Any] = staticmethod(encode)
+    write_now = None
 
     def __init__(self) -> None:
         self._assembler = Assembler()
@@ -83,11 +90,18 @@ class PartsFraming:
     Args:
       parser: that of the stream.
       encode: makes the frames.
+      write_now: see `Framing`.
     """
 
-    def __init__(self, parser: Parser, encode: Encoder[Any] = encode_parts) -> None:
+    def __init__(
+        self,
+        parser: Parser,
+        encode: Encoder[Any] = encode_parts,
+        write_now: Callable[[bytes], bool | None] | None = None,
+    ) -> None:
         self._parser = parser
         self.encode = encode
+        self.write_now = write_now
 
     @property
     def n_received(self) -> int:

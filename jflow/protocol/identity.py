@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jflow.cluster import ClusterSpec, Task, certified_name, names_no_machine, split_address
+from jflow.cluster import (
+    ClusterSpec,
+    Task,
+    certified_name,
+    join_address,
+    names_no_machine,
+    split_address,
+)
 from jflow.errors import OpError, RestartedError, UnauthenticatedError, UnavailableError
 from jflow.protocol.handshake import ANY_MACHINE
 from jflow.protocol.v1 import handshake_pb2 as pb
@@ -16,11 +23,14 @@ class ServerLocation:
 
     Attributes:
       hosts: the hosts by which it can be, in lower case, besides the one in the cluster.
+      advertised: further addresses that lead to it, "host:port" in lower case, such as that of a
+        proxy before it.
       machine: identifies its machine; "" where that is not known.
       is_local: whether processes of its machine only can reach it.
     """
 
     hosts: frozenset[str] = frozenset()
+    advertised: frozenset[str] = frozenset()
     machine: str = ""
     is_local: bool = False
 
@@ -70,7 +80,10 @@ class ServerIdentity:
             return hello.task, str(self.task), "correct the address, or give all tasks one cluster"
         own = self._address_of(str(self.task))
         if not self._is_at(hello.address, own):
-            advice = f"use {own}, or add '?at={own}' to the target if a tunnel leads there"
+            advice = (
+                f"use {own}, or add '?at={own}' to the target if a tunnel leads there; where all "
+                f"callers use it, set JFLOW_ADVERTISE={hello.address} for that server"
+            )
             return f"a server at {hello.address}", f"one at {own}", advice
         if not self._is_on(hello.machine, hello.address):
             expected = f"a server on machine {hello.machine or '(not said)'}"
@@ -104,6 +117,8 @@ class ServerIdentity:
             host, port = split_address(dialled)
         except ValueError:
             return False
+        if join_address(host.lower(), port) in self.location.advertised:
+            return True
         own_host, own_port = split_address(own)
         return port == own_port and host.lower() in self.location.hosts | {own_host.lower()}
 

@@ -68,12 +68,14 @@ class _MainInterrupts(Interrupts):
         _MainInterrupts.innermost = self._outer
         if self._handler is not None:
             _signals.signal(_SIGINT, self._handler)
-            self._raise_noticed()
+            if self._noticed:
+                self._raise_noticed()
 
     def waiting(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         self.is_waiting = True
         try:
-            self._raise_noticed()
+            if self._noticed:
+                self._raise_noticed()
             return function(*args, **kwargs)
         finally:
             self.is_waiting = False
@@ -85,10 +87,9 @@ class _MainInterrupts(Interrupts):
             self._noticed.append(frame)
 
     def _raise_noticed(self) -> None:
-        if self._noticed:
-            frame = self._noticed.pop()
-            self._noticed.clear()
-            self._handler(_SIGINT, frame)
+        frame = self._noticed.pop()
+        self._noticed.clear()
+        self._handler(_SIGINT, frame)
 
 
 class _Nested(Interrupts):

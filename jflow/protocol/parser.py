@@ -11,16 +11,21 @@ import struct
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.protocol.frame import (
+    FIRST,
     HEADER_BYTES,
     IN_SEGMENT,
     MAX_FRAME_BYTES,
+    NOTHING,
     SMALL_BYTES,
     Assembler,
     Buffers,
     ByteBuffer,
     Message,
+    aligned,
     head_bytes,
     message_id_of,
 )
@@ -30,6 +35,23 @@ SCRATCH_BYTES = 64 << 10
 """The size of the scratch buffer: it holds what the kernel gives at once of small messages."""
 
 _LENGTH = struct.Struct("<I")
+_WHOLE = struct.Struct("<IBQIQ")
+"""The length of a frame and its header."""
+
+
+def delimited_message(message_id: int, control: bytes, tensors: Sequence[bytes]) -> bytes:
+    """A small message as a byte stream has it: the only frame of it, behind its length.
+
+    Args:
+      message_id: as for `frame.encode_parts`.
+      control: its control part.
+      tensors: its payload, at most `SMALL_BYTES` with padding.
+    """
+    payload = b"".join([one.ljust(aligned(len(one)), b"\0") for one in tensors])
+    size = HEADER_BYTES + len(control) + len(payload)
+    return b"".join(
+        (_WHOLE.pack(size, FIRST, message_id, len(control), len(payload)), control, payload)
+    )
 
 
 def delimited(frame: Sequence[ByteBuffer]) -> Buffers:
@@ -99,12 +121,35 @@ class Parser:
 
     def _parse(self) -> list[Message]:
         """Takes what is complete in the scratch buffer."""
-        messages = []
+        messages = self._take_small()
+        if self._start == self._end:
+            self._start = self._end = 0
+            return messages
         while (needed := self._needed()) <= self._end - self._start:
             message = self._take(needed)
             if message is not None:
                 messages.append(message)
         self._make_room(needed)
+        return messages
+
+    def _take_small(self) -> list[Message]:
+        """Takes the small messages of one frame each that are in front, as `_take` would."""
+        messages: list[Message] = []
+        scratch, start, end = self._scratch, self._start, self._end
+        if self.assembler.has_unfinished:
+            return messages
+        while end - start >= _WHOLE.size:
+            size, kind, message_id, length, total = _WHOLE.unpack_from(scratch, start)
+            after, payload_at = start + _LENGTH.size + size, start + _WHOLE.size + length
+            if kind != FIRST or total > SMALL_BYTES or payload_at + total != after or after > end:
+                break
+            control = bytes(scratch[start + _WHOLE.size : payload_at])
+            payload = NOTHING
+            if total:
+                payload = np.frombuffer(bytearray(scratch[payload_at:after]), np.uint8)
+            messages.append(Message(message_id, control, payload))
+            start = after
+        self._start = start
         return messages
 
     def _needed(self) -> int:

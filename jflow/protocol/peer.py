@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
@@ -39,7 +39,7 @@ from jflow.protocol.rpcs import (
     RUN_PLANS,
     SEND_TENSORS,
 )
-from jflow.protocol.run_rpcs import ridden
+from jflow.protocol.run_rpcs import PlansRequest, ridden
 from jflow.protocol.services import WorkerSession
 from jflow.protocol.stable import StableMessage
 from jflow.protocol.stream import MessageStream, Received
@@ -94,6 +94,11 @@ class Peer:
         link = self._link
         return 0 if link is None or link.is_broken else link.number
 
+    @property
+    def incarnation(self) -> int:
+        """The life of the task that it is, or was last, connected to; 0 if it never was."""
+        return 0 if self._link is None else self._link.info.incarnation
+
     async def connect(
         self, connect_timeout: float, deadline: Deadline = FOREVER, *, is_lost: bool = False
     ) -> ServerInfo:
@@ -129,7 +134,9 @@ class Peer:
         self, incarnation: int, request: CallRequest, connection: int | None = None
     ) -> Received:
         try:
-            link = await self._incarnation(incarnation)
+            link = self._link
+            if link is None or link.is_broken or link.info.incarnation != incarnation:
+                link = await self._incarnation(incarnation)
             if connection is not None and link.number != connection:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
             return await link.call(request)
@@ -169,9 +176,8 @@ class Peer:
         """
         is_traced, arrivals = records is not None, self.arrivals
         asker = arrivals.task if arrivals is not None and not is_traced else ""
-        request = RUN_PLANS.prepared(
-            step, handle, feeds, is_traced=is_traced, staging=staging, asker=asker
-        )
+        plans = PlansRequest(step, handle, feeds, is_traced, staging, asker)
+        request = RUN_PLANS.prepared(plans)
         sent = now()
         reply, tensors = await self._reply(incarnation, request, connection)
         if records is None:
@@ -291,11 +297,13 @@ class _Link:
         """
         key = next(self._ids)
         reply = self._pending[key] = PendingReply()
-        # Shielded from the caller's cancellation: a message that is sent in part, or a write that
-        # the transport sees cancelled, would break the stream.
-        sending = begin(self._send_request(request, key))
-        sending.add_done_callback(reply.sent)
+        sending: asyncio.Future[None] | None = None
         try:
+            if (waiting := self._send_now(request, key)) is not None:
+                # Shielded from the caller's cancellation: a message that is sent in part, or a
+                # write that the transport sees cancelled, would break the stream.
+                sending = begin(waiting)
+                sending.add_done_callback(reply.sent)
             await reply.wait()
             return reply.result()
         except asyncio.CancelledError:
@@ -304,10 +312,11 @@ class _Link:
         finally:
             self._pending.pop(key, None)
 
-    async def _cancel(self, key: int, sending: asyncio.Future[None]) -> None:
+    async def _cancel(self, key: int, sending: asyncio.Future[None] | None) -> None:
         """Cancels a call at the other end, after its request was sent."""
         with suppress(OpError):  # nothing to cancel, or the other end is gone
-            await sending
+            if sending is not None:
+                await sending
             await self._send_control(pb.Envelope(cancel=pb.Cancel(id=key)).SerializeToString(), ())
 
     async def push(self, request: CallRequest) -> None:
@@ -344,11 +353,27 @@ class _Link:
         control = request.control(self._stream.stable, call, self.info.incarnation)
         await self._send_control(control, request.tensors)
 
+    def _send_now(self, request: CallRequest, call: int) -> Coroutine[Any, Any, None] | None:
+        """Sends a request, at once if it can leave at once; returns what to wait for, or None.
+
+        Raises:
+          UnavailableError: if the connection has ended.
+        """
+        if self.is_broken:
+            raise self._lost(self._cause)
+        control = request.control(self._stream.stable, call, self.info.incarnation)
+        waiting = self._stream.send_now(control, request.tensors)
+        return None if waiting is None else self._sent(waiting)
+
     async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
         if self.is_broken:
             raise self._lost(self._cause)
+        await self._sent(self._stream.send_control(control, tensors))
+
+    async def _sent(self, sending: Awaitable[None]) -> None:
+        """Waits until a message is sent. Raises UnavailableError if the stream ends before."""
         try:
-            await self._stream.send_control(control, tensors)
+            await sending
         except EndedStreamError as error:
             self.is_broken = True
             raise _UnsentError(self._lost(error).message, task=str(self._task)) from None

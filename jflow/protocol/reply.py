@@ -8,6 +8,7 @@ from contextlib import suppress
 from jflow.errors import CancelledError, InternalError, OpError
 from jflow.protocol import settings
 from jflow.protocol.coroutines import Waited
+from jflow.protocol.prompt import PromptFuture
 from jflow.protocol.stream import Received
 
 
@@ -22,7 +23,8 @@ class PendingReply:
 
     def __init__(self) -> None:
         self._answer: Received | OpError | None = None
-        self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrival: PromptFuture[None] | asyncio.Future[None]
+        self._arrival = PromptFuture(asyncio.get_running_loop())
 
     def put(self, answer: Received | OpError) -> None:
         """Takes the reply, or the error in its place, unless there is one already."""
@@ -55,11 +57,11 @@ class PendingReply:
         """
         if self._answer is None:
             loop = asyncio.get_running_loop()
-            self._arrival = loop.create_future()
-            grace = loop.call_later(settings.GRACE_S, self._arrival.cancel)
-            while not self._arrival.done():
+            self._arrival = arrival = loop.create_future()
+            grace = loop.call_later(settings.GRACE_S, arrival.cancel)
+            while not arrival.done():
                 with suppress(asyncio.CancelledError):  # the call was cancelled once already
-                    await asyncio.wait([self._arrival])
+                    await asyncio.wait([arrival])
             grace.cancel()
         if self._answer is None:
             raise asyncio.CancelledError

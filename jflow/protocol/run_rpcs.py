@@ -7,6 +7,7 @@ function: what need not wait is answered there.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -128,21 +129,37 @@ RUN_STEP = Rpc(
 # The plans of a task ----------------------------------------------------------------------------
 
 
-def _run_plans(
-    step: int,
-    handle: int,
-    feeds: Sequence[Array],
-    *,
-    is_traced: bool = False,
-    staging: Staging | None = None,
-    asker: str = "",
-) -> Outgoing:
-    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced, asker=asker)
+@dataclass(frozen=True)
+class PlansRequest:
+    """What a task is given to run its plans of a step.
+
+    Attributes:
+      step, handle, feeds, staging: as for `WorkerSession.run`.
+      is_traced: whether what the task notes is returned, too.
+      asker: the name of the task that takes values which ride on the reply; "" if none may.
+    """
+
+    step: int
+    handle: int
+    feeds: Sequence[Array]
+    is_traced: bool = False
+    staging: Staging | None = None
+    asker: str = ""
+
+
+def _run_plans(request: PlansRequest) -> Outgoing:
+    message = pb.RunPlans(
+        step=request.step,
+        handle=request.handle,
+        is_traced=request.is_traced,
+        asker=request.asker,
+    )
+    staging = request.staging
     if staging is not None:
         message.effect.CopyFrom(effect_to_proto(staging.effect))
         message.is_alone = staging.is_alone
         message.participants.extend(staging.participants)
-    return message, feeds
+    return message, request.feeds
 
 
 async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
@@ -157,19 +174,13 @@ async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
     return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
 
 
-def _repeated_plans(
-    step: int,
-    handle: int,
-    feeds: Sequence[Array],
-    *,
-    is_traced: bool = False,
-    staging: Staging | None = None,
-    asker: str = "",
-) -> RepeatedCall:
+def _repeated_plans(request: PlansRequest) -> RepeatedCall:
+    staging = request.staging
     key, sequence, acknowledged = _key(None if staging is None else staging.effect)
     if staging is not None:
         key = key, staging.is_alone, staging.participants
-    return RepeatedCall((handle, is_traced, asker, key), (step, sequence, acknowledged), feeds)
+    whole = request.handle, request.is_traced, request.asker, key
+    return RepeatedCall(whole, (request.step, sequence, acknowledged), request.feeds)
 
 
 def _begin_plans(

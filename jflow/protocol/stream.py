@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from jflow.cluster import Task
 from jflow.protocol.codec import (
@@ -14,10 +15,12 @@ from jflow.protocol.codec import (
     frames_of,
     open_control,
     open_tensors,
+    small_bytes,
 )
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
-from jflow.protocol.frame import Message
+from jflow.protocol.frame import SMALL_BYTES, Message
 from jflow.protocol.framing import ByteFraming, Framing
+from jflow.protocol.parser import delimited_message
 from jflow.protocol.stable import StableMessage, StableParser, StableWriter
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
@@ -67,9 +70,35 @@ class MessageStream:
 
     async def send_control(self, control: bytes, tensors: Sequence[Array] = ()) -> None:
         """As `send`, for a control part that is made already."""
+        await self._write_all(
+            frames_of(self._framing.encode, next(self._frame_ids), control, tensors)
+        )
+
+    def send_now(self, control: bytes, tensors: Sequence[Array] = ()) -> Awaitable[None] | None:
+        """As `send_control`, without waiting if the message is small and the stream takes it.
+
+        Returns:
+          What to wait for; None if the message is sent.
+        """
+        write_now = self._framing.write_now
+        payload = None
+        if not (write_now is None or self._is_over or self._writing.locked()):
+            payload = small_bytes(tensors)
+        if write_now is None or payload is None or len(control) > SMALL_BYTES:
+            return self.send_control(control, tensors)
+        frame = delimited_message(next(self._frame_ids), control, payload)
+        has_left = write_now(frame)
+        if has_left:
+            return None
+        if has_left is None:
+            return self.send_control(control, tensors)
+        return self._write_all(iter(([],)))
+
+    async def _write_all(self, frames: Iterator[Any]) -> None:
+        """Sends the frames of a message."""
         n_sent = 0
         framing = self._framing
-        for frame in frames_of(framing.encode, next(self._frame_ids), control, tensors):
+        for frame in frames:
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.

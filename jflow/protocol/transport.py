@@ -11,6 +11,7 @@ from jflow.deadline import Deadline
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
 from jflow.protocol.frame import Buffers, Encoder, Message
 from jflow.protocol.framing import Framing
+from jflow.protocol.interrupts import Interrupts
 from jflow.protocol.offers import DataOffer
 
 T = TypeVar("T")
@@ -139,8 +140,19 @@ class ClientData(Protocol):
     def send(self, key: int, message: Iterator[Buffers]) -> None:
         """Sends the frames of a message, as `Outbox.put`. Never blocks, and never raises."""
 
-    def get(self, answers: SimpleQueue[T], timeout: float | None) -> T:
+    def send_now(self, message: bytes) -> bool:
+        """Sends a message, in the form of `delimited_message`, if it can leave at once.
+
+        Call it in a block of `deferred_interrupts`. Never blocks, and never raises.
+
+        Returns:
+          Whether it is sent; otherwise nothing was done.
+        """
+
+    def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
         """An item of a queue that `received` fills; meanwhile the stream is read.
+
+        Call it in a block of `deferred_interrupts`, which `interrupts` is of.
 
         Raises:
           Empty: if there is none within `timeout` seconds.

@@ -58,3 +58,9 @@ checksum: Callable[[bytes | Array], int] = _checksum
 def masked(crc: int) -> int:
     """Returns the masked CRC, because a CRC of data that contains its own CRC is weak."""
     return (((crc >> 15) | (crc << 17)) + _MASK) & _ONES
+
+
+def masked_array(crcs: Array) -> Array:
+    """Returns u32[n], the masked CRCs of u32[n]."""
+    result: Array = ((crcs >> 15) | (crcs << 17)) + np.uint32(_MASK)
+    return result

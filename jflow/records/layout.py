@@ -66,12 +66,11 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
     return ExampleLayout(value_spans, free) if at == end == size else None
 
 
-def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
-    """Returns bool[n], which Examples have the layout of the first; all have equal length."""
-    length = len(examples[0])
+def alike(bytes_: Array, layout: ExampleLayout) -> Array:
+    """Returns bool[n], which of the Examples u8[n, length] have the layout of the first."""
+    length = bytes_.shape[1]
     # Tags, lengths and keys are structure. Where they are equal, a walk over any of these Examples
     # would take the same way as over the first, and so find the same spans.
-    bytes_ = np.frombuffer(b"".join(examples), np.uint8).reshape(-1, length)
     is_structure = np.ones(length, bool)
     for start, end in layout.free:
         is_structure[start:end] = False

@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from jflow.errors import InvalidArgumentError
 from jflow.records import example
 from jflow.records.example import BYTES, NO_LIST, MalformedError
 from jflow.records.layout import alike, layout_of
+from jflow.values import Array
 
 _MIN_ALIKE = 4
 """Fewer Examples are parsed faster one by one."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lists:
     """The lists of one key in all Examples of a batch.
 
@@ -28,10 +31,13 @@ class Lists:
     Attributes:
       kinds: kind of each list.
       contents: strings or packed numbers of each list.
+      together: u8[batch, n], packed numbers that take as many bytes in each Example and are not in
+        `contents`; None if there are none.
     """
 
     kinds: list[int]
     contents: list[Any]
+    together: Array | None = None
 
 
 def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists]:
@@ -80,19 +86,25 @@ def _find_alike(
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None
     if layout is None:
         return rows
-    is_alike = alike([examples[i] for i in rows], layout).tolist()
-    others = [i for i, same in zip(rows, is_alike, strict=True) if not same]
+    joined = b"".join([examples[i] for i in rows])
+    bytes_ = np.frombuffer(joined, np.uint8).reshape(len(rows), -1)
+    is_alike = alike(bytes_, layout)
+    others = [rows[i] for i in np.flatnonzero(~is_alike)]
     if others:
-        rows = [i for i, same in zip(rows, is_alike, strict=True) if same]
+        rows = [rows[i] for i in np.flatnonzero(is_alike)]
     for lists, key in zip(found, keys, strict=True):
         kind, spans = layout.value_spans.get(key, (NO_LIST, ()))
-        if kind == BYTES:
-            for i in rows:
-                lists.kinds[i] = kind
-                lists.contents[i] = [examples[i][start:end] for start, end in spans]
-            continue
         start, end = spans[0] if spans else (0, 0)
+        if len(rows) == len(examples):
+            lists.kinds[:] = [kind] * len(rows)
+            if kind != BYTES:
+                lists.together = bytes_[:, start:end]
+                continue
         for i in rows:
             lists.kinds[i] = kind
-            lists.contents[i] = examples[i][start:end]
+            lists.contents[i] = (
+                [examples[i][start:end] for start, end in spans]
+                if kind == BYTES
+                else examples[i][start:end]
+            )
     return others

@@ -81,7 +81,7 @@ class _Values:
         for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):
             raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[lists.kinds[i]]}")
         read = self._read_strings if dtype == "string" else self._read_numbers
-        self.flat, self.counts = read(lists.contents)
+        self.flat, self.counts = read(lists)
 
     def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
         """dtype[batch, *shape]"""
@@ -126,13 +126,19 @@ class _Values:
         shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
         return np.stack((rows, places), axis=1), self.flat, shape
 
-    def _read_strings(self, lists: Sequence[Sequence[bytes]]) -> tuple[Array, Array]:
-        flat = string_array(item for strings in lists for item in strings)
-        return flat, np.fromiter(map(len, lists), np.int64, len(lists))
+    def _read_strings(self, lists: Lists) -> tuple[Array, Array]:
+        parts = lists.contents
+        flat = string_array(item for strings in parts for item in strings)
+        return flat, np.fromiter(map(len, parts), np.int64, len(parts))
 
-    def _read_numbers(self, parts: Sequence[bytes]) -> tuple[Array, Array]:
-        data = np.frombuffer(b"".join(parts), np.uint8)
-        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+    def _read_numbers(self, lists: Lists) -> tuple[Array, Array]:
+        parts, together = lists.contents, lists.together
+        if together is None:
+            data = np.frombuffer(b"".join(parts), np.uint8)
+            sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+        else:
+            data = together.reshape(-1)
+            sizes = np.full(len(together), together.shape[1], np.int64)
         if self._dtype == "float32":
             self._refuse(sizes % 4 != 0, "its list is damaged")
             return data.view("<f4").astype(np.float32, copy=False), sizes // 4

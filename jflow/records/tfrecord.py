@@ -13,6 +13,8 @@ import zlib
 from functools import lru_cache
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from jflow.closing import Closing
 from jflow.errors import (
     DataLossError,
@@ -21,14 +23,17 @@ from jflow.errors import (
     ResourceExhaustedError,
 )
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.records.crc32c import checksum, masked
+from jflow.records.crc32c import checksum, masked, masked_array
 from jflow.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
 from jflow.records.stream import COMPRESSIONS, WINDOW_BITS, ByteStream
+from jflow.values import Array
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
 _AROUND_BYTES = _HEADER.size + _CHECKSUM.size
+_MIN_ALIKE = 8
+"""Fewer records are read one by one."""
 
 
 class TFRecords(Records):
@@ -68,28 +73,59 @@ class TFRecords(Records):
         self._stream.close()
 
     def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
-        stream, name = self._stream, self._name
         while len(values) < n:
-            if len(stream.data) - stream.at < _HEADER.size:
-                have = stream.fill(_HEADER.size)
-                if have == 0:
-                    return
-                if have < _HEADER.size:
-                    raise self._lost(f"the file ends {have} bytes into the header")
+            if not self._append_one(keys, values):
+                return
+            self._append_alike(keys, values, n - len(values))
+
+    def _append_one(self, keys: list[bytes], values: list[bytes]) -> bool:
+        """Appends the next record; returns False at the end."""
+        stream, name = self._stream, self._name
+        if len(stream.data) - stream.at < _HEADER.size:
+            have = stream.fill(_HEADER.size)
+            if have == 0:
+                return False
+            if have < _HEADER.size:
+                raise self._lost(f"the file ends {have} bytes into the header")
+        begin = stream.at + _HEADER.size
+        length = _length_of(stream.data[stream.at : begin])
+        if length is None:
+            raise self._lost("the checksum of its length is wrong")
+        if len(stream.data) < begin + length + _CHECKSUM.size:
+            self._fill(length)
             begin = stream.at + _HEADER.size
-            length = _length_of(stream.data[stream.at : begin])
-            if length is None:
-                raise self._lost("the checksum of its length is wrong")
-            if len(stream.data) < begin + length + _CHECKSUM.size:
-                self._fill(length)
-                begin = stream.at + _HEADER.size
-            data, end = stream.data, begin + length
-            value = data[begin:end]
-            if masked(checksum(value)) != _CHECKSUM.unpack_from(data, end)[0]:
-                raise self._lost("the checksum of its data is wrong")
-            keys.append(b"%b:%d" % (name, stream.offset))
-            values.append(value)
-            stream.at = end + _CHECKSUM.size
+        data, end = stream.data, begin + length
+        value = data[begin:end]
+        if masked(checksum(value)) != _CHECKSUM.unpack_from(data, end)[0]:
+            raise self._lost("the checksum of its data is wrong")
+        keys.append(b"%b:%d" % (name, stream.offset))
+        values.append(value)
+        stream.at = end + _CHECKSUM.size
+        return True
+
+    def _append_alike(self, keys: list[bytes], values: list[bytes], n: int) -> None:
+        """Appends the next records that are as long as the last one, and undamaged, if many are.
+
+        What all of them have in common is done once: many files have records of one length.
+        """
+        data, at, length = self._stream.data, self._stream.at, len(values[-1])
+        stride = length + _AROUND_BYTES
+        count = min((len(data) - at) // stride, n)
+        header = data[at - stride : at - stride + _HEADER.size]
+        if count < _MIN_ALIKE or not data.startswith(header, at + (_MIN_ALIKE - 1) * stride):
+            return
+        records = np.frombuffer(data, np.uint8, count * stride, at).reshape(count, stride)
+        is_alike = (records[:, : _HEADER.size] == np.frombuffer(header, np.uint8)).all(axis=1)
+        count = _n_first(is_alike)
+        begin = at + _HEADER.size
+        found = [data[i : i + length] for i in range(begin, begin + count * stride, stride)]
+        checksums = np.fromiter(map(checksum, found), np.uint32, count)
+        stored = np.ascontiguousarray(records[:count, -_CHECKSUM.size :]).view("<u4")[:, 0]
+        count = _n_first(masked_array(checksums) == stored)
+        start, name = self._stream.offset, self._name
+        keys += [b"%b:%d" % (name, i) for i in range(start, start + count * stride, stride)]
+        values += found[:count]
+        self._stream.at += count * stride
 
     def _fill(self, length: int) -> None:
         """Buffers a record of that length; raises if it is incomplete or too long."""
@@ -110,6 +146,11 @@ class TFRecords(Records):
             f"the record at offset {self.position} of {text_of(self._name)} is damaged or "
             f"truncated: {reason}"
         )
+
+
+def _n_first(holds: Array) -> int:
+    """How many of bool[n] hold before the first that does not."""
+    return len(holds) if holds.all() else int(holds.argmin())
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,13 @@ from jflow.resources.queue import QUEUE
 from jflow.resources.queue.state import Queue
 from jflow.resources.variable import VariableId, VariableState
 from jflow.values import held_bytes
-from jflow.watch import ContainerStatus, QueueStatus, StatusRequest, VariableStatus
+from jflow.watch import (
+    ContainerStatus,
+    QueueStatus,
+    StatusRequest,
+    VariableStatus,
+    short_name,
+)
 
 
 def list_containers(
@@ -27,18 +33,31 @@ def list_containers(
     names = sorted(n_variables.keys() | n_resources.keys())
     page = names[request.first : request.first + request.limit]
     return len(names), tuple(
-        ContainerStatus(name, n_variables[name], n_bytes[name], n_resources[name]) for name in page
+        ContainerStatus(short_name(name), n_variables[name], n_bytes[name], n_resources[name])
+        for name in page
     )
 
 
-def list_variables(
-    containers: Containers, request: StatusRequest
-) -> tuple[int, tuple[VariableStatus, ...]]:
-    """How many variables there are, and those that are requested, by container, device and name."""
-    found = containers.variables()
-    order = sorted(found)  # by the fields of their names: with a key it takes four times as long
-    page = order[request.first : request.first + request.limit]
-    return len(order), tuple(_variable(key, found[key]) for key in page)
+class VariableLister:
+    """Lists the variables of a task, page by page.
+
+    Their order is computed once for all pages, unless variables come or go between two of them.
+    """
+
+    def __init__(self) -> None:
+        self._order: list[VariableId] = []
+
+    def list(
+        self, containers: Containers, request: StatusRequest
+    ) -> tuple[int, tuple[VariableStatus, ...]]:
+        """How many there are, and those that are requested, by container, device and name."""
+        found = containers.variables()
+        order = self._order
+        if len(order) != len(found) or not all(map(found.__contains__, order)):
+            # By the fields of their names: with a key it takes four times as long.
+            order = self._order = sorted(found)
+        page = order[request.first : request.first + request.limit]
+        return len(order), tuple(_variable(key, found[key]) for key in page)
 
 
 def list_queues(
@@ -56,8 +75,8 @@ def _variable(key: VariableId, variable: VariableState) -> VariableStatus:
     # The array may be given to a program meanwhile, which leaves its shape and dtype known.
     array = variable.buffer.array
     return VariableStatus(
-        key.container,
-        key.name,
+        short_name(key.container),
+        short_name(key.name),
         key.device,
         variable.spec.dtype,
         tuple(array.shape),
@@ -69,8 +88,8 @@ def _queue(key: ResourceId, cell: Cell) -> QueueStatus:
     def read(queue: Queue) -> QueueStatus:
         n_enqueues, n_dequeues = queue.n_waiting
         return QueueStatus(
-            key.container,
-            key.name,
+            short_name(key.container),
+            short_name(key.name),
             str(key.device),
             queue.spec.kind,
             queue.size,

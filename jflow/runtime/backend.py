@@ -21,6 +21,7 @@ from jflow.saves import SaveReport, StateItems
 from jflow.trace.measured import StepNames
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
+from jflow.xla.compile import CompiledProgram
 
 
 class Executable(Protocol):
@@ -67,6 +68,13 @@ class Executable(Protocol):
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """Runs the step with NumPy or JAX arrays and returns JAX arrays."""
+
+    def lone_program(self, n_feeds: int) -> CompiledProgram | None:
+        """The program, if all that a step does is to run it in this process.
+
+        It takes that many fed values in order, returns the fetched ones, and raises TypeError or
+        ValueError if it cannot take a value as it is; None if a step does more.
+        """
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool

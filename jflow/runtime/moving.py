@@ -79,6 +79,9 @@ class MovingExecutable:
             self.find(executable, error, deadline)
         return self._until_found(lambda found: found.compute(feeds, deadline), deadline)
 
+    def lone_program(self, n_feeds: int) -> None:
+        """See `Executable.lone_program`; what uses state does more."""
+
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:
@@ -191,6 +194,7 @@ class _Started(Future[list[Array]]):
             inner.cancel()
 
     def _ended(self, executable: Executable, inner: Future[list[Array]]) -> None:
+        self._inner = None  # it refers to this future, and nothing is to be left in a cycle
         if inner.cancelled():
             self._cancelled()
             return

@@ -350,6 +350,9 @@ class _RemoteExecutable:
         # Each received array owns its memory, so JAX can use it without a copy.
         return [jax.device_put(value) for value in values]
 
+    def lone_program(self, n_feeds: int) -> None:
+        """See `Executable.lone_program`; there is none in this process."""
+
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:

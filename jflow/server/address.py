@@ -7,14 +7,16 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from jflow.cluster import Task, numeric_host
+from jflow.cluster import Task, join_address, names_no_machine, numeric_host, split_address
 from jflow.errors import InvalidArgumentError
 from jflow.protocol import ServerLocation
 from jflow.wire import machine_id
 
 _LOG = logging.getLogger(__name__)
+_ADVERTISED = "JFLOW_ADVERTISE"
 
 
 def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, ...]:
@@ -60,9 +62,65 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
     return own
 
 
-def location_at(bound: Sequence[str]) -> ServerLocation:
-    """Where a server is reached that listens at these addresses."""
-    return ServerLocation(own_hosts(bound), machine_id(), is_local=are_loopback(bound))
+def location_at(bound: Sequence[str], advertised: Advertised | None = None) -> ServerLocation:
+    """Where a server is reached that listens at these addresses, and further ones that lead to it.
+
+    Args:
+      bound: where it listens.
+      advertised: the further ones; None for those of JFLOW_ADVERTISE.
+
+    Raises:
+      InvalidArgumentError: if JFLOW_ADVERTISE is malformed.
+    """
+    further = read_advertised() if advertised is None else advertised
+    return ServerLocation(
+        own_hosts(bound) | further.hosts,
+        further.addresses,
+        machine_id(),
+        is_local=are_loopback(bound),
+    )
+
+
+class Advertised(NamedTuple):
+    """Addresses by which callers reach a server, besides those that it has itself.
+
+    Attributes:
+      hosts: other names of its host, in lower case, with its own port.
+      addresses: "host:port" in lower case, such as that of a proxy or of a port that is mapped.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    addresses: frozenset[str] = frozenset()
+
+
+def read_advertised(environ: Mapping[str, str] = os.environ) -> Advertised:
+    """The addresses in JFLOW_ADVERTISE, "host" or "host:port", separated by commas.
+
+    Raises:
+      InvalidArgumentError: if one is malformed, or each machine has it, such as "localhost".
+    """
+    hosts, addresses = set(), set()
+    for text in filter(None, map(str.strip, environ.get(_ADVERTISED, "").split(","))):
+        try:
+            host, port = split_address(text)
+        except ValueError as error:
+            raise InvalidArgumentError(f"{_ADVERTISED}: {error}") from None
+        if names_no_machine(host):
+            raise InvalidArgumentError(
+                f"{_ADVERTISED} has {text!r}, which each machine has, so it does not lead to this "
+                "server from everywhere; callers behind a tunnel add '?at=host:port' to the target"
+            )
+        if _has_port(text):
+            addresses.add(join_address(host.lower(), port))
+        else:
+            hosts.add(host.lower())
+    return Advertised(frozenset(hosts), frozenset(addresses))
+
+
+def _has_port(address: str) -> bool:
+    """Whether a well-formed address names its port."""
+    host = address.removeprefix("grpc://")
+    return ":" in host.rpartition("]")[2]
 
 
 def own_hosts(bound: Sequence[str]) -> frozenset[str]:

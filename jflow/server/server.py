@@ -159,9 +159,9 @@ class Server(Closing):
         self._started().set_cluster(known)
         self._cluster = known
 
-    def join(self) -> None:
-        """Waits until the server is stopped."""
-        self._stopped.wait()
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until the server is stopped, at most so many seconds; returns whether it is."""
+        return self._stopped.wait(timeout)
 
     def stop(self) -> None:
         """Stops listening, cancels running steps and frees the state. May be called again.

@@ -15,7 +15,7 @@ from typing import Any
 from jflow.deadline.clock import now
 from jflow.master import Master
 from jflow.protocol import ServerInfo
-from jflow.resources.watching import list_containers, list_queues, list_variables
+from jflow.resources.watching import VariableLister, list_containers, list_queues
 from jflow.watch import DeviceStatus, StatusRequest, TaskStatus, ThreadStatus
 from jflow.worker import Worker
 
@@ -45,7 +45,7 @@ class ServedTask:
         self._info = info
         self._worker = worker
         self._started = now()
-        containers = worker.containers
+        containers, variables = worker.containers, VariableLister()
         self._listers: Mapping[str, Callable[[StatusRequest], _Listed]] = {
             "containers": lambda request: list_containers(containers, request),
             "devices": self._list_devices,
@@ -53,7 +53,7 @@ class ServedTask:
             "sessions": master.list_sessions,
             "steps": worker.running.listed,
             "threads": list_threads,
-            "variables": lambda request: list_variables(containers, request),
+            "variables": lambda request: variables.list(containers, request),
         }
 
     def inspect(self, request: StatusRequest) -> TaskStatus:

@@ -2,6 +2,7 @@
 
 from jflow.watch.records import KINDS as KINDS
 from jflow.watch.records import MAX_ITEMS as MAX_ITEMS
+from jflow.watch.records import MAX_NAME as MAX_NAME
 from jflow.watch.records import ContainerStatus as ContainerStatus
 from jflow.watch.records import DeviceStatus as DeviceStatus
 from jflow.watch.records import QueueStatus as QueueStatus
@@ -14,3 +15,4 @@ from jflow.watch.records import TaskStatus as TaskStatus
 from jflow.watch.records import ThreadStatus as ThreadStatus
 from jflow.watch.records import VariableStatus as VariableStatus
 from jflow.watch.records import WatchedTask as WatchedTask
+from jflow.watch.records import short_name as short_name

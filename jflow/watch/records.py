@@ -14,8 +14,18 @@ from jflow.packing import Limits, Range, Record
 MAX_ITEMS = 500
 """The most items of a kind in one answer: what a server says while it serves nothing else."""
 
+MAX_NAME = 300
+"""The most characters of a name, or of what a step waits for, in an answer: so it has an end."""
+
 _Count = Annotated[int, Range()]
 _Incarnation = Annotated[int, Range(1, 2**64 - 1)]
+
+
+def short_name(name: str) -> str:
+    """A name as it is told: whole, or its beginning and how much is left out."""
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[:MAX_NAME]}… ({len(name) - MAX_NAME} more characters)"
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,7 @@ class SessionStatus(Record):
       n_steps: how many steps it has registered.
       n_waiting: how many of its calls have begun and wait for something.
       claim: the name and epoch that it works under; "" if it has claimed nothing.
+      restarted: tasks that it used and that have restarted since: it fails on them.
     """
 
     number: _Count
@@ -102,6 +113,7 @@ class SessionStatus(Record):
     n_steps: _Count
     n_waiting: _Count
     claim: str = ""
+    restarted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ class SocketConnection:
         return self._socket.recv_into(buffer)
 
     def send(self, buffers: Buffers, descriptor: int | None = None) -> int:
+        if len(buffers) == 1 and descriptor is None:  # quicker, which a small step feels
+            return self._socket.send(buffers[0])
         return send(self._socket, buffers, descriptor)
 
 

@@ -89,25 +89,47 @@ class SocketClient:
     def send(self, key: int, message: Iterator[Buffers]) -> None:
         self._outbox.put(key, message)
         with deferred_interrupts():
-            if not self._flush():
-                with suppress(OSError, ValueError):  # it was closed meanwhile
-                    self._wake.write(_ONE)
+            self._flush_soon()
 
-    def get(self, answers: SimpleQueue[T], timeout: float | None) -> T:
+    def send_now(self, message: bytes) -> bool:
+        if not self._writing.acquire(blocking=False):
+            return False
+        try:
+            if self._is_over or self._has_more:
+                return False
+            n_sent = self._connection.send([message])
+            if n_sent < len(message):
+                self._unsent, self._is_amid = [memoryview(message)[n_sent:]], True
+        except OSError:
+            return False
+        finally:
+            self._writing.release()
+        self._flush_soon()  # what others could not send meanwhile
+        return True
+
+    def _flush_soon(self) -> None:
+        """Sends what there is to send; wakes the leader for what the kernel does not take now."""
+        if not self._flush():
+            with suppress(OSError, ValueError):  # it was closed meanwhile
+                self._wake.write(_ONE)
+
+    def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
         until = None if timeout is None else time.monotonic() + timeout
-        with deferred_interrupts() as interrupts:
-            with self._lock:
-                leads = self._readers.enter(answers)
-            try:
-                while True:
-                    if leads:
-                        self._lead(answers, until, interrupts)
+        with self._lock:
+            leads = self._readers.enter(answers)
+        try:
+            while True:
+                if leads:
+                    self._lead(answers, until, interrupts)
+                if answers.empty():
                     item = interrupts.waiting(answers.get, timeout=_left(until))
-                    if item is not _LEADS:
-                        return item
-                    leads = self._readers.leader is answers
-            finally:
-                self._leave(answers)
+                else:
+                    item = answers.get_nowait()
+                if item is not _LEADS:
+                    return item
+                leads = self._readers.leader is answers
+        finally:
+            self._leave(answers)
 
     def expect(self, n: int) -> None:
         with self._lock:
@@ -148,15 +170,17 @@ class SocketClient:
             left = _left(until)
             if left == 0.0:
                 raise Empty
-            self._poll.register(
-                self._connection, select.POLLIN | (select.POLLOUT if self._has_more else 0)
-            )
+            has_more = self._has_more
+            events = select.POLLIN | (select.POLLOUT if has_more else 0)
+            self._poll.register(self._connection, events)
             if self._connection.has_buffered:
                 left = 0.0
             ready = interrupts.waiting(self._poll.poll, None if left is None else left * 1000)
             if len(ready) > 1 or (ready and ready[0][0] == self._wake.fileno()):
                 self._wake.read(8)
-            self._flush()
+                has_more = True
+            if has_more:
+                self._flush()
             self._read()
 
     def _leave(self, reader: SimpleQueue[Any]) -> None:
@@ -259,6 +283,7 @@ class SocketClient:
                 self._leave(me)
             if item is not None and item is not _LEADS:
                 item()
+                is_needed = True  # it was, so that the thread stays for a while again
 
     @property
     def _needs_help(self) -> bool:

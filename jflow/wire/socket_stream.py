@@ -17,6 +17,7 @@ from typing import Any
 from jflow.errors import OpError
 from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
+from jflow.protocol.prompt import PromptFuture
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
@@ -50,10 +51,11 @@ class SocketStream:
         self.segments = SegmentExchange(self._wake, passes_files=connection.passes_files)
         self.parser = Parser(segments=self.segments)
         self._messages: deque[Message] = deque()
-        self._reader: asyncio.Future[None] | None = None
+        self._reader: PromptFuture[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._is_reading = False
         self._is_amid = False  # whether a part of a frame was sent, and not the rest
+        self._rest: Buffers = []  # what `write_now` has left over, which comes first
         self._end: Exception | None = None
         self._is_over = False
         self.read: Callable[[], Awaitable[Message | None]] = self._read
@@ -95,7 +97,7 @@ class SocketStream:
                 self._is_reading = True
                 self._loop.add_reader(self._fd, self._on_readable)
                 self._read_on()
-            self._reader = self._loop.create_future()
+            self._reader = PromptFuture(self._loop)
             try:
                 await self._reader
             finally:
@@ -149,12 +151,34 @@ class SocketStream:
             if not self.parser.is_amid_payload:
                 return True
 
+    def write_now(self, frame: bytes) -> bool | None:
+        """Sends a small frame, which has its length in front, if the kernel takes it at once.
+
+        Use it between two calls of `write`. What the kernel leaves of the frame is sent in front of
+        the next one, or by a `write` of no frame.
+
+        Returns:
+          Whether the kernel took all of it; None if nothing was done, and `write` finds the reason.
+        """
+        connection = self._connection
+        if self._is_over or self._is_amid or self.segments.has_more or connection.has_unsent:
+            return None
+        try:
+            n_sent = connection.send([frame])
+        except OSError:
+            return None
+        if n_sent < len(frame):
+            self._rest, self._is_amid = [memoryview(frame)[n_sent:]], True
+        return not (self._is_amid or connection.has_unsent)
+
     async def _write(self, frame: Buffers) -> None:
         """Sends a frame; returns when the kernel has all of it."""
-        if not frame:
+        if not (frame or self._rest or self._connection.has_unsent):
             await asyncio.sleep(0)  # others may run while a large message is copied
             return
-        left = delimited(frame)
+        left, self._rest = self._rest, []
+        if frame:
+            left = [*left, *delimited(frame)]
         n_sent = 0
         while left or self._connection.has_unsent:
             if self._is_over:

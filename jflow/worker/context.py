@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from jflow.cluster import Task
 from jflow.effects import Earlier, Effect
 from jflow.errors import UnavailableError
 from jflow.execution.parked import ParkedAttempts
-from jflow.protocol import Array, Riding, Waited
+from jflow.protocol import Array, PromptFuture, Riding, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
@@ -66,14 +65,14 @@ class WorkerContext:
 
     task: Task
     containers: Containers
-    rendezvous: Rendezvous[asyncio.Future[Any]]
+    rendezvous: Rendezvous[PromptFuture[Any]]
     transport: TensorTransport
     threads: ThreadPoolExecutor
     devices: DevicePool
     parked: ParkedAttempts = field(default_factory=ParkedAttempts)
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
-    senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
+    senders: Senders[PromptFuture[Any]] = field(default_factory=Senders)
     riding: dict[int, Riding] = field(default_factory=dict)
     begun: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
     plans: set[object] = field(default_factory=set)
@@ -93,6 +92,13 @@ class WorkerContext:
         waiter = self.rendezvous.deliver(step, edge, value, sender, n_bytes)
         if waiter is not None and not waiter.done():
             waiter.set_result(value)
+
+    def forget(self, step: int) -> None:
+        """Forgets what was noted of a step, which has ended."""
+        self.begun.pop(step, None)
+        for noted in (self.riding, self.blocked, self.recorders):
+            if noted:
+                noted.pop(step, None)
 
     def sender_lost(self, sender: Sender) -> None:
         """Ends what depends on a caller's stream, which has ended: what it brought, or should."""

@@ -28,7 +28,7 @@ from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
-from jflow.protocol import Array, Client, Waited, begin
+from jflow.protocol import Array, Client, PromptFuture, Waited, begin
 from jflow.resources import Attempt, Cell, Transaction, Writing
 from jflow.resources.kernel import Wanted
 from jflow.values import held_bytes
@@ -134,7 +134,7 @@ class _PlanRun:
         self._riders: list[Send] = []
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
-        self._waiters: set[asyncio.Future[Any]] = set()
+        self._waiters: set[asyncio.Future[Any] | PromptFuture[Any]] = set()
         self._is_cancelled = False
         self._transaction = effect if isinstance(effect, Transaction) else None
         context.plans.add(self)
@@ -156,7 +156,8 @@ class _PlanRun:
         # Values are fetched after all stages, so that no stage waits for the device.
         fetched = {}
         for fetch in linked.fetches:
-            await self._computed(fetch.slot)
+            if not self._is_computed(fetch.slot):
+                await self._computed(fetch.slot)
             fetched[fetch.index] = state.fetch(fetch.slot)
         return fetched
 
@@ -164,6 +165,9 @@ class _PlanRun:
         self._context.plans.discard(self)
         for send in self._sends:
             send.cancel()
+        if not self._programs:
+            self._state.close()
+            return
         # A program that a cancelled step has started still runs and reads what the state leases.
         running = {job for job in self._programs if not job.done()}
         if not running:
@@ -253,7 +257,7 @@ class _PlanRun:
             raise
         waiting.result()
 
-    async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
+    async def _wait(self, waiter: asyncio.Future[Any] | PromptFuture[Any]) -> Any:
         """Waits for an event that other plans bring about.
 
         They may depend on a value that this plan sends. If that is lost they never act, so a
@@ -280,7 +284,7 @@ class _PlanRun:
                 await self._context.devices.wait(self._state[slot])
 
     def _is_computed(self, slot: Slot) -> bool:
-        value = self._state[slot]
+        value = self._state.slots[slot]
         return not isinstance(value, jax.Array) or _is_ready(value)
 
     async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
@@ -289,9 +293,10 @@ class _PlanRun:
 
     # Programs ---------------------------------------------------------------------------------
 
-    @property
     def _is_alone(self) -> bool:
-        return len(self._context.plans) == 1 and all(send.done() for send in self._sends)
+        if len(self._context.plans) != 1:
+            return False
+        return not self._sends or all(send.done() for send in self._sends)
 
     def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
         if self._may_be_quick and is_quick(run, self._is_alone):
@@ -392,14 +397,14 @@ class _PlanRun:
     # Transfers --------------------------------------------------------------------------------
 
     def receive(self, state: StepState, recv: Recv, /) -> Awaitable[None] | None:
-        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiter: PromptFuture[Any] = PromptFuture(asyncio.get_running_loop())
         kept = self._context.rendezvous.take(self._step, recv.edge, waiter)
         if kept is None:
             return self._receive(state, recv, waiter)
         state.receive(recv, kept.value)
         return None
 
-    async def _receive(self, state: StepState, recv: Recv, waiter: asyncio.Future[Any]) -> None:
+    async def _receive(self, state: StepState, recv: Recv, waiter: PromptFuture[Any]) -> None:
         source, senders = recv.source.task, self._context.senders
         if source == self._context.task:
             state.receive(recv, await self._wait(waiter))

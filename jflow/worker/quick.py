@@ -22,7 +22,7 @@ def timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: ob
     linked.latency.note(time.perf_counter() - begun)
 
 
-def is_quick(run: LinkedRun, is_alone: bool) -> bool:
+def is_quick(run: LinkedRun, is_alone: Callable[[], bool]) -> bool:
     """Whether a program may run on the event loop, which does nothing else meanwhile.
 
     XLA runs some programs to their end in the thread that starts them. A loop with a computed
@@ -32,4 +32,7 @@ def is_quick(run: LinkedRun, is_alone: bool) -> bool:
       run: the program.
       is_alone: whether no other plan runs, and nothing that this one sends is on its way.
     """
-    return run.may_be_quick and run.latency.seconds <= (LONE_S if is_alone else QUICK_S)
+    seconds = run.latency.seconds
+    if seconds > LONE_S or not run.may_be_quick:
+        return False
+    return seconds <= QUICK_S or is_alone()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from jflow.deadline.clock import now
 from jflow.resources import Cell
-from jflow.watch import StatusRequest, StepStatus
+from jflow.watch import StatusRequest, StepStatus, short_name
 from jflow.worker.context import WorkerContext
 from jflow.worker.waker import Waker
 
@@ -43,7 +43,7 @@ class RunningSteps:
                 f"{step:x}",
                 max(present - at, 0.0),
                 tuple(str(linked.plan.device) for linked in registered.plans),
-                tuple([*attempts.get(step, ()), *self._values(step)][:_N_SHOWN]),
+                tuple(map(short_name, [*attempts.get(step, ()), *self._values(step)][:_N_SHOWN])),
             )
             for step, (at, registered) in page
         )

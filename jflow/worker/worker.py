@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import jax
 
@@ -246,16 +246,13 @@ class Worker:
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
             `Waited`, if that is known.
         """
-        registered = self._find(handle)
-        if riding is not None and self.lets_ride and len(registered.plans) == 1:
-            self._context.riding[step] = riding
-        try:
-            if registered.claim is None:
-                return await self._run(step, registered, feeds, client, records, staging)
-            with self.claims.running(registered.claim):
-                return await self._run(step, registered, feeds, client, records, staging)
-        finally:
-            self._context.riding.pop(step, None)
+        registered = self._registered.get(handle) or self._missing_plans(handle)
+        lets_ride = riding is not None and self.lets_ride and len(registered.plans) == 1
+        rides = riding if lets_ride else None
+        if registered.claim is None:
+            return await self._run(step, registered, feeds, client, records, staging, rides)
+        with self.claims.running(registered.claim):
+            return await self._run(step, registered, feeds, client, records, staging, rides)
 
     async def _run(
         self,
@@ -265,8 +262,9 @@ class Worker:
         client: Client | None,
         records: list[TaskRecord] | None,
         staging: Staging | None,
+        riding: Riding | None,
     ) -> list[Array]:
-        task = self._context.task
+        context, task = self._context, self._context.task
         if len(feeds) != len(registered.feeds):
             raise InvalidArgumentError(
                 f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
@@ -274,16 +272,21 @@ class Worker:
         fed = dict(zip(registered.feeds, feeds, strict=True))
         recorder = None if records is None else Recorder(str(task), now)
         if recorder is not None:
-            self._context.recorders[step] = recorder
-        self._context.rendezvous.open(step)
-        self._context.begun[step] = now(), registered
+            context.recorders[step] = recorder
+        if riding is not None:
+            context.riding[step] = riding
+        context.rendezvous.open(step)
+        context.begun[step] = now(), registered
         has_entered = False
         try:
             await self._enter(registered)
             has_entered = True
-            values = await self._run_kept(registered, step, fed, client, staging)
+            if staging is None or not registered.writes.n_programs:
+                values = await self._run_plans(registered, step, fed, client)
+            else:
+                values = await self._run_once(registered, step, fed, client, staging)
         except asyncio.CancelledError as error:
-            if waited := self._context.blocked.get(step):
+            if waited := context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.
                 told = replace(waited, reason=f"{task} {waited.reason}")
                 raise asyncio.CancelledError(told) from error
@@ -291,25 +294,21 @@ class Worker:
         finally:
             if has_entered:
                 self.moves.plans.leave(registered.use)
-            self._context.rendezvous.end(step)
-            self._context.begun.pop(step, None)
-            self._context.blocked.pop(step, None)
-            self._context.recorders.pop(step, None)
+            context.rendezvous.end(step)
+            context.forget(step)
         if records is not None and recorder is not None:
             records.append(recorder.record())
         return values
 
-    async def _run_kept(
+    async def _run_once(
         self,
         registered: RegisteredPlans,
         step: int,
         fed: Mapping[int, Array],
         client: Client | None,
-        staging: Staging | None,
+        staging: Staging,
     ) -> list[Array]:
-        """As `_run_plans`; stages or applies once what they write, if `staging` is given."""
-        if staging is None or not registered.writes.n_programs:
-            return await self._run_plans(registered, step, fed, client)
+        """As `_run_plans`; stages or applies once what they write."""
         if registered.refusal is not None:
             raise registered.refusal
         return await self.effects.run(
@@ -334,27 +333,29 @@ class Worker:
         writing = Writing() if registered.writes_often else None
         if effect is not None:
             writing = effect.writing
-        calls = [
-            run_plan(plan, step, fed, self._context, client, parks, writing, effect)
-            for plan in registered.plans
-        ]
+        context, plans = self._context, registered.plans
         try:
-            results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
+            if len(plans) == 1:
+                fetched = await run_plan(
+                    plans[0], step, fed, context, client, parks, writing, effect
+                )
+            else:
+                results = await all_of(
+                    run_plan(plan, step, fed, context, client, parks, writing, effect)
+                    for plan in plans
+                )
+                fetched = {index: value for result in results for index, value in result.items()}
         finally:
             if writing is not None and effect is None:
                 self.containers.leave(writing)
         if (action := async_failpoint("worker.after_run")) is not None:
             await action
-        fetched = {index: value for result in results for index, value in result.items()}
         return [fetched[index] for index in registered.fetches]
 
-    def _find(self, handle: int) -> RegisteredPlans:
-        registered = self._registered.get(handle)
-        if registered is None:
-            task = str(self._context.task)
-            message = f"{task} has no registered plans {handle}; open a new session"
-            raise RestartedError(message, task=task)
-        return registered
+    def _missing_plans(self, handle: int) -> NoReturn:
+        task = str(self._context.task)
+        message = f"{task} has no registered plans {handle}; open a new session"
+        raise RestartedError(message, task=task)
 
     async def take_over_effect(self, effect: Effect) -> Earlier:
         """See `WorkerService.take_over_effect`."""

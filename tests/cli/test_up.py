@@ -19,6 +19,7 @@ from jflow.cli.main import main
 from jflow.cli.running import announced, running_ups
 from jflow.cluster import Target
 from jflow.testing import ProgramProcess, wait_until
+from jflow.wire import machine
 
 READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
 
@@ -135,9 +136,9 @@ def test_a_cluster_of_another_machine_is_neither_found_nor_removed(
 ) -> None:
     with announced(["grpc://127.0.0.1:1"]):
         (theirs,) = (folder / ".jflow" / "up").rglob("*.json")
-        for name in ("machine_id", "_process_ids"):
+        for where, name in ((machine, "machine_id"), (running, "_process_ids")):
             with monkeypatch.context() as elsewhere:
-                elsewhere.setattr(running, name, lambda: "another")
+                elsewhere.setattr(where, name, lambda: "another")
                 assert running_ups() == []
                 with announced(["grpc://127.0.0.1:2"]):
                     (up,) = running_ups()

@@ -54,6 +54,7 @@ ITEMS = {
         "n_steps": COUNT,
         "n_waiting": COUNT,
         "claim": TEXT,
+        "restarted": LIST,
     },
     "steps": {"step": TEXT, "age_s": float, "devices": LIST, "waiting_for": LIST},
     "threads": {"name": TEXT, "frames": LIST},

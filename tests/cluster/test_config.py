@@ -123,6 +123,22 @@ def test_a_misspelt_key_is_named_with_the_right_one(content, words):
         _read(content)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '{"cluster": {"ps": {"0": "a:1", "0": "b:1"}}}',
+            "TF_CONFIG has '0' twice: 'a:1' and 'b:1'",
+        ),
+        ('{"task": {"type": "ps"}, "task": {"type": "worker"}}', "TF_CONFIG has 'task' twice"),
+        ('{"cluster": {"ps": ["a:1"], "worker": ["a:1"]}}', "have one address, a:1; give each"),
+    ],
+)
+def test_one_task_with_two_addresses_and_two_with_one_are_named(text, words):
+    with pytest.raises(ValueError, match=words):
+        read_tf_config({"TF_CONFIG": text})
+
+
 def test_keys_of_tensorflow_and_of_managers_are_accepted():
     config = _read(
         {

@@ -9,11 +9,19 @@ SPARSE = {"worker": {3: "w3:2222", 1: "w1:2222"}}
 
 JOBS = st.from_regex(r"[a-z]{1,6}", fullmatch=True)
 ADDRESSES = st.builds("h{}:{}".format, st.integers(0, 99), st.integers(0, 65535))
+
+
+def have_distinct_addresses(jobs):
+    lists = [tasks if isinstance(tasks, list) else [*tasks.values()] for tasks in jobs.values()]
+    found = [one for tasks in lists for one in tasks if not one.endswith(":0")]
+    return len(set(found)) == len(found)
+
+
 CLUSTERS = st.dictionaries(
     JOBS,
     st.lists(ADDRESSES, max_size=4) | st.dictionaries(st.integers(0, 20), ADDRESSES, max_size=4),
     max_size=4,
-)
+).filter(have_distinct_addresses)
 
 
 def test_jobs_are_in_alphabetical_order():
@@ -89,7 +97,7 @@ def test_an_address_without_a_port_has_port_2222_for_every_reader(given, normali
     assert spec.job_tasks("ps") == [normalized]
     assert spec.as_dict() == {"ps": [normalized]}
     assert spec == ClusterSpec({"ps": [normalized]})
-    assert spec.replace(Task("ps", 1), given).task_address("ps", 1) == normalized
+    assert ClusterSpec({}).replace(Task("ps", 1), given).task_address("ps", 1) == normalized
 
 
 def test_indices_may_be_decimal_strings_because_json_has_no_other_keys():
@@ -98,6 +106,12 @@ def test_indices_may_be_decimal_strings_because_json_has_no_other_keys():
     }
     with pytest.raises(ValueError, match="job 'worker' has two tasks 3"):
         ClusterSpec({"worker": {"3": "a:1", 3: "b:1"}})
+
+
+def test_two_tasks_at_one_address_are_refused_with_both_names():
+    with pytest.raises(ValueError, match=r"/job:ps/task:0 and /job:worker/task:1 have one address"):
+        ClusterSpec({"ps": ["a"], "worker": ["b", "grpc://a:2222"]})
+    assert ClusterSpec({"ps": ["a:0"], "worker": ["a:0"]})  # ports that are chosen later
 
 
 def test_only_the_cluster_without_jobs_is_false():

@@ -6,7 +6,6 @@ import heapq
 import random
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
 
 from jflow.coordinator.events import (
     Action,
@@ -287,7 +286,8 @@ class World:
             self._act(self.scheduler.lost(attempt, self.now))
         elif self._applied(dispatch):
             self.tables[dispatch.worker].update(dispatch.closures)
-            self._act(self.scheduler.finished(attempt, self.now))
+            dispatch_s = self.rng.choice([None, 0.0001, 0.001, 0.01])
+            self._act(self.scheduler.finished(attempt, self.now, dispatch_s))
         else:
             self._act(self.scheduler.lost(attempt, self.now))
 
@@ -366,8 +366,8 @@ class World:
                 case Reopen(number):
                     assert isinstance(self.ends.pop(number), Complete)
                     assert self.closures[number].keeping is Keeping.ALONE, "it cannot be repeated"
-                    self.closures[number] = replace(
-                        self.closures[number], keeping=Keeping.NOT, expires=None
+                    self.closures[number] = self.closures[number]._replace(
+                        keeping=Keeping.NOT, expires=None
                     )
                     del self._ordinals[number]  # it is not in exactly-once mode
                     self.seen["results computed again"] += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -194,6 +196,41 @@ def test_remote_value_can_be_awaited(coordinator: ClusterCoordinator) -> None:
 
 async def _awaited(value: Any) -> Any:
     return await value
+
+
+def test_remote_value_is_fetched_by_others_after_a_task_that_awaits_it_was_cancelled(
+    coordinator: ClusterCoordinator,
+) -> None:
+    queue = a_queue(coordinator, "awaited")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    value = coordinator.schedule(wait)
+
+    async def cancelled() -> None:
+        await asyncio.wait_for(_awaited(value), 0.01)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    queue.enqueue(7.0)
+    assert value.fetch() == 7.0
+
+
+def test_closures_that_have_ended_leave_nothing_to_the_garbage_collector(
+    coordinator: ClusterCoordinator,
+) -> None:
+    coordinator.schedule(double, args=(1.0,)).fetch()
+    gc.disable()
+    try:
+        values = [coordinator.schedule(double, args=(float(n),)) for n in range(5)]
+        coordinator.join()
+        ends = [weakref.ref(value) for value in values]
+        del values
+        wait_until(lambda: not any(end() for end in ends))
+    finally:
+        gc.enable()
 
 
 def test_remote_value_can_be_an_argument_of_another_closure(

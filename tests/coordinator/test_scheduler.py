@@ -23,6 +23,9 @@ from jflow.coordinator.events import (
 from jflow.coordinator.scheduler import ClosureScheduler
 from tests.coordinator.simulator import World
 
+DISPATCH_S = 0.002
+"""The processor time that the coordinator takes to start an attempt."""
+
 
 def with_workers(n: int) -> ClosureScheduler:
     scheduler = ClosureScheduler(n)
@@ -240,8 +243,8 @@ def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_
     actions = []
     for number in range(600):
         actions += scheduler.add(Closure(number, kind="k", burst=4), 0.0)
-    actions += scheduler.finished(1, 0.5)
-    actions += scheduler.finished(2, 0.5001)
+    actions += scheduler.finished(1, 0.001, DISPATCH_S)
+    actions += scheduler.finished(2, 0.002, DISPATCH_S)
     assert of(PrepareBurst, actions) == [PrepareBurst(0, of(PrepareBurst, actions)[0].closure)]
     running = [action.attempt for action in of(Dispatch, actions)][2:]
     actions = scheduler.burst_ready(0, "k", 0.6)
@@ -254,13 +257,80 @@ def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_
     assert not scheduler.has_error
 
 
+def with_bursts(
+    n_workers: int, each_s: float, dispatch_s: float, n_waiting: int
+) -> tuple[ClosureScheduler, list[Action]]:
+    """A scheduler whose workers have bursts of 4 closures of kind "k", of which some wait.
+
+    Returns:
+      The scheduler, and what followed when all that was given to workers before had come back.
+    """
+    scheduler, now = with_workers(n_workers), 0.0
+    actions = [a for n in range(40) for a in scheduler.add(Closure(n, "k", burst=4), now)]
+    while not scheduler.is_idle:  # one attempt after the other
+        now += each_s
+        actions += scheduler.finished(min(scheduler._attempts), now, dispatch_s)
+    for prepare in of(PrepareBurst, actions):
+        scheduler.burst_ready(prepare.worker, "k", now)
+    actions = []
+    for number in range(40, 40 + n_waiting):
+        actions += scheduler.add(Closure(number, "k", burst=4), now)
+    return scheduler, actions
+
+
+def test_closures_shorter_than_dispatches_wait_for_a_burst_while_their_worker_has_work() -> None:
+    scheduler, actions = with_bursts(1, each_s=0.001, dispatch_s=0.002, n_waiting=5)
+    assert [one.closures for one in of(Dispatch, actions)] == [(40,), (41,)]
+    (burst,) = of(Dispatch, scheduler.add(Closure(45, "k", burst=4), 1.0))
+    assert burst.closures == (42, 43, 44, 45)
+    assert of(Dispatch, scheduler.add(Closure(46, "k", burst=4), 1.0)) == []
+    for attempt in sorted(scheduler._attempts):  # nothing waits for more once there is room
+        actions = scheduler.finished(attempt, 1.1)
+    assert scheduler.n_queued == 0
+
+
+def test_closures_longer_than_dispatches_are_given_ahead_one_by_one() -> None:
+    _, actions = with_bursts(1, each_s=0.001, dispatch_s=0.0001, n_waiting=3)
+    assert [one.closures for one in of(Dispatch, actions)] == [(40,), (41,), (42,)]
+
+
+def test_longer_closures_run_in_bursts_only_if_there_is_one_for_each_worker() -> None:
+    few, _ = with_bursts(2, each_s=0.008, dispatch_s=0.001, n_waiting=11)
+    many, _ = with_bursts(2, each_s=0.008, dispatch_s=0.001, n_waiting=30)
+
+    def sizes(scheduler: ClosureScheduler) -> list[int]:
+        actions = scheduler.finished(min(scheduler._attempts), 9.0)
+        return [len(one.closures) for one in of(Dispatch, actions)]
+
+    assert 4 not in sizes(few)
+    assert 4 in sizes(many)
+
+
+def test_bursts_are_compiled_for_closures_that_take_few_dispatches_only() -> None:
+    for each_s, is_worth in ((0.003, True), (0.005, False)):
+        scheduler, actions = with_workers(1), []
+        for number in range(40):
+            actions += scheduler.add(Closure(number, "k", burst=4), 0.0)
+        for n in range(1, 10):
+            actions += scheduler.finished(n, n * each_s, 0.0001)
+        assert bool(of(PrepareBurst, actions)) is is_worth
+
+
+def test_a_machine_that_becomes_slow_goes_on_with_bursts_of_short_closures() -> None:
+    scheduler, _ = with_bursts(1, each_s=0.001, dispatch_s=0.002, n_waiting=40)
+    for n in range(1, 8):  # each comes back a hundred times later than on an idle machine
+        actions = scheduler.finished(min(scheduler._attempts), 1.0 + n * 0.1, 0.002)
+    assert of(Dispatch, actions) == [] or len(of(Dispatch, actions)[0].closures) == 4
+    assert all(len(a.closures) == 4 for a in scheduler._attempts.values())
+
+
 def with_a_burst_that_is_applied_once() -> tuple[ClosureScheduler, Dispatch]:
     """A scheduler whose only worker has a burst in exactly-once mode."""
     scheduler = with_workers(1)
     for number in range(8):
         scheduler.add(Closure(number, "k", is_exactly_once=True, is_repeatable=True, burst=4), 0.0)
-    scheduler.finished(1, 1.0)
-    actions = scheduler.finished(2, 1.01)
+    scheduler.finished(1, 1.0, DISPATCH_S)
+    actions = scheduler.finished(2, 1.01, DISPATCH_S)
     assert of(PrepareBurst, actions)
     actions = scheduler.burst_ready(0, "k", 1.1)
     for attempt in sorted(scheduler._attempts):

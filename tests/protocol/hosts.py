@@ -262,6 +262,11 @@ def served(host, port=0):
         server.stop()
 
 
+def listener_of(server):
+    """The listener for data streams of a server that `served` gave."""
+    return server._context.gen.ag_frame.f_locals["server"]._data
+
+
 @asynccontextmanager
 async def raw_server(handle):
     """A gRPC server that knows nothing of jflow: `handle(stream)` serves every stream.

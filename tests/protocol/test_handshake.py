@@ -249,7 +249,7 @@ IDENTITY = ServerIdentity(
     77,
     ClusterSpec({"ps": ["Here:7", "there:8"], "worker": ["there:9", "there:0"]}),
     "blue",
-    ServerLocation(frozenset({"10.0.0.1"})),
+    ServerLocation(frozenset({"10.0.0.1"}), frozenset({"gate.example.com:31222", "[fd00::1]:5"})),
 )
 
 
@@ -260,6 +260,8 @@ IDENTITY = ServerIdentity(
         {"task": "/job:ps/task:0", "cluster": "blue", "incarnation": 77},
         {"address": "10.0.0.1:7"},
         {"address": "here:7"},
+        {"address": "Gate.example.com:31222"},
+        {"address": "[fd00::1]:5"},
         {"caller": "/job:worker/task:0", "caller_address": "there:9"},
         {"caller": "/job:worker/task:1", "caller_address": "there:10"},
         {"caller": "/job:chief/task:0", "caller_address": "x:1"},
@@ -278,6 +280,7 @@ def test_a_server_is_meant_if_nothing_that_the_caller_knows_differs(hello):
         ({"task": "/job:ps/task:1"}, "expected /job:ps/task:1, got /job:ps/task:0"),
         ({"address": "Here:8"}, "expected a server at Here:8, got one at Here:7"),
         ({"address": "elsewhere:7"}, r"one at Here:7; .*'\?at=Here:7'"),
+        ({"address": "gate.example.com:7"}, "JFLOW_ADVERTISE=gate.example.com:7 for that server"),
         ({"address": "nonsense:x"}, "expected a server at nonsense:x"),
         (
             {"caller": "/job:worker/task:0", "caller_address": "x:1"},

@@ -70,7 +70,7 @@ class Network:
     def accept(self, service: str, place: tuple[str, str], hello: bytes) -> None:
         handshake = ServerHandshake(Secret(TOKEN), service, hello)
         address, machine = place
-        cluster, location = ClusterSpec({"ps": [address]}), ServerLocation(frozenset(), machine)
+        cluster, location = ClusterSpec({"ps": [address]}), ServerLocation(machine=machine)
         identity = ServerIdentity(Task("ps", 0), 1, cluster, "", location)
         is_other = identity.refusal(handshake.hello) is not None
         challenge = handshake.challenge(self.nonce(), is_other=is_other)

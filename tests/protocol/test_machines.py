@@ -32,10 +32,12 @@ LOCAL = ServerIdentity(
     77,
     ClusterSpec({"ps": ["alias:7"]}),
     "",
-    ServerLocation(LOOPBACK, HERE, is_local=True),
+    ServerLocation(LOOPBACK, machine=HERE, is_local=True),
 )
-EVERYWHERE = replace(LOCAL, location=ServerLocation(LOOPBACK | {"0.0.0.0", "::", "here"}, HERE))
-UNKNOWN = replace(LOCAL, location=ServerLocation(LOOPBACK, "", is_local=True))
+EVERYWHERE = replace(
+    LOCAL, location=ServerLocation(LOOPBACK | {"0.0.0.0", "::", "here"}, machine=HERE)
+)
+UNKNOWN = replace(LOCAL, location=ServerLocation(LOOPBACK, is_local=True))
 
 SERVERS = {"local": LOCAL, "everywhere": EVERYWHERE, "unknown": UNKNOWN}
 

@@ -13,6 +13,7 @@ from jflow.protocol import ReplySize, Staging
 from jflow.protocol.credits import MAX_UNREAD_BYTES
 from jflow.protocol.peer import Arrivals
 from jflow.protocol.rpcs import RUN_PLANS, RUN_STEP
+from jflow.protocol.run_rpcs import PlansRequest
 from jflow.protocol.stable import StableMessage, StableWriter
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import (
@@ -184,7 +185,7 @@ def test_a_step_with_a_large_reply_waits_for_credits_before_it_begins():
 
 
 def test_a_body_that_the_service_has_not_is_an_error():
-    request = RUN_PLANS.prepared(5, 3, [])
+    request = RUN_PLANS.prepared(PlansRequest(5, 3, []))
 
     async def check(client):
         await client.stream.send_control(request.control(StableWriter(), 7, INCARNATION))

@@ -8,6 +8,7 @@ from jflow.cluster import Device
 from jflow.deadline import FOREVER
 from jflow.protocol import DeviceRecord
 from jflow.protocol.rpcs import LIST_DEVICES, MASTER, REGISTER_STEP, RUN_PLANS, RUN_STEP, WORKER
+from jflow.protocol.run_rpcs import PlansRequest
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import INCARNATION, TASK, Host, on_loop, peer_of, same, serving
 
@@ -38,7 +39,7 @@ def test_a_server_calls_any_procedure_of_another_one_s_worker():
     async def check():
         async with serving(Host()) as address:
             peer = peer_of(TASK, address)
-            (got,) = await peer.call(RUN_PLANS, INCARNATION, 1, 2, [np.arange(3)])
+            (got,) = await peer.call(RUN_PLANS, INCARNATION, PlansRequest(1, 2, [np.arange(3)]))
             same(got, np.arange(3))
             await peer.close()
 

@@ -14,6 +14,7 @@ from jflow.protocol.codec import frames_of, open_message
 from jflow.protocol.frame import Assembler, Message, encode
 from jflow.protocol.records import Staging
 from jflow.protocol.rpcs import RUN_PLANS, RUN_STEP, SEND_TENSORS
+from jflow.protocol.run_rpcs import PlansRequest
 from jflow.protocol.stable import StableParser, StableWriter, Varying
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import NUMBERS
@@ -49,7 +50,7 @@ REQUESTS = st.one_of(
         effect=EFFECTS,
     ),
     st.builds(
-        lambda *args, **kwargs: (RUN_PLANS, args, kwargs),
+        lambda *args, **kwargs: (RUN_PLANS, (PlansRequest(*args, **kwargs),), {}),
         *(U64, st.integers(0, 3), TENSORS),
         is_traced=st.booleans(),
         staging=STAGINGS,

@@ -127,3 +127,28 @@ def test_tf_config_and_the_command_line_start_a_server() -> None:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.long
+def test_one_program_takes_all_roles_from_its_environment_and_ends_with_the_chief() -> None:
+    ports = free_ports(3)
+    jobs = ("chief", "ps", "worker")
+    cluster = {job: [f"127.0.0.1:{port}"] for job, port in zip(jobs, ports, strict=True)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "roles.py")],
+            env=os.environ
+            | {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": 0}})},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for job in jobs
+    ]
+    try:
+        told = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert told == ["3.0 6.0 9.0\ndone\n", "done\n", "done\n"]
+    assert [process.returncode for process in processes] == [0, 0, 0]

@@ -10,7 +10,14 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Task
-from jflow.server.address import are_loopback, listening_hosts, own_hosts
+from jflow.server.address import (
+    Advertised,
+    are_loopback,
+    listening_hosts,
+    location_at,
+    own_hosts,
+    read_advertised,
+)
 
 PS = Task("ps", 0)
 
@@ -81,3 +88,20 @@ def test_only_loopback_addresses_are_loopback() -> None:
     assert are_loopback(["127.0.0.1", "127.8.9.10", "::1"])
     for other in ("0.0.0.0", "::", "10.0.0.7", "fe80::1%lo"):
         assert not are_loopback(["127.0.0.1", other])
+
+
+def test_names_and_addresses_that_lead_to_a_server_are_advertised_by_the_environment() -> None:
+    text = " jflow-worker-0.jflow,Gate.example.com:31222, [fd00::1]:5,[fd00::2],grpc://a"
+    advertised = read_advertised({"JFLOW_ADVERTISE": text})
+    assert advertised.hosts == {"jflow-worker-0.jflow", "fd00::2", "a"}
+    assert advertised.addresses == {"gate.example.com:31222", "[fd00::1]:5"}
+    assert read_advertised({}) == read_advertised({"JFLOW_ADVERTISE": ""}) == Advertised()
+    location = location_at(["127.0.0.1"], advertised)
+    assert {"jflow-worker-0.jflow", "127.0.0.1"} < location.hosts
+    assert location.advertised == advertised.addresses
+
+
+@pytest.mark.parametrize("text", ["localhost", "127.0.0.1:80", "[::1]:5", "0.0.0.0", "a,a:b:c"])
+def test_what_does_not_lead_to_one_server_is_not_advertised(text: str) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="JFLOW_ADVERTISE"):
+        read_advertised({"JFLOW_ADVERTISE": text})

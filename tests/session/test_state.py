@@ -242,6 +242,23 @@ def test_a_fed_array_may_be_overwritten_as_soon_as_the_step_is_over(size):
             np.testing.assert_array_equal(session.run(x), wanted)
 
 
+@pytest.mark.parametrize("size", [16, 1_000_000])
+def test_a_fed_array_may_be_overwritten_after_an_update_whose_result_is_fetched(size):
+    p = tf.placeholder("float32", (size,))
+    x = tf.Variable(np.zeros(size, np.float32))
+    total = tf.numpy.sum(p)
+    assign = x.assign(tf.numpy.sin(p) + total)
+    with tf.Session() as session:
+        session.run(x.initializer)
+        ones = np.ones(size, np.float32)
+        wanted = np.sin(ones) + np.float32(size)
+        for _ in range(5):
+            given = ones.copy()
+            session.run([total, assign.op], {p: given})
+            given[:] = 77.0
+            np.testing.assert_allclose(session.run(x), wanted, rtol=1e-6)
+
+
 def test_an_assigned_array_is_not_the_variables_memory():
     p = tf.placeholder("float32", (1000,))
     x = tf.Variable(np.zeros(1000, np.float32))

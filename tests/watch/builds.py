@@ -42,6 +42,7 @@ ITEMS: dict[type, dict[str, Any]] = {
         **dict.fromkeys(("number", "n_steps", "n_waiting"), COUNTS),
         "age_s": SECONDS,
         "claim": TEXTS,
+        "restarted": NAMES,
     },
     StepStatus: {"step": TEXTS, "age_s": SECONDS, "devices": NAMES, "waiting_for": NAMES},
     ThreadStatus: {"name": TEXTS, "frames": NAMES},

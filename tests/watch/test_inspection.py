@@ -14,7 +14,7 @@ from jflow import errors
 from jflow.cli.watcher import Seen, Watcher
 from jflow.cluster import Task
 from jflow.testing import PATIENCE_S, BackendUnderTest, wait_until
-from jflow.watch import KINDS, MAX_ITEMS, StatusRequest, TaskState
+from jflow.watch import KINDS, MAX_ITEMS, MAX_NAME, StatusRequest, TaskState
 
 
 @pytest.fixture
@@ -159,6 +159,37 @@ def test_more_items_than_a_page_has_are_all_listed(
     seen = of_task(watcher, "/job:ps/task:0", "variables", "devices")
     assert [v.name for v in seen.items("variables")] == [f"v{i}" for i in range(7)]
     assert len({d.name for d in seen.items("devices")}) == len(seen.items("devices"))
+
+
+def test_variables_that_come_and_go_between_pages_are_listed_as_they_are(
+    watcher: Watcher, shared_backend: BackendUnderTest
+) -> None:
+    def listed() -> list[str]:
+        return [v.name for v in of_task(watcher, "/job:ps/task:0", "variables").items("variables")]
+
+    with tf.device("/job:ps/task:0"):
+        b, c = tf.Variable(1.0, name="b"), tf.Variable(1.0, name="c")
+        with tf.container("other"):
+            a = tf.Variable(1.0, name="a")
+    with shared_backend.session() as session:
+        session.run(c.initializer)
+        assert listed() == ["c"]
+        session.run([b.initializer, a.initializer])
+        assert listed() == ["b", "c", "a"], "by container first"
+    shared_backend.reset("other")
+    assert listed() == ["b", "c"]
+
+
+def test_a_long_name_is_shortened_and_the_others_are_listed(
+    watcher: Watcher, shared_backend: BackendUnderTest
+) -> None:
+    with tf.device("/job:ps/task:0"):
+        whole = tf.Variable(1.0, name="a" * MAX_NAME)
+        long = tf.Variable(1.0, name="b" * 70_000)
+    with shared_backend.session() as session:
+        session.run([whole.initializer, long.initializer])
+        names = [v.name for v in of_task(watcher, "/job:ps/task:0", "variables").items("variables")]
+    assert names == ["a" * MAX_NAME, "b" * MAX_NAME + f"… ({70_000 - MAX_NAME} more characters)"]
 
 
 def test_what_cannot_be_requested_is_refused(watcher: Watcher) -> None:

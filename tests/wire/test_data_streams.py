@@ -339,6 +339,20 @@ def test_what_follows_a_future_does_not_run_in_a_thread_that_waits_for_something
     assert threads == ["jflow reader"]
 
 
+def test_the_thread_that_reads_for_futures_stays_while_they_come_one_after_the_other(client, host):
+    async def run(*_):
+        return []
+
+    host.script["run"] = run
+    threads = []
+    for n in range(1, 7):  # each one when the one before has been answered
+        started = client.start(1, [], FOREVER)
+        started.add_done_callback(lambda _: threads.append(threading.get_native_id()))
+        eventually(lambda n=n: len(threads) == n)
+    others = {*threads} - {threading.get_native_id()}  # a future that is done calls back at once
+    assert len(others) <= 1
+
+
 @kinds.on("unix", also=("tcp", "tls"))
 def test_interrupts_at_any_moment_leave_the_session_usable(server):
     # In a process of its own: an interrupt may come in the middle of what pytest does, too.

@@ -1,8 +1,9 @@
-"""One end of a data stream: how often the event loop passes for a frame that is large."""
+"""One end of a data stream: how often the loop passes for large frames; small ones at once."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from jflow.protocol.frame import CHUNK_BYTES, Buffers, encode_parts
 from jflow.protocol.framing import PartsFraming
-from jflow.protocol.parser import SCRATCH_BYTES, Parser, delimited
+from jflow.protocol.parser import SCRATCH_BYTES, Parser, delimited, delimited_message
 from jflow.testing import PATIENCE_S
 from jflow.wire.connections import SocketConnection
 from jflow.wire.descriptors import SEND_BYTES, send, widen
@@ -110,3 +111,52 @@ def test_a_frame_that_counts_as_a_sign_of_life_is_not_taken_unless_it_is_read() 
         frame = _frame(CHUNK_BYTES)
         assert PartsFraming(Parser()).is_sign_of_life(frame)
         assert send(near, delimited(frame)) < CHUNK_BYTES
+
+
+def test_a_small_frame_leaves_at_once_and_is_the_message_that_frames_would_be() -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
+        tensors = [b"abc", b"x" * 64]
+        frame = delimited_message(1, b"control", tensors)
+        (parts,) = encode_parts(1, b"control", [memoryview(one) for one in tensors])
+        assert frame == b"".join(delimited(parts))
+        assert stream.write_now(frame) is True
+        assert far.recv(2 * len(frame)) == frame
+
+    _check(use)
+
+
+def test_what_the_kernel_leaves_of_a_small_frame_is_sent_before_the_next() -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
+        first, second = (delimited_message(i, b"control", [b"abc"]) for i in (1, 2))
+
+        def send_half(buffers: Buffers) -> int:
+            """The kernel takes 10 bytes, once."""
+            connection.send = send  # type: ignore[method-assign]
+            return send([memoryview(buffers[0])[:10]])
+
+        connection = stream._connection
+        send, connection.send = connection.send, send_half  # type: ignore[method-assign, assignment]
+        assert stream.write_now(first) is False
+        assert stream.write_now(second) is None
+        await stream.write([second[4:]])
+        assert far.recv(4096) == first + second
+
+    _check(use)
+
+
+def test_nothing_leaves_at_once_when_the_kernel_takes_nothing() -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
+        frame = delimited_message(1, b"control", [bytes(2048)])
+        n_sent = 0
+        while stream.write_now(frame):
+            n_sent += 1
+        writing = asyncio.create_task(stream.write([frame[4:]]))
+        received = bytearray()
+        while len(received) < (n_sent + 1) * len(frame):
+            with contextlib.suppress(BlockingIOError):
+                received += far.recv(1 << 20, socket.MSG_DONTWAIT)
+            await asyncio.sleep(0)
+        await writing
+        assert received == frame * (n_sent + 1)
+
+    _check(use)

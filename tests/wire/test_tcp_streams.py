@@ -1,15 +1,10 @@
 """Data streams over TCP: when they are taken, what they are proven by, and what cuts them."""
 
-import asyncio
 import errno
 import logging
-import os
 import socket
 import ssl
-import subprocess
-import sys
-import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -19,41 +14,31 @@ from jflow import errors
 from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER
 from jflow.protocol import Peer, Secret
-from jflow.protocol.frame import encode_parts
 from jflow.protocol.handshake import Caller
-from jflow.protocol.parser import SCRATCH_BYTES, delimited
 from jflow.protocol.rpcs import WORKER
 from jflow.testing import FaultProxy
-from jflow.wire import attaching, connect, data_listener, load_tls, tcp_sockets, unix_sockets
+from jflow.wire import attaching, connect, data_listener, load_tls, tcp_sockets
 from jflow.wire.data_streams import DataStreams
 from jflow.wire.grpc_transport import GrpcTransport
-from jflow.wire.socket_stream import SocketStream, unsent
 from jflow.wire.tls_connection import TlsConnection
-from jflow.wire.unix_sockets import held, remove_earlier, socket_directory
 from tests.protocol.hosts import (
     PATIENCE_S,
     TASK,
     TOKEN,
-    Host,
     eventually,
     forever,
+    listener_of,
     on_loop,
     same,
-    served,
 )
 from tests.wire import kinds
 
 pytestmark = pytest.mark.usefixtures("own_sockets")
 
 
-def _listener(server):
-    """The listener for data streams of a server."""
-    return server._context.gen.ag_frame.f_locals["server"]._data
-
-
 def _offering(server, **changes):
     """Changes what a server tells callers of its data streams."""
-    listener = _listener(server)
+    listener = listener_of(server)
     listener._place = replace(listener._place, **changes)
     return listener
 
@@ -62,8 +47,8 @@ def _offering(server, **changes):
 
 
 def test_a_server_that_only_this_machine_reaches_has_no_port_for_data_streams(server):
-    assert _listener(server)._place.port == 0
-    assert _listener(server)._place.path
+    assert listener_of(server)._place.port == 0
+    assert listener_of(server)._place.path
 
 
 @kinds.on("tcp")
@@ -186,7 +171,7 @@ def test_a_connection_without_a_proof_is_closed_within_the_time_for_it(
     server, monkeypatch, sent, kind
 ):
     monkeypatch.setattr("jflow.protocol.settings.HELLO_S", 0.2)
-    with socket.create_connection(("127.0.0.1", _listener(server)._place.port)) as one:
+    with socket.create_connection(("127.0.0.1", listener_of(server)._place.port)) as one:
         one.settimeout(PATIENCE_S)
         one.sendall(sent)
         with suppress(ConnectionResetError):
@@ -198,7 +183,7 @@ def test_a_connection_without_a_proof_is_closed_within_the_time_for_it(
 def test_silent_connections_do_not_keep_callers_out(server, monkeypatch, kind):
     monkeypatch.setattr("jflow.protocol.settings.MAX_UNPROVEN", 4)
     monkeypatch.setattr("jflow.protocol.settings.READ_S", 0.05)
-    listener = _listener(server)
+    listener = listener_of(server)
     listener._unproven = data_listener.Unproven()
     silent = [socket.create_connection(("127.0.0.1", listener._place.port)) for _ in range(8)]
     client = connect(server.address, PATIENCE_S)
@@ -232,7 +217,7 @@ def test_a_data_stream_of_a_server_with_another_name_is_refused_by_its_caller(
 ):
     """Something else of the cluster listens at the port."""
     tls = load_tls(Task("ps", 0), {"JFLOW_TLS_DIR": str(certificates)})
-    _listener(server)._context = tls.data_server_context()
+    listener_of(server)._context = tls.data_server_context()
     target = Target(server.address, task=TASK)
     with pytest.raises(errors.UnavailableError, match=r"not valid for 'worker-3\.jflow'"):
         connect(target, PATIENCE_S)
@@ -247,7 +232,7 @@ def test_a_connection_of_another_protocol_or_version_of_tls_is_closed(
     if of == "old":
         context.set_alpn_protocols(["jflow"])
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with socket.create_connection(("127.0.0.1", _listener(server)._place.port)) as one:
+    with socket.create_connection(("127.0.0.1", listener_of(server)._place.port)) as one:
         one.settimeout(PATIENCE_S)
         received = None
         with (
@@ -276,68 +261,6 @@ def test_tasks_call_each_other_over_tls(server, host, certificates, kind):
     on_loop(check())
 
 
-@contextmanager
-def _tls_ends(certificates):
-    """Both ends of an encrypted connection, after the handshake of TLS; first the caller's."""
-    listening, port = tcp_sockets.listen(["127.0.0.1"])
-    one = socket.create_connection(("127.0.0.1", port))
-    other, _ = listening[0].accept()
-    listening[0].close()
-    environ = {"JFLOW_TLS_DIR": str(certificates)}
-    ends = [
-        TlsConnection(one, load_tls(None, environ).data_client_context(), "worker-3.jflow"),
-        TlsConnection(other, load_tls(TASK, environ).data_server_context(), None),
-    ]
-    handshakes = [end.begin() for end in ends]
-    while handshakes:
-        handshakes = [h for h in handshakes if next(h, None) is not None]
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            end.close()
-
-
-def test_more_than_a_pass_takes_is_decrypted_although_no_poll_tells_of_it(certificates):
-    """The bytes of many small messages come at once, and are larger than a buffer."""
-    with _tls_ends(certificates) as (far, near):
-        sent, got, buffer = os.urandom(300_000), b"", memoryview(bytearray(1000))
-        left = [memoryview(sent)]
-        while len(got) < len(sent):
-            try:
-                if left or far.has_unsent:
-                    n = far.send(left)
-                    left = [left[0][n:]] if left and n < len(left[0]) else []
-            except BlockingIOError:
-                pass
-            try:
-                while n := near.receive_into(buffer, lambda _: None):
-                    got += bytes(buffer[:n])
-                    assert n == len(buffer) or not near.has_buffered
-            except BlockingIOError:
-                assert not near.has_buffered
-        assert got == sent
-
-
-def test_a_message_behind_a_large_one_is_taken_although_the_kernel_has_no_more(certificates):
-    """The end of the large one and the small one are decrypted together."""
-    with _tls_ends(certificates) as (far, near):
-        (large,) = encode_parts(1, b"", [bytes(2 * SCRATCH_BYTES)])
-        (small,) = encode_parts(2, b"small", [])
-        left = delimited(large) + delimited(small)
-        while left or far.has_unsent:
-            left = unsent(left, far.send(left))
-
-        async def messages():
-            async with asyncio.timeout(PATIENCE_S):
-                stream = SocketStream(near)
-                found = [await stream.read(), await stream.read()]
-                await stream.close()
-                return [message.id for message in found]
-
-        assert asyncio.run(messages()) == [1, 2]
-
-
 # Cuts ---------------------------------------------------------------------------------------------
 
 
@@ -348,7 +271,7 @@ def test_a_network_that_cuts_the_data_stream_and_not_grpc_ends_the_session(
 ):
     monkeypatch.setenv("JFLOW_LIVENESS_S", "1.5")
     host.script["run"] = forever
-    port = _listener(server)._place.port
+    port = listener_of(server)._place.port
     with FaultProxy(f"127.0.0.1:{port}") as proxy:
         _offering(server, port=int(proxy.address.rpartition(":")[2]))
         client = connect(server.address, PATIENCE_S)
@@ -364,101 +287,3 @@ def test_a_network_that_cuts_the_data_stream_and_not_grpc_ends_the_session(
         again = connect(server.address, PATIENCE_S)
         assert again.transport == "tcp"
         again.close(), client.close()
-
-
-# What is left behind ------------------------------------------------------------------------------
-
-
-def test_a_listener_rests_while_the_process_has_too_many_open_files(server, monkeypatch):
-    """Otherwise the loop would call it without end, and do nothing else."""
-    monkeypatch.setattr(data_listener, "PAUSE_S", 0.1)
-    listener = _listener(server)
-    (listening,) = listener._listening
-    called = []
-
-    class Exhausted:
-        """A socket whose connections cannot be accepted at first."""
-
-        def __getattr__(self, name):
-            return getattr(listening, name)
-
-        def accept(self):
-            called.append(time.monotonic())
-            if len(called) <= 3:
-                raise OSError(errno.EMFILE, "too many open files")
-            return listening.accept()
-
-    async def exchange():
-        listener._listening[:] = [Exhausted()]
-        listener._accept_from(listener._listening[0])
-
-    on_loop(exchange())
-    client = connect(server.address, PATIENCE_S)
-    assert client.transport == "unix"
-    assert called[3] - called[0] >= 3 * 0.09  # at least, whatever the load
-    client.close()
-
-
-def _boot(name):
-    """A directory of sockets of another boot, with one in it."""
-    directory = socket_directory().parent / name
-    directory.mkdir(mode=0o700)
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(directory / "1-0123.sock"))
-    return directory
-
-
-def test_directories_of_earlier_boots_are_removed_if_no_process_holds_them():
-    over, running = _boot("00000000"), _boot("11111111")
-    foreign = _boot("22222222")
-    (foreign / "of-another-program").write_text("")
-    other = socket_directory().parent / "not-a-boot"
-    other.mkdir()
-    in_use = held(running)
-    remove_earlier(socket_directory())
-    assert not over.exists()
-    assert (running / "1-0123.sock").exists()
-    assert (foreign / "of-another-program").exists()
-    assert other.exists()
-    in_use.close()
-    remove_earlier(socket_directory())
-    assert not running.exists()
-
-
-def test_a_directory_that_is_removed_while_it_is_taken_is_made_again(monkeypatch):
-    directory = socket_directory()
-    lock, removed = unix_sockets._lock_shared, []
-
-    def removing(descriptor):
-        if not removed:
-            removed.append((directory / "lock").unlink())
-        lock(descriptor)
-
-    monkeypatch.setattr(unix_sockets, "_lock_shared", removing)
-    one = held(directory)
-    assert removed
-    assert (directory / "lock").exists()
-    one.close()
-
-
-def test_a_task_that_is_told_to_end_removes_its_socket():
-    command = [sys.executable, "-m", "jflow.launch.child", "worker", "0"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
-        task.stdout.readline()
-        assert len(list(socket_directory().glob(f"{task.pid}-*.sock"))) == 1
-        task.terminate()
-        task.wait(PATIENCE_S)
-    assert list(socket_directory().glob(f"{task.pid}-*.sock")) == []
-
-
-@pytest.mark.long
-def test_sessions_of_tasks_that_are_killed_leave_no_files_behind():
-    own = os.getpid()
-    for _ in range(5):
-        command = [sys.executable, "-m", "jflow.launch.child", "worker", "0"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
-            task.stdout.readline()
-            task.kill()
-    with served(Host()):
-        names = [one.name for one in socket_directory().glob("*.sock")]
-        assert [name.partition("-")[0] for name in names] == [str(own)]

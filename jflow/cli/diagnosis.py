@@ -1,0 +1,181 @@
+"""What `jflow doctor` finds without calling anything: the sources, the cluster, this task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from jflow.cluster import ClusterSpec, Task
+from jflow.cluster.membership import (
+    EVALUATOR,
+    SOURCES,
+    Membership,
+    find_membership,
+    is_client,
+)
+
+_MAX_SHOWN = 200
+_VARIABLES = (
+    *("TF_CONFIG", "JFLOW_CHECKPOINT_ROOTS", "JFLOW_CLUSTER", "JFLOW_DATA_ROOTS", "JFLOW_HOSTS"),
+    *("JFLOW_INSECURE", "JFLOW_JOBS", "JFLOW_LIVENESS_S", "JFLOW_POD", "JFLOW_PORT", "JFLOW_ROLE"),
+    *("JFLOW_SERVICE", "JFLOW_TLS_DIR", "JFLOW_TOKEN", "JFLOW_TOKEN_FILE", "JFLOW_TRANSPORT"),
+)
+_BEGINNINGS = ("TF", "JFLOW")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that keeps a cluster from working, or may.
+
+    Attributes:
+      code: what it is, for programs, such as "port_taken".
+      what: what it is, with both sides of a contradiction, and how to mend it.
+      is_problem: whether it has to be mended; else it only says how things are.
+    """
+
+    code: str
+    what: str
+    is_problem: bool = True
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """A source that was asked.
+
+    Attributes:
+      name: the source.
+      variables: its environment variables, cut to 200 characters each.
+      says: what it says, or why it says nothing.
+      has_won: whether its cluster is used.
+    """
+
+    name: str
+    variables: Mapping[str, str]
+    says: str
+    has_won: bool = False
+
+
+@dataclass
+class Diagnosis:
+    """What is known before any task is called.
+
+    Attributes:
+      sources: what was asked, in order.
+      membership: what they say together; None if nothing, or a contradiction.
+      findings: what is wrong.
+    """
+
+    sources: Sequence[SourceReport]
+    membership: Membership | None
+    findings: list[Finding] = field(default_factory=list)
+
+
+def examine(environ: Mapping[str, str]) -> Diagnosis:
+    """Asks all sources, and checks what they say."""
+    findings = [*_misspelt(environ)]
+    membership = None
+    try:
+        membership = find_membership(environ)
+    except ValueError as error:
+        code = "contradiction" if " contradict each other" in str(error) else "malformed"
+        findings.append(Finding(code, str(error)))
+    else:
+        findings += _of_task(membership, environ)
+    won = "" if membership is None else membership.source
+    return Diagnosis([_report(i, environ, won) for i in range(len(SOURCES))], membership, findings)
+
+
+def _report(number: int, environ: Mapping[str, str], won: str) -> SourceReport:
+    source = SOURCES[number]
+    seen = {
+        name: text[:_MAX_SHOWN]
+        for name, text in sorted(environ.items())
+        if name.startswith(source.variables)
+    }
+    try:
+        said = source.read(environ)
+    except (ValueError, RuntimeError) as error:
+        return SourceReport(source.name, seen, f"an error: {error}")
+    if said is None:
+        which = ", ".join(
+            f"{name}{'' if name == 'TF_CONFIG' else '...'}" for name in source.variables
+        )
+        silent = "nothing that makes a cluster" if seen else f"nothing: {which} is not set"
+        return SourceReport(source.name, seen, silent)
+    return SourceReport(source.name, seen, said_text(said), source.name == won)
+
+
+def said_text(said: Membership) -> str:
+    """What a source says, in a few words."""
+    jobs = {job: said.cluster.num_tasks(job) for job in said.cluster.jobs}
+    listed = ", ".join(f"{n} {job}" for job, n in jobs.items())
+    return f"{said.task or 'no task'} of a cluster with {listed}"
+
+
+def _misspelt(environ: Mapping[str, str]) -> list[Finding]:
+    """Variables whose names are nearly those that are read."""
+    found = []
+    for name in sorted(environ):
+        if name in _VARIABLES or not name.upper().startswith(_BEGINNINGS):
+            continue
+        similar = get_close_matches(name.upper(), _VARIABLES, 1, cutoff=0.85)
+        if similar and similar[0] not in environ:
+            what = f"the variable {name} is not read; did you mean {similar[0]}? Rename it"
+            found.append(Finding("misspelt_variable", what))
+    return found
+
+
+def _of_task(membership: Membership | None, environ: Mapping[str, str]) -> list[Finding]:
+    """What is wrong with the task of this process."""
+    try:
+        if is_client(environ) or membership is None:
+            return []
+    except ValueError as error:
+        return [Finding("malformed", str(error))]
+    task, source, cluster = membership.task, membership.source, membership.cluster
+    if task is None:
+        return [
+            Finding(
+                "no_task",
+                f"{source} has a cluster and no task of this process, which is fine for a client "
+                '(JFLOW_ROLE=client) and `jflow` itself; for a task, set TF_CONFIG["task"]',
+                is_problem=False,
+            )
+        ]
+    if task.job != EVALUATOR and task not in set(cluster.tasks()):
+        return [
+            Finding(
+                "unknown_task",
+                f"this process is {task} by {source}, and the cluster has no such task; it has "
+                f"{', '.join(map(str, cluster.tasks()))}; correct the task, or add it",
+            )
+        ]
+    return []
+
+
+def differences(
+    views: Mapping[str, ClusterSpec],
+) -> list[Finding]:
+    """Tasks that are at different addresses for those that know them.
+
+    Args:
+      views: the cluster as it is known, by the name of what knows it.
+    """
+    known: dict[Task, dict[str, str]] = {}
+    for name, cluster in views.items():
+        for task in cluster.tasks():
+            address = cluster.task_address(task.job, task.index)
+            known.setdefault(task, {}).setdefault(address, name)
+    found = []
+    for task, addresses in sorted(known.items()):
+        if len(addresses) > 1:
+            sides = ", and ".join(f"at {at} by {name}" for at, name in addresses.items())
+            found.append(
+                Finding(
+                    "other_cluster",
+                    f"{task} is {sides}; give all tasks one cluster, and start those again that "
+                    "have another",
+                )
+            )
+    return found

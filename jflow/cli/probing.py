@@ -1,0 +1,265 @@
+"""What `jflow doctor` finds by calling the tasks of a cluster."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+
+import jflow
+from jflow.cli.diagnosis import Finding, differences
+from jflow.cluster import ClusterSpec, Target, Task, numeric_host, split_address
+from jflow.deadline import Deadline
+from jflow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OpError,
+    UnauthenticatedError,
+)
+from jflow.protocol import MasterClient
+from jflow.protocol.watch_rpcs import INSPECT_TASKS
+from jflow.server.address import listening_hosts
+from jflow.watch import StatusRequest, TaskReport, TaskState, TaskStatus
+from jflow.wire import connect
+
+_MAX_VIEWS = 16
+"""How many servers are asked how they see the others."""
+_GRACE_S = 5.0
+_OWN_VERSION = jflow.__version__
+
+
+@dataclass(frozen=True)
+class TaskProbe:
+    """A task that was called.
+
+    Attributes:
+      task, address: the task, and its address in the cluster.
+      state: "up", "down" or "refused".
+      version, incarnation: of its process; None unless it is up.
+      cluster: the cluster as it knows it; None unless it is up.
+      findings: what is wrong with it.
+    """
+
+    task: Task
+    address: str
+    state: str
+    version: str | None = None
+    incarnation: int | None = None
+    cluster: ClusterSpec | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def probe_all(
+    cluster: ClusterSpec, own: Task | None, source: str, seconds: float
+) -> tuple[list[TaskProbe], list[Finding]]:
+    """Calls all tasks of a cluster at once.
+
+    Args:
+      cluster: the cluster.
+      own: the task of this process; None if it has none.
+      source: what says the cluster.
+      seconds: how long each task has to answer.
+
+    Returns:
+      The tasks, and all that is wrong with them.
+    """
+    tasks = list(cluster.tasks())
+    with ThreadPoolExecutor(min(len(tasks), 64) or 1) as threads:
+        probes = list(
+            threads.map(lambda task: _probe(task, cluster, seconds, is_own=task == own), tasks)
+        )
+        up = [probe for probe in probes if probe.state == "up"]
+        seen = threads.map(lambda probe: _seen_from(probe, seconds), up[:_MAX_VIEWS])
+        views = list(zip(up, seen, strict=False))
+    findings = [finding for probe in probes for finding in probe.findings]
+    known = {str(probe.task): probe.cluster for probe in up if probe.cluster is not None}
+    findings += differences({source: cluster} | known)
+    findings += _between({probe.task for probe in up}, views)
+    findings += _not_there(probes)
+    return probes, findings
+
+
+def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) -> TaskProbe:
+    address = cluster.task_address(task.job, task.index)
+    host, port = split_address(address)
+    try:
+        socket.getaddrinfo(numeric_host(host), port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        what = (
+            f"{task} is at {address}, and the name {host!r} does not resolve on this machine "
+            f"({error}); correct the cluster, or make the name known (DNS, /etc/hosts)"
+        )
+        return TaskProbe(task, address, "down", findings=(Finding("unresolved_name", what),))
+    found = [*_of_own_host(task, host)] if is_own else []
+    if found:
+        return TaskProbe(task, address, "down", findings=tuple(found))
+    if not _listens(address, seconds):
+        is_taken = is_own and _is_taken(address)
+        taken = (_taken(task, address, "it is bound, and refuses connections"),) if is_taken else ()
+        return TaskProbe(task, address, "down", findings=taken)
+    try:
+        with _connected(task, address, seconds) as client:
+            status = _status(client, task, seconds)
+            info = client.info
+    except OpError as error:
+        return _refused(task, address, error, is_own=is_own)
+    if status is not None and status.version != _OWN_VERSION:
+        what = (
+            f"{task} at {address} has jflow {status.version}, and this is {_OWN_VERSION}; install "
+            "one version on all machines, and start the tasks again"
+        )
+        found.append(Finding("version_skew", what))
+    version = None if status is None else status.version
+    return TaskProbe(task, address, "up", version, info.incarnation, info.cluster, tuple(found))
+
+
+def _of_own_host(task: Task, host: str) -> list[Finding]:
+    """What keeps this machine from listening at the host of its task."""
+    try:
+        listening_hosts(host, task, is_encrypted=True)
+        is_encrypted = bool(os.environ.get("JFLOW_TLS_DIR"))
+    except InvalidArgumentError as error:
+        return [Finding("other_machine", error.message)]
+    try:
+        listening_hosts(host, task, is_encrypted=is_encrypted)
+    except InvalidArgumentError as error:
+        return [Finding("not_encrypted", error.message)]
+    return []
+
+
+def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskProbe:
+    """A task at whose address something listens that cannot be used."""
+    if isinstance(error, UnauthenticatedError):
+        what = (
+            f"{task} at {address} has another token or certificate than this process: "
+            f"{error.message}; give all machines one token (JFLOW_TOKEN_FILE)"
+        )
+        return TaskProbe(task, address, "refused", findings=(Finding("other_token", what),))
+    if isinstance(error, FailedPreconditionError):
+        what = (
+            f"{task} at {address}: {error.message}; install one version of jflow on all machines, "
+            "and start the tasks again"
+        )
+        return TaskProbe(task, address, "refused", findings=(Finding("version_skew", what),))
+    if is_own:
+        return TaskProbe(task, address, "refused", findings=(_taken(task, address, error.message),))
+    what = (
+        f"what listens at {address} does not answer as {task}: {error.message}; if the task is "
+        "stopped or overloaded, let it go on, else correct its address or end that process"
+    )
+    return TaskProbe(task, address, "refused", findings=(Finding("wrong_server", what),))
+
+
+def _taken(task: Task, address: str, why: str) -> Finding:
+    """The port of the task of this process is another one's."""
+    return Finding(
+        "port_taken",
+        f"the port of {task}, {address}, is taken by another process ({why}); end that, or give "
+        "the task another port in the cluster of all tasks",
+    )
+
+
+def _listens(address: str, seconds: float) -> bool:
+    """Whether something accepts connections at an address."""
+    host, port = split_address(address)
+    try:
+        with socket.create_connection((numeric_host(host), port), timeout=seconds):
+            return True
+    except OSError:
+        return False
+
+
+def _is_taken(address: str) -> bool:
+    """Whether another process has the port of an address of this machine."""
+    host, port = split_address(address)
+    kind, *_, at = socket.getaddrinfo(numeric_host(host), port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(kind, socket.SOCK_STREAM) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(at)
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _seen_from(probe: TaskProbe, seconds: float) -> list[TaskReport]:
+    """How the server of a task sees all tasks."""
+    with suppress(OpError), _connected(probe.task, probe.address, seconds) as client:
+        deadline = Deadline(seconds + _GRACE_S)
+        client.call(INSPECT_TASKS, deadline, StatusRequest(()), [], seconds)
+        # Now it knows which lives the others are, so its sessions can be asked about them.
+        deadline = Deadline(seconds + _GRACE_S)
+        return client.call(INSPECT_TASKS, deadline, StatusRequest(("sessions",)), [], seconds)
+    return []
+
+
+def _between(
+    up: set[Task], views: Sequence[tuple[TaskProbe, Sequence[TaskReport]]]
+) -> list[Finding]:
+    """Servers that do not reach each other, and sessions that use former lives of tasks."""
+    found = []
+    for probe, reports in views:
+        for report in reports:
+            if report.task in up and report.state is not TaskState.UP:
+                what = (
+                    f"{probe.task} does not reach {report.task} at {report.address}, which this "
+                    f"machine reaches: {report.reason}"
+                )
+                found.append(Finding("not_reached", what))
+            if report.task == probe.task and report.state is TaskState.UP:
+                found += _restarted(report, up)
+    return found
+
+
+def _restarted(report: TaskReport, up: set[Task]) -> list[Finding]:
+    status = TaskStatus.from_bytes(report.status)
+    return [
+        Finding(
+            "restarted",
+            f"{name} came back as another life since session {session.number} of {report.task} "
+            "used it: its variables are gone, and that session fails on it; open a new session, "
+            "and initialize or restore what was there",
+        )
+        for session in status.sessions
+        for name in session.restarted
+        if Task.parse(name) in up
+    ]
+
+
+def _not_there(probes: Sequence[TaskProbe]) -> list[Finding]:
+    """The tasks at whose addresses nothing listens."""
+    down = [probe for probe in probes if probe.state == "down" and not probe.findings]
+    if not down:
+        return []
+    named = ", ".join(f"{probe.task} at {probe.address}" for probe in down)
+    if len(down) == len(probes):
+        what = f"no task is running: {named}; start each on its machine, with `jflow server`"
+        return [Finding("not_started", what, is_problem=False)]
+    return [Finding("down", f"nothing listens for {named}; start what is missing")]
+
+
+def _connected(task: Task, address: str, seconds: float) -> closing[MasterClient]:
+    """A session on the server of a task, for a block."""
+    return closing(connect(Target(address, task=task), seconds))
+
+
+def _status(client: MasterClient, task: Task, seconds: float) -> TaskStatus | None:
+    deadline = Deadline(seconds + _GRACE_S)
+    (report,) = client.call(INSPECT_TASKS, deadline, StatusRequest(()), [task], seconds)
+    return TaskStatus.from_bytes(report.status) if report.state is TaskState.UP else None
+
+
+def cluster_at(targets: Sequence[str], seconds: float) -> ClusterSpec:
+    """The cluster of the first of several servers that answers. Raises OpError if none does."""
+    errors: list[OpError] = []
+    for target in targets:
+        try:
+            with closing(connect(target, seconds)) as client:
+                return client.info.cluster
+        except OpError as error:
+            errors.append(error)
+    raise errors[0]

@@ -1,0 +1,205 @@
+"""What the tasks of one program wait for: the chief for the others, the others for the chief."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import suppress
+
+from jflow.closing import Closing
+from jflow.cluster import ClusterSpec, Target, Task
+from jflow.deadline import Deadline, seconds_text
+from jflow.deadline.clock import now
+from jflow.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    OpError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from jflow.protocol import MasterClient
+from jflow.protocol.watch_rpcs import INSPECT_TASKS, STOP_TASKS
+from jflow.watch import StatusRequest, TaskReport, TaskState
+from jflow.wire import connect
+
+_LOG = logging.getLogger(__name__)
+
+CONNECT_S = 5.0
+"""How long a server has to answer, in seconds."""
+_POLL_S = 0.5
+_NOTICE_S = 10.0
+"""How long a wait is silent, in seconds, and then how often it says what it waits for."""
+_STOP_S = 10.0
+_FINAL = (UnauthenticatedError, FailedPreconditionError)
+"""Errors that no waiting mends: another token, another version."""
+
+
+class Waiting:
+    """A wait that says what it waits for, again and again, and ends after a time.
+
+    Args:
+      task: the task that waits.
+      limit: how long it may take, in seconds.
+    """
+
+    def __init__(self, task: Task, limit: float) -> None:
+        self._task = task
+        self._limit = limit
+        self._since = self._said = now()
+
+    def goes_on(self, what: str) -> None:
+        """Says it if it is time to.
+
+        Args:
+          what: what is waited for, and why it is not there.
+
+        Raises:
+          DeadlineExceededError: if it has taken too long.
+        """
+        passed = now() - self._since
+        if passed > self._limit:
+            raise DeadlineExceededError(
+                f"{self._task} has waited {seconds_text(self._limit)} for {what}; start what is "
+                "missing, correct its address, or give it longer (timeout)",
+                task=str(self._task),
+            )
+        if now() - self._said >= _NOTICE_S:
+            self._said = now()
+            _LOG.warning("%s still waits for %s", self._task, what)
+
+
+def wait_for_tasks(client: MasterClient, limit: float) -> None:
+    """Waits until all tasks of a cluster answer.
+
+    Args:
+      client: a session on the server of the task that waits.
+      limit: how long they may take, in seconds.
+
+    Raises:
+      DeadlineExceededError: if a task does not answer by then; it says which, where, and why.
+    """
+    waiting = Waiting(client.info.task, limit)
+    request = StatusRequest(())
+    tasks: list[Task] = []
+    while True:
+        deadline = Deadline(CONNECT_S + _STOP_S)
+        reports = client.call(INSPECT_TASKS, deadline, request, tasks, CONNECT_S)
+        missing = [report for report in reports if report.state is not TaskState.UP]
+        if not missing:
+            return
+        tasks = [report.task for report in missing]
+        waiting.goes_on("; ".join(map(_described, missing)))
+        time.sleep(_POLL_S)
+
+
+def stop_others(client: MasterClient, cluster: ClusterSpec, own: Task) -> None:
+    """Stops the servers of all other tasks: workers first, because they use the others'."""
+    others = [task for task in cluster.tasks() if task != own]
+    workers = [task for task in others if task.job == "worker"]
+    for tasks in (workers, [task for task in others if task not in workers]):
+        if not tasks:
+            continue
+        try:
+            reports = client.call(STOP_TASKS, Deadline(2 * _STOP_S), tasks, _STOP_S)
+        except OpError as error:
+            _LOG.warning("%s cannot stop %s: %s", own, ", ".join(map(str, tasks)), error.message)
+            continue
+        for report in reports:
+            if report.state not in (TaskState.UP, TaskState.DOWN):
+                _LOG.warning("%s cannot stop %s", own, _described(report))
+
+
+def _described(report: TaskReport) -> str:
+    return f"{report.task} at {report.address} ({report.state.value}: {report.reason})"
+
+
+class ChiefWatch(Closing):
+    """Watches the chief from another task, on a thread of its own, until the program is over.
+
+    Args:
+      own: the task that watches.
+      cluster: the cluster.
+      chief: the task that is watched.
+      limit: how long the chief may be away, in seconds.
+      is_served: whether `own` has a server, which the chief stops when it is done; if not, the
+        program is over when no task of the cluster answers any more.
+
+    Attributes:
+      over: set when the program is over, or this gives up.
+      error: why it gave up; None if it did not.
+    """
+
+    def __init__(
+        self, own: Task, cluster: ClusterSpec, chief: Task, limit: float, *, is_served: bool
+    ) -> None:
+        self.over = threading.Event()
+        self.error: OpError | None = None
+        self._own = own
+        self._cluster = cluster
+        self._chief = chief
+        self._limit = limit
+        self._is_served = is_served
+        self._thread = threading.Thread(
+            target=self._run, name=f"jflow watches {chief}", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the watch. May be called again."""
+        self.over.set()
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except OpError as error:
+            self.error = error
+        except BaseException as error:
+            self.error = UnavailableError(f"internal error while watching {self._chief}: {error}")
+            raise
+        finally:
+            self.over.set()
+
+    def _watch(self) -> None:
+        """Connects to the chief, again when it was lost, until it is away for too long."""
+        was_there = False
+        waiting = Waiting(self._own, self._limit)
+        while not self.over.is_set():
+            try:
+                client = self._connected(self._chief)
+            except _FINAL:
+                raise
+            except OpError as error:
+                if was_there and not self._is_served and self._are_all_gone():
+                    return
+                address = self._address(self._chief)
+                waiting.goes_on(f"the chief, {self._chief} at {address}: {error.message}")
+                self.over.wait(_POLL_S)
+                continue
+            was_there = True
+            while client.is_open and not self.over.wait(_POLL_S):
+                pass
+            client.close()
+            waiting = Waiting(self._own, self._limit)
+
+    def _connected(self, task: Task) -> MasterClient:
+        limit = min(CONNECT_S, self._limit)
+        client = connect(Target(self._address(task), task=task), limit)
+        # A session that has only watched is not listed.
+        with suppress(OpError):
+            client.call(INSPECT_TASKS, Deadline(CONNECT_S), StatusRequest(()), [task], CONNECT_S)
+        return client
+
+    def _are_all_gone(self) -> bool:
+        """Whether no task answers: the chief has stopped them, and did not only fail itself."""
+        for task in self._cluster.tasks():
+            with suppress(UnavailableError):
+                self._connected(task).close()
+                return False
+        return True
+
+    def _address(self, task: Task) -> str:
+        return self._cluster.task_address(task.job, task.index)

@@ -1,0 +1,323 @@
+"""Manifests of a cluster on Kubernetes: what `jflow k8s render` prints.
+
+Each job is a StatefulSet, because its pods keep their names: `NAME-worker-3` is worker 3 for as
+long as the cluster is there, and a headless service gives it the address
+`NAME-worker-3.NAME.NAMESPACE.svc.cluster.local` in each of its lives. The program that uses the
+cluster, if there is one, is a Job, which ends.
+
+Every pod has the cluster in its environment, in two forms that agree: `TF_CONFIG`, for programs
+that read it, and `JFLOW_JOBS`, `JFLOW_SERVICE`, `JFLOW_PORT` and `JFLOW_POD`, for
+`KubernetesClusterResolver`. Kubernetes puts the namespace and the index of the pod into them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jflow.cluster import ClusterSpec, Task
+from jflow.launch.yaml import Plain
+
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_TASK_LABEL = "apps.kubernetes.io/pod-index"
+_RUN = "/run/jflow"
+_PRIVATE = f"{_RUN}/home"
+_CERTIFICATES = "/certificates"
+# What Kubernetes mounts belongs to the superuser and may be written to by others; a copy in a home
+# directory of the pod's own user is private. Only the key of the task itself is copied.
+_COPY = (
+    f"umask 077 && mkdir -p {_PRIVATE}/tls && "
+    f'cp -L {_CERTIFICATES}/ca.crt "{_CERTIFICATES}/$JFLOW_CERTIFICATE" {_PRIVATE}/tls/'
+)
+_OF_CERTIFICATES = ("JFLOW_TASK_INDEX", "JFLOW_CERTIFICATE")
+_WAIT = (
+    "for i in $(seq 100); do jflow status && exit 0; sleep 2; done; "
+    "echo 'the cluster is not ready' >&2; exit 1"
+)
+
+
+@dataclass(frozen=True)
+class KubernetesCluster:
+    """What a cluster on Kubernetes is to be.
+
+    Attributes:
+      image: the container image; it has jflow, and `grpc_health_probe` if the cluster is encrypted.
+      ps, workers: numbers of tasks.
+      name: the name of the service; those of all other objects begin with it.
+      namespace: where it is; None for the one that kubectl is set to.
+      port: the port of each task.
+      domain: the domain of the cluster's DNS.
+      cpu, memory: what each task requests, such as "4" and "8Gi"; None for nothing.
+      gpus: how many GPUs each worker has.
+      is_encrypted: whether the tasks have certificates, in the secret NAME-certificates.
+      command: the program that uses the cluster; empty if there is none.
+      token: the content of the secret NAME-token; None if the secret is there already.
+      certificates: the files of the secret NAME-certificates; None if it is there already.
+
+    Raises:
+      ValueError: if one of them is not possible.
+    """
+
+    image: str
+    ps: int = 1
+    workers: int = 2
+    name: str = "jflow"
+    namespace: str | None = None
+    port: int = 2222
+    domain: str = "cluster.local"
+    cpu: str | None = None
+    memory: str | None = None
+    gpus: int = 0
+    is_encrypted: bool = True
+    command: Sequence[str] = ()
+    token: str | None = field(default=None, repr=False)
+    certificates: Mapping[str, bytes] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(
+                "the name must have at most 40 lower-case letters, digits and hyphens and begin "
+                f"with a letter, as names of services do, got {self.name!r}"
+            )
+        if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
+            raise ValueError(f"{self.namespace!r} is not the name of a namespace of Kubernetes")
+        if not self.image.strip() or self.image != self.image.strip():
+            raise ValueError(f"expected the name of a container image, got {self.image!r}")
+        if self.ps < 0 or self.workers < 0 or not self.jobs:
+            raise ValueError(f"expected at least one task, got ps={self.ps} workers={self.workers}")
+        if not 0 < self.port < 65536:
+            raise ValueError(f"the port must be from 1 to 65535, got {self.port}")
+        if self.gpus < 0:
+            raise ValueError(f"the number of GPUs must not be negative, got {self.gpus}")
+
+    @property
+    def jobs(self) -> dict[str, int]:
+        """How many tasks each job has."""
+        return {job: n for job, n in (("ps", self.ps), ("worker", self.workers)) if n}
+
+    def addresses(self, service: str) -> dict[str, list[str]]:
+        """The cluster, for a service with this DNS name."""
+        return {
+            job: [f"{self.name}-{job}-{i}.{service}:{self.port}" for i in range(n)]
+            for job, n in self.jobs.items()
+        }
+
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster in its namespace, or in `default`."""
+        return ClusterSpec(
+            self.addresses(f"{self.name}.{self.namespace or 'default'}.svc.{self.domain}")
+        )
+
+    def manifests(self) -> list[dict[str, Plain]]:
+        """The objects of Kubernetes, in an order in which they can be applied."""
+        objects = [*self._secrets(), self._service()]
+        for job in self.jobs:
+            objects += [self._budget(job), self._stateful_set(job)]
+        if self.command:
+            objects.append(self._program())
+        return objects
+
+    def _object(self, version: str, kind: str, suffix: str, **content: Plain) -> dict[str, Plain]:
+        place = {} if self.namespace is None else {"namespace": self.namespace}
+        metadata: Plain = {"name": self.name + suffix, **place, "labels": self._labels()}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
+
+    def _labels(self, job: str | None = None) -> dict[str, str]:
+        labels = {"app.kubernetes.io/name": "jflow", "app.kubernetes.io/instance": self.name}
+        return labels if job is None else {**labels, "app.kubernetes.io/component": job}
+
+    def _secrets(self) -> Iterator[dict[str, Plain]]:
+        if self.token is not None:
+            yield self._object(
+                "v1", "Secret", "-token", type="Opaque", stringData={"token": self.token}
+            )
+        if self.certificates is not None:
+            files = {
+                name: b64encode(content).decode() for name, content in self.certificates.items()
+            }
+            yield self._object("v1", "Secret", "-certificates", type="Opaque", data=files)
+
+    def _service(self) -> dict[str, Plain]:
+        # A task that is not ready has an address, too: others connect to it while it starts.
+        spec: Plain = {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": self._labels(),
+            "ports": [{"name": "grpc", "port": self.port}],
+        }
+        return self._object("v1", "Service", "", spec=spec)
+
+    def _budget(self, job: str) -> dict[str, Plain]:
+        # What a parameter server has is lost with its pod, so no drain of a node may take one.
+        n_fewer = 0 if job == "ps" else 1
+        spec: Plain = {
+            "maxUnavailable": n_fewer,
+            "selector": {"matchLabels": self._labels(job)},
+        }
+        return self._object("policy/v1", "PodDisruptionBudget", f"-{job}", spec=spec)
+
+    def _stateful_set(self, job: str) -> dict[str, Plain]:
+        container: dict[str, Plain] = {
+            "name": "task",
+            "command": ["jflow", "server"],
+            "ports": [{"name": "grpc", "containerPort": self.port}],
+            # Patient, because a task that is started again has lost its state.
+            "startupProbe": {**self._probe(), "periodSeconds": 2, "failureThreshold": 90},
+            "readinessProbe": {**self._probe(), "periodSeconds": 5, "timeoutSeconds": 5},
+            "livenessProbe": {
+                **self._probe(),
+                "periodSeconds": 10,
+                "timeoutSeconds": 5,
+                "failureThreshold": 6,
+            },
+        }
+        spec: Plain = {
+            "serviceName": self.name,
+            "replicas": self.jobs[job],
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": self._labels(job)},
+            "template": self._pod(job, container, terminationGracePeriodSeconds=15),
+        }
+        return self._object("apps/v1", "StatefulSet", f"-{job}", spec=spec)
+
+    def _program(self) -> dict[str, Plain]:
+        # Kubernetes would put variables into it that are in parentheses behind a dollar sign.
+        container: dict[str, Plain] = {
+            "name": "program",
+            "command": [word.replace("$", "$$") for word in self.command],
+        }
+        template = self._pod("program", container, restartPolicy="Never")
+        return self._object(
+            "batch/v1", "Job", "-program", spec={"backoffLimit": 0, "template": template}
+        )
+
+    def _pod(self, role: str, container: dict[str, Plain], **more: Plain) -> dict[str, Plain]:
+        """The template of the pods of a job, or of the program."""
+        environment = [*self._environment(role)]
+        container = {
+            **container,
+            "image": self.image,
+            "env": environment,
+            "resources": self._resources(role),
+            "securityContext": _CONTAINED,
+        }
+        # Kubernetes would make variables such as JFLOW_PORT of the services of the namespace.
+        spec: dict[str, Plain] = {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            **more,
+        }
+        before: list[Plain] = []
+        if self.is_encrypted:
+            own: Plain = {"name": "private", "mountPath": _RUN}
+            container["volumeMounts"] = [own]
+            before.append(self._copying(environment, own))
+            spec["volumes"] = [
+                {"name": "private", "emptyDir": {"medium": "Memory"}},
+                {"name": "certificates", "secret": {"secretName": f"{self.name}-certificates"}},
+            ]
+        if role not in self.jobs:
+            waiting: dict[str, Plain] = {"name": "ready", "command": ["sh", "-c", _WAIT]}
+            before.append({**container, **waiting})
+        if before:
+            spec["initContainers"] = before
+        # Only tasks are behind the service.
+        labels = self._labels(role) if role in self.jobs else {"jflow.program": self.name}
+        return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
+
+    def _copying(self, environment: Sequence[Mapping[str, Plain]], own: Plain) -> dict[str, Plain]:
+        """What makes the certificate of the task private to it, before the task starts."""
+        return {
+            "name": "certificates",
+            "image": self.image,
+            "command": ["sh", "-c", _COPY],
+            "env": [one for one in environment if one["name"] in _OF_CERTIFICATES],
+            "securityContext": _CONTAINED,
+            "volumeMounts": [
+                own,
+                {"name": "certificates", "mountPath": _CERTIFICATES, "readOnly": True},
+            ],
+        }
+
+    def _environment(self, role: str) -> Iterator[dict[str, Plain]]:
+        """The variables of a pod. One may refer to those before it."""
+        is_task = role in self.jobs
+        service = f"{self.name}.$(JFLOW_NAMESPACE).svc"
+        told: dict[str, Plain] = {"cluster": self.addresses("$(JFLOW_SERVICE)")}
+        yield _field("JFLOW_NAMESPACE", "metadata.namespace")
+        if is_task:
+            yield _field("JFLOW_POD", "metadata.name")
+            yield _field("JFLOW_TASK_INDEX", f"metadata.labels['{_TASK_LABEL}']")
+            told["task"] = {"type": role, "index": "$(JFLOW_TASK_INDEX)"}
+            names = (f"{self.name}", f"{self.name}.$(JFLOW_NAMESPACE)", service)
+            yield _variable("JFLOW_ADVERTISE", ",".join(f"$(JFLOW_POD).{name}" for name in names))
+        else:
+            yield _variable("JFLOW_ROLE", "client")
+        yield _variable("JFLOW_SERVICE", f"{service}.{self.domain}")
+        yield _variable("JFLOW_PORT", str(self.port))
+        yield _variable("JFLOW_JOBS", ",".join(f"{job}={n}" for job, n in self.jobs.items()))
+        yield _variable("JFLOW_CLUSTER", f"$(JFLOW_NAMESPACE)/{self.name}")
+        text = json.dumps(told)
+        yield _variable("TF_CONFIG", text.replace('"$(JFLOW_TASK_INDEX)"', "$(JFLOW_TASK_INDEX)"))
+        secret: Plain = {"name": f"{self.name}-token", "key": "token"}
+        yield {"name": "JFLOW_TOKEN", "valueFrom": {"secretKeyRef": secret}}
+        if role == "ps":
+            yield _variable("JAX_PLATFORMS", "cpu")
+        if self.is_encrypted:
+            own = f"{role}-$(JFLOW_TASK_INDEX)" if is_task else "client"
+            yield _variable("JFLOW_CERTIFICATE", f"{own}.pem")
+            yield _variable("HOME", _PRIVATE)
+            yield _variable("JFLOW_TLS_DIR", f"{_PRIVATE}/tls")
+        else:
+            yield _variable("JFLOW_INSECURE", "1")
+
+    def _probe(self) -> dict[str, Plain]:
+        if not self.is_encrypted:
+            return {"grpc": {"port": self.port}}
+        # Kubernetes' own probe has no certificate to show.
+        own = '"$JFLOW_TLS_DIR/$JFLOW_CERTIFICATE"'
+        probe = (
+            f"exec grpc_health_probe -addr=$JFLOW_POD.$JFLOW_SERVICE:{self.port} -tls "
+            f'-tls-ca-cert="$JFLOW_TLS_DIR/ca.crt" -tls-client-cert={own} -tls-client-key={own} '
+            '-tls-server-name="${JFLOW_CERTIFICATE%.pem}.jflow"'
+        )
+        return {"exec": {"command": ["sh", "-c", probe]}}
+
+    def _resources(self, role: str) -> dict[str, Plain]:
+        wanted = {"cpu": self.cpu, "memory": self.memory} if role in self.jobs else {}
+        requests: dict[str, Plain] = {name: text for name, text in wanted.items() if text}
+        limits: dict[str, Plain] = {}
+        if "memory" in requests:
+            limits["memory"] = requests["memory"]
+        if role == "worker" and self.gpus:
+            limits["nvidia.com/gpu"] = str(self.gpus)
+        found: dict[str, Plain] = {"requests": requests, "limits": limits}
+        return {name: content for name, content in found.items() if content}
+
+
+_CONTAINED: Plain = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def certificate_files(cluster: ClusterSpec) -> list[str]:
+    """The files of `jflow certs init` that the pods of a cluster need; not the authority's key."""
+    return ["ca.crt", "client.pem", *(_file(task) for task in cluster.tasks())]
+
+
+def _file(task: Task) -> str:
+    return f"{task.job}-{task.index}.pem"
+
+
+def _variable(name: str, value: str) -> dict[str, Plain]:
+    return {"name": name, "value": value}
+
+
+def _field(name: str, path: str) -> dict[str, Plain]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,107 @@
+"""The parts of the processes of one program: the chief's, an evaluator's, and all others'."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from jflow.cluster import Task
+from jflow.launch.attendance import CONNECT_S, ChiefWatch, stop_others, wait_for_tasks
+from jflow.launch.program import ProgramRole
+from jflow.server import Server
+from jflow.wire import connect
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+_PATIENCE_S = 5.0
+"""How long the server of a failed worker may take to be stopped, if the program is over."""
+_POLL_S = 0.2
+
+
+class RoleOfTask(NamedTuple):
+    """What a process of a cluster knows of its role."""
+
+    role: ProgramRole
+    own: Task
+    chief: Task
+    timeout: float
+
+
+def lead(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
+    """The chief's part: serves, waits for all tasks, calls the function and stops the others."""
+    with _server(assigned) as server:
+        client = connect(server.target, CONNECT_S)
+        try:
+            wait_for_tasks(client, assigned.timeout)
+            return main(assigned.role)
+        finally:
+            stop_others(client, assigned.role.cluster_spec, assigned.own)
+            client.close()
+
+
+def follow(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T | None:
+    """The part of a task that serves until the chief is done, and calls the function if any."""
+    cluster, result = assigned.role.cluster_spec, None
+    with (
+        _server(assigned) as server,
+        ChiefWatch(
+            assigned.own, cluster, assigned.chief, assigned.timeout, is_served=True
+        ) as watch,
+    ):
+        ending = threading.Thread(
+            target=_end_with, args=(server, watch, assigned.role.done), daemon=True
+        )
+        ending.start()
+        if function is not None:
+            try:
+                result = function(assigned.role)
+            except Exception as error:
+                if not server.join(_PATIENCE_S):
+                    raise
+                if watch.error is not None:
+                    raise watch.error from error
+                _LOG.info("%s ends with the chief: %s", assigned.own, error)
+        server.join()
+        ending.join()
+        if watch.error is not None:
+            raise watch.error
+    return result
+
+
+def _server(assigned: RoleOfTask) -> Server:
+    return Server(assigned.role.cluster_spec, assigned.own.job, assigned.own.index)
+
+
+def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
+    """Ends the watch when the server is stopped, and the server when the watch gives up."""
+    while not server.join(_POLL_S):
+        if watch.over.is_set():
+            server.stop()
+    watch.close()
+    done.set()
+
+
+def evaluate(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T:
+    """The part of an evaluator."""
+    role, own = assigned.role, assigned.own
+    if function is None:
+        raise ValueError(
+            f"this process is {own} by {role.source}, and the program has no part for it; give "
+            "jflow.run a function as evaluator, or start no evaluator"
+        )
+    with ChiefWatch(
+        own, role.cluster_spec, assigned.chief, assigned.timeout, is_served=False
+    ) as watch:
+        threading.Thread(target=_tell, args=(watch, role.done), daemon=True).start()
+        result = function(role)
+        if watch.error is not None:
+            raise watch.error
+    return result
+
+
+def _tell(watch: ChiefWatch, done: threading.Event) -> None:
+    watch.over.wait()
+    done.set()

@@ -1,0 +1,235 @@
+"""`RayCluster`: a cluster whose tasks are actors of Ray, which places, starts and restarts them.
+
+Ray runs on the machines already and knows what is free on them. jflow asks it for one actor a task,
+all in one placement group, and for nothing else: tasks talk to each other as they always do, and no
+value of theirs is in Ray's object store.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from typing import Any
+
+from jflow import _forks
+from jflow.closing import Closing
+from jflow.cluster import ClusterSpec, Task
+from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
+from jflow.launch.ray_task import RayTask, check_tf_config, free_address
+
+_NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"})
+"""What is true of this process only, or leads to a file of this machine."""
+
+
+@_forks.guarded("kill", "wait_until_ready", ignored=("stop",))
+class RayCluster(Closing):
+    """A cluster of Ray actors, one process a task, which Ray starts again when one fails.
+
+    A task that is started again has its former address and has lost its state, as after
+    `LocalCluster.restart`. It stays on its node: when that is lost, make a new cluster. All ends
+    with the `with` block, and with this process. If this process is not connected to Ray, it calls
+    `ray.init()`, which finds a cluster by RAY_ADDRESS or starts one on this machine.
+
+    The tasks have the token of this process, and those of its environment variables whose names
+    begin with JFLOW_. Beyond the loopback interface they need certificates, in a directory of the
+    same name (JFLOW_TLS_DIR) on each node, or JFLOW_INSECURE=1.
+
+    Args:
+      ps: number of tasks of the job "ps"; they use no GPU.
+      workers: number of tasks of the job "worker".
+      cpus: what each task reserves of Ray's resource "CPU".
+      gpus: how many GPUs each worker has; Ray says which ones.
+      strategy: how tasks are spread over nodes: Ray's "PACK", "SPREAD", "STRICT_PACK" or
+        "STRICT_SPREAD".
+      n_restarts: how often Ray starts each task again; -1 for always.
+      timeout: the longest time for all tasks to start, in seconds.
+
+    Raises:
+      ValueError: if there is no task, or TF_CONFIG describes a cluster.
+      NotFoundError: if the package ray is not installed.
+      UnavailableError: if a task cannot start, or Ray has ended.
+      DeadlineExceededError: if starting takes longer than the timeout, also because Ray has fewer
+        resources than the tasks reserve.
+    """
+
+    def __init__(
+        self,
+        ps: int = 1,
+        workers: int = 2,
+        *,
+        cpus: float = 1.0,
+        gpus: int = 0,
+        strategy: str = "PACK",
+        n_restarts: int = -1,
+        timeout: float = 120.0,
+    ) -> None:
+        tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
+        if not tasks:
+            raise ValueError("a cluster needs at least one task")
+        check_tf_config(f"RayCluster starts one with ps={ps} and workers={workers}")
+        self._ray = _ray()
+        self._name = f"ray-{secrets.token_hex(4)}"
+        self._timeout = timeout
+        self._n_restarts = n_restarts
+        self._actors: dict[Task, Any] = {}
+        self._needs = {
+            task: {"CPU": cpus} | ({"GPU": gpus} if gpus and task.job == "worker" else {})
+            for task in tasks
+        }
+        if not self._ray.is_initialized():
+            self._ray.init()
+        _forks.mark_used()
+        self._group = self._ray.util.placement_group([*self._needs.values()], strategy)
+        try:
+            self._reserve()
+            self._spec = self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The tasks and their addresses."""
+        return self._spec
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks, those of the job "ps" first."""
+        return list(self._needs)
+
+    def target(self, job: str = "worker", index: int = 0) -> str:
+        """The target for sessions on the given task; it names the cluster and the task."""
+        address = self._spec.task_address(job, index)
+        return f"grpc://{address}?cluster={self._name}&task={Task(job, index)}"
+
+    def node(self, job: str, index: int = 0) -> str:
+        """The id of the node of Ray that a task is on. Raises as `wait_until_ready`."""
+        (about,) = self._about(Task(job, index))
+        return str(about["node"])
+
+    def kill(self, job: str, index: int = 0) -> None:
+        """Kills a task's process, as a crash would; Ray starts it again."""
+        self._ray.kill(self._actors[Task(job, index)], no_restart=False)
+
+    def wait_until_ready(self, job: str, index: int = 0) -> int:
+        """Waits until a task serves, at most the timeout; returns its incarnation.
+
+        Each life of a task has another one. Just after `kill` it may be that of the former life.
+
+        Raises:
+          UnavailableError: if it has failed and Ray does not start it again.
+          DeadlineExceededError: if it takes longer.
+        """
+        (about,) = self._about(Task(job, index))
+        return int(about["incarnation"])
+
+    def stop(self) -> None:
+        """Ends every task. May be called again."""
+        for actor in self._actors.values():
+            with suppress(Exception):  # Ray has ended, and all of its actors with it
+                self._ray.kill(actor)
+        self._actors.clear()
+        with suppress(Exception):
+            self._ray.util.remove_placement_group(self._group)
+
+    def _leave(self, failed: bool) -> None:
+        self.stop()
+
+    def _reserve(self) -> None:
+        """Waits until Ray has reserved what the tasks need."""
+        if not self._group.wait(self._timeout):
+            raise DeadlineExceededError(
+                f"Ray did not reserve {[*self._needs.values()]} within {self._timeout} s; its "
+                f"nodes have {self._ray.cluster_resources()}, of which "
+                f"{self._ray.available_resources()} are free: ask for less, or add nodes"
+            )
+
+    def _start(self) -> ClusterSpec:
+        """Starts all tasks; returns the cluster."""
+        from jflow.wire.token import load_token  # noqa: PLC0415 - it imports JAX; see zygote.py
+
+        spec = self._addresses()
+        passed_on = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith("JFLOW_") and name not in _NOT_PASSED_ON
+        }
+        # Not in Ray's runtime environment, which its dashboard shows.
+        told = passed_on | {"JFLOW_CLUSTER": self._name, "JFLOW_TOKEN": load_token()}
+        actor = self._ray.remote(RayTask)
+        for task in self.tasks:
+            options = self._options(task) | {
+                "name": f"{self._name}{task}",
+                "max_restarts": self._n_restarts,
+                "max_task_retries": -1,  # of `about`, which so waits for a task that restarts
+            }
+            if task.job == "ps":
+                options["runtime_env"] = {"env_vars": {"JAX_PLATFORMS": "cpu"}}
+            made = actor.options(**options).remote(spec.as_dict(), task.job, task.index, told)
+            self._actors[task] = made
+        self._about(*self.tasks)
+        return spec
+
+    def _addresses(self) -> ClusterSpec:
+        """An address for each task, with a port that is free on the node reserved for it."""
+        free = self._ray.remote(_free_here)
+        found: list[str] = []
+        while len({*found}) < len(self.tasks):  # a node may name a port twice
+            calls = [free.options(**self._options(task)).remote() for task in self.tasks]
+            found = self._got(calls, "a free port")
+        jobs: dict[str, dict[int, str]] = {}
+        for task, address in zip(self.tasks, found, strict=True):
+            jobs.setdefault(task.job, {})[task.index] = address
+        return ClusterSpec(jobs)
+
+    def _options(self, task: Task) -> dict[str, Any]:
+        """Where something of a task runs, and what it has there."""
+        place = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+        needs = self._needs[task]
+        return {
+            "num_cpus": needs["CPU"],
+            "num_gpus": needs.get("GPU", 0),
+            "scheduling_strategy": place(self._group, self.tasks.index(task)),
+        }
+
+    def _about(self, *tasks: Task) -> list[dict[str, Any]]:
+        """What tasks say of themselves; waits while Ray starts them."""
+        calls = [self._actors[task].about.remote() for task in tasks]
+        found = self._got(calls, f"{', '.join(map(str, tasks))} to serve")
+        for task, about in zip(tasks, found, strict=True):
+            if refusal := about.get("refusal"):
+                raise UnavailableError(refusal, task=str(task))
+        return found
+
+    def _got(self, calls: list[Any], what: str) -> list[Any]:
+        """The results of calls of Ray, with errors of jflow's."""
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(calls, timeout=self._timeout)  # type: ignore[no-any-return]
+        except errors.GetTimeoutError as error:
+            raise DeadlineExceededError(f"waited {self._timeout} s for {what}") from error
+        except errors.RayError as error:
+            raise UnavailableError(f"Ray failed while waiting for {what}: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"<jflow.launch.RayCluster {self._spec.as_dict()}>"
+
+
+def _free_here() -> str:
+    """An address of the node that this runs on."""
+    return free_address(_ray().util.get_node_ip_address())
+
+
+def _ray() -> Any:
+    """The package ray. Raises NotFoundError if it is not installed."""
+    try:
+        import ray  # noqa: PLC0415 - an extra
+        import ray.util.scheduling_strategies  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ray":
+            raise
+        raise NotFoundError(
+            "RayCluster needs the package ray; install it by pip install 'jflow[ray]'"
+        ) from None
+    return ray

@@ -1,0 +1,177 @@
+"""The batch script for Slurm: what it says, and a run of it with a stand-in for `srun`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from jflow.cli.main import main
+from jflow.launch.slurm import SlurmJob
+from jflow.testing import PATIENCE_S, wait_until
+
+SRUN = """\
+#!/bin/bash
+# Starts the tasks of a step on this host, with the variables that Slurm's manual of srun lists.
+while [[ "$1" == --* ]]; do shift; done
+for ((i = 0; i < SLURM_NTASKS; i++)); do
+  SLURM_STEP_NODELIST="$SLURM_JOB_NODELIST" SLURM_STEP_TASKS_PER_NODE="$SLURM_TASKS_PER_NODE" \\
+    SLURM_STEP_NUM_TASKS="$SLURM_NTASKS" SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_STEP_ID=0 "$@" &
+done
+wait
+"""
+PROGRAM = """\
+import os
+import jflow as tf
+cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+with tf.device("/job:ps/task:0"):
+    x = tf.constant(20.0) + 1.0
+target = "grpc://" + cluster.task_address("worker", 0) + "?task=/job:worker/task:0"
+with tf.Session(target) as session:
+    print("result", session.run(x), os.environ["JFLOW_ROLE"], len(os.environ["JFLOW_TLS_DIR"]) > 0)
+"""
+
+
+def rendered(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `jflow slurm render` prints."""
+    assert main(["slurm", "render", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_script_asks_for_what_the_tasks_need(capsys: pytest.CaptureFixture[str]) -> None:
+    text = rendered(
+        *("--ps", "4", "--workers", "64", "--name", "digits", "--cpus", "8", "--gpus", "1"),
+        *(
+            "--memory",
+            "4G",
+            "--time",
+            "4:00:00",
+            "--option=--partition=gpu",
+            "--",
+            "./train",
+            "a b",
+        ),
+        capsys=capsys,
+    )
+    options = [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
+    assert options == [
+        "--job-name=digits",
+        "--ntasks=68",
+        "--cpus-per-task=8",
+        "--gpus-per-task=1",
+        "--mem-per-cpu=4G",
+        "--time=4:00:00",
+        "--partition=gpu",
+    ]
+    assert text.startswith("#!/bin/bash\n#SBATCH"), "sbatch reads options before the first command"
+    assert "export JFLOW_JOBS=ps=4,worker=64\n" in text
+    assert "./train 'a b'" in text
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_without_certificates_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    text = rendered("--insecure", "--", "./train", capsys=capsys)
+    assert "export JFLOW_INSECURE=1" in text
+    assert "certs init" not in text
+    assert "JFLOW_INSECURE" not in SlurmJob(["./train"]).script()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--ps", "0", "--workers", "0"], "at least one task"),
+        (["--cpus", "0"], "at least one processor"),
+        (["--name", "a b"], "not an option of sbatch"),
+        (["--option=--partition=gpu\nrm -rf ~"], "not an option of sbatch"),
+    ],
+)
+def test_what_cannot_be_rendered_is_a_usage_error(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["slurm", "render", *arguments, "--", "./train"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_cluster_of_a_job_is_that_of_its_allocation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = {
+        "SLURM_JOB_NODELIST": "tux[08-09],login",
+        "SLURM_TASKS_PER_NODE": "2(x2),1",
+        "JFLOW_JOBS": "ps=1,worker=4",
+        "JFLOW_PORT": "20032",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["slurm", "cluster"]) == 0
+    assert json.loads(capsys.readouterr().out)["cluster"] == {
+        "ps": ["tux08:20032"],
+        "worker": ["tux08:20033", "tux09:20032", "tux09:20033", "login:20032"],
+    }
+    monkeypatch.delenv("SLURM_JOB_NODELIST")
+    assert main(["slurm", "cluster"]) == 2
+    assert "not in a Slurm job" in capsys.readouterr().err
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, str]:
+    """The environment of a batch script on a machine with one host, and a home directory."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (
+        ("srun", SRUN),
+        ("jflow", f'#!/bin/bash\nexec {sys.executable} -m jflow "$@"'),
+    ):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JFLOW_")}
+    kept.pop("TF_CONFIG", None)
+    return kept | {
+        "HOME": str(tmp_path),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_JOB_NODELIST": "localhost",
+        "SLURM_TASKS_PER_NODE": "2",
+        "SLURM_NTASKS": "2",
+    }
+
+
+@pytest.mark.long
+def test_a_job_starts_its_cluster_encrypted_runs_its_program_and_leaves_nothing(
+    job: dict[str, str], tmp_path: Path
+) -> None:
+    script = SlurmJob([sys.executable, "-c", PROGRAM], ps=1, workers=1).script()
+    done = subprocess.run(
+        ["bash"], input=script, env=job, capture_output=True, text=True, timeout=PATIENCE_S * 4,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "result 21.0 client True" in done.stdout
+    assert not [*tmp_path.glob(".jflow-*")], "the certificates of the job are gone"
+
+
+@pytest.mark.long
+def test_a_job_ends_with_the_exit_code_of_its_program_and_when_slurm_ends_it(
+    job: dict[str, str], tmp_path: Path
+) -> None:
+    script = SlurmJob(["sh", "-c", "echo begun; sleep 1000"], ps=1, workers=1).script()
+    (tmp_path / "job.sh").write_text(script)
+    with (tmp_path / "out").open("w") as out:
+        running = subprocess.Popen(
+            ["bash", str(tmp_path / "job.sh")], env=job, stdout=out, start_new_session=True
+        )
+    try:
+        wait_until(lambda: "begun" in (tmp_path / "out").read_text(), "the program to begin")
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(PATIENCE_S) == 143
+        assert not [*tmp_path.glob(".jflow-*")]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
