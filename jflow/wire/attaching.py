@@ -56,11 +56,11 @@ class Wait(NamedTuple):
     seconds: float = settings.HELLO_S
 
 
-Waiting = Generator[Wait, bool, T]
+Resumable = Generator[Wait, bool, T]
 """Gives what it waits for, and returns a T."""
 
 
-async def carried(waiting: Waiting[T]) -> T:
+async def carried(waiting: Resumable[T]) -> T:
     """Runs a generator on the event loop."""
     is_ready = False
     try:
@@ -99,7 +99,7 @@ async def _is_ready(wait: Wait) -> bool:
     return True
 
 
-def carried_here(waiting: Waiting[T], limit: Deadline) -> T:
+def carried_here(waiting: Resumable[T], limit: Deadline) -> T:
     """Runs a generator in this thread.
 
     Raises:
@@ -125,7 +125,7 @@ def carried_here(waiting: Waiting[T], limit: Deadline) -> T:
         waiting.close()
 
 
-def connected_to(connecting: socket.socket, address: str | tuple[object, ...]) -> Waiting[None]:
+def connected_to(connecting: socket.socket, address: str | tuple[object, ...]) -> Resumable[None]:
     """Connects a socket that does not block. Raises OSError."""
     error = connecting.connect_ex(address)
     if error == errno.EINPROGRESS:
@@ -136,7 +136,7 @@ def connected_to(connecting: socket.socket, address: str | tuple[object, ...]) -
         raise OSError(error, os.strerror(error))
 
 
-def encrypted(connection: TlsConnection) -> Waiting[None]:
+def encrypted(connection: TlsConnection) -> Resumable[None]:
     """Performs the handshake of TLS. Raises OSError."""
     handshake = connection.begin()
     for events in handshake:
@@ -145,7 +145,7 @@ def encrypted(connection: TlsConnection) -> Waiting[None]:
             raise TimeoutError(errno.ETIMEDOUT, "the handshake of TLS takes too long")
 
 
-def sent(connection: DataConnection, data: bytes) -> Waiting[None]:
+def sent(connection: DataConnection, data: bytes) -> Resumable[None]:
     """Sends bytes. Raises OSError."""
     left: Buffers = [data]
     while left or connection.has_unsent:
@@ -156,7 +156,7 @@ def sent(connection: DataConnection, data: bytes) -> Waiting[None]:
                 raise _late() from None
 
 
-def received(connection: DataConnection, n_bytes: int) -> Waiting[bytes]:
+def received(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
     """Receives so many bytes, fewer at the end of the stream. Raises OSError."""
     buffer = memoryview(bytearray(n_bytes))
     n_received = 0
@@ -238,7 +238,7 @@ class Dialler:
             without(self.choice, str(error), "the server")
             return None
 
-    def attaching(self, offer: DataOffer | None) -> Waiting[DataConnection]:
+    def attaching(self, offer: DataOffer | None) -> Resumable[DataConnection]:
         """Attaches the data stream of an offer.
 
         Raises:
@@ -289,7 +289,7 @@ class Dialler:
                 for family, *_, where in found:
                     yield _Way(family, where, f"port {offer.port} of {address}")
 
-    def _connected(self, connecting: socket.socket, way: _Way) -> Waiting[DataConnection]:
+    def _connected(self, connecting: socket.socket, way: _Way) -> Resumable[DataConnection]:
         """Connects a socket, encrypted if that is how it has to be. Raises OSError."""
         connecting.setblocking(False)
         yield from connected_to(connecting, way.address)
@@ -312,7 +312,7 @@ def _is_near(offer: DataOffer) -> bool:
     return bool(offer.path and boot_id()) and offer.boot_id == boot_id()
 
 
-def _proven(connection: DataConnection, offer: DataOffer, way: _Way) -> Waiting[None]:
+def _proven(connection: DataConnection, offer: DataOffer, way: _Way) -> Resumable[None]:
     """Proves the offer, and has the server prove it, too.
 
     No other way is tried then: the server may have attached this one, and a process that is at its

@@ -15,7 +15,7 @@ from jflow.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, Ope
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.unproven import Unproven
 from jflow.wire import tcp_sockets, unix_sockets
-from jflow.wire.attaching import Waiting, carried, encrypted, received
+from jflow.wire.attaching import Resumable, carried, encrypted, received
 from jflow.wire.connections import DataConnection, SocketConnection
 from jflow.wire.data_streams import DataStreams
 from jflow.wire.machine import boot_id
@@ -184,7 +184,7 @@ class DataListener:
         return True
 
 
-def _proof(connection: DataConnection) -> Waiting[bytes]:
+def _proof(connection: DataConnection) -> Resumable[bytes]:
     """What a caller proves itself by, once what it says is encrypted."""
     if isinstance(connection, TlsConnection):
         yield from encrypted(connection)
