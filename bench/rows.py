@@ -255,6 +255,8 @@ DATA_STREAMS = Group(
         *(Row(f"unix: {name}", peer, target) for name, (peer, target) in _ON_TRANSPORTS.items()),
         *(Row(f"grpc: {name}", peer) for name, (peer, _) in _ON_TRANSPORTS.items()),
         *(Row(f"unix: {name}", f"grpc: {name}") for name in _ON_TRANSPORTS),
+        *(Row(f"tcp: {name}", f"grpc: {name}") for name in _ON_TRANSPORTS),
+        *(Row(f"tcp with TLS: {name}", f"grpc with TLS: {name}") for name in _ON_TRANSPORTS),
     ),
 )
 

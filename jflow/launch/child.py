@@ -20,6 +20,7 @@ from typing import Any
 from jflow.cluster import ClusterSpec
 from jflow.errors import OpError
 from jflow.server import Server
+from jflow.wire import remove_own_sockets
 
 
 def main(server_type: Callable[..., Server] = Server) -> None:
@@ -59,6 +60,7 @@ def _tell(message: dict[str, Any]) -> None:
 
 
 def _exit(_: int, __: FrameType | None) -> None:
+    remove_own_sockets()
     os._exit(0)
 
 
