@@ -318,11 +318,12 @@ def test_an_array_is_freed_although_what_keeps_it_is_reached_from_its_stream():
     _returned((near, far))
     server.fed = _pass(near, far, value)
     assert server.fed.is_shared
-    place = weakref.ref(server)
+    found = weakref.ref(server)
     far.close(), near.close()
     del server
     gc.collect()
-    assert place() is None
+    assert found() is None
+    eventually(lambda: _n_mapped() == 0)
 
 
 def test_a_message_that_is_given_up_half_copied_gives_its_segment_back(ends):
