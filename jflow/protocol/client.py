@@ -239,10 +239,14 @@ class MasterClient:
             self._send(next(self._ids), *RELEASE.envelope(handle))
 
     def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        tasks: Sequence[Task] = (),
     ) -> None:
         """See `MasterSession.reset`."""
-        self.call(RESET_ALL, deadline, containers, connect_timeout)
+        self.call(RESET_ALL, deadline, containers, connect_timeout, tasks)
 
     def move_state(
         self,
