@@ -239,14 +239,10 @@ class MasterClient:
             self._send(next(self._ids), *RELEASE.envelope(handle))
 
     def reset(
-        self,
-        containers: Sequence[str],
-        connect_timeout: float,
-        deadline: Deadline = FOREVER,
-        tasks: Sequence[Task] = (),
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
     ) -> None:
-        """See `MasterSession.reset`."""
-        self.call(RESET_ALL, deadline, containers, connect_timeout, tasks)
+        """See `MasterSession.reset`; on all tasks."""
+        self.call(RESET_ALL, deadline, containers, connect_timeout, ())
 
     def move_state(
         self,

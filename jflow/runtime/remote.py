@@ -34,7 +34,7 @@ from jflow.options import ConfigProto, SessionDefaults
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
-from jflow.protocol.rpcs import CLAIM
+from jflow.protocol.rpcs import CLAIM, RESET_ALL
 from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.isolation import Isolation
@@ -434,6 +434,6 @@ def reset_containers(
     client = connect(target, connect_timeout, deadline)
     try:
         tasks = _seen_tasks(client.info, filters) if filters.texts else []
-        client.reset(containers, connect_timeout, deadline, tasks)
+        client.call(RESET_ALL, deadline, containers, connect_timeout, tasks)
     finally:
         client.close()
