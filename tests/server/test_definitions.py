@@ -70,6 +70,28 @@ def test_a_definition_without_a_task_has_the_only_one() -> None:
         assert repr(server).startswith("<jflow.train.Server /job:worker/task:0 at grpc://")
 
 
+def test_tasks_that_know_different_parts_of_a_cluster_share_what_both_know() -> None:
+    with tf.train.Server({"ps": ["127.0.0.1:0"]}) as ps:
+        shared = {"ps": [ps.target.removeprefix("grpc://")]}
+        first = {**shared, "worker": {0: "127.0.0.1:0"}}
+        second = {**shared, "worker": {7: "127.0.0.1:0"}}
+        with (
+            tf.train.Server(first, "worker", 0) as one,
+            tf.train.Server(second, "worker", 7) as other,
+        ):
+            x = tf.Variable(1.0, name="x")
+            with tf.device("/job:worker/task:7"):
+                there = x + 1
+            with tf.Session(one.target) as session:
+                session.run(x.initializer)
+                session.run(tf.assign_add(x, 1.0))
+                with pytest.raises(tf.errors.InvalidArgumentError, match="available are .*task:0"):
+                    session.run(there)
+            with tf.Session(other.target) as session:
+                assert tasks_of(session) == {"/job:ps/task:0", "/job:worker/task:7"}
+                assert session.run(there) == 3.0
+
+
 # Options of sessions ---------------------------------------------------------------------------
 
 
