@@ -21,7 +21,7 @@ ON_ALL_BACKENDS = (3, 9)
 ON_CLUSTERS = (14, 15, 16)
 """Failures, strategies and coordinators need a cluster."""
 OF_CLUSTERS = (10, 12, 13)
-"""Descriptions of clusters need no backend, and parts of steps and calls have tests of their own."""
+"""Descriptions of clusters need no backend; parts of steps and calls have tests of their own."""
 
 ROWS: list[dict[str, Any]] = [row for row in TABLE["row"] if "left_out" not in row]
 

@@ -85,7 +85,7 @@ def test_tasks_that_know_different_parts_of_a_cluster_share_what_both_know() -> 
             with tf.Session(one.target) as session:
                 session.run(x.initializer)
                 session.run(tf.assign_add(x, 1.0))
-                with pytest.raises(tf.errors.InvalidArgumentError, match="available are .*task:0"):
+                with pytest.raises(tf.errors.InvalidArgumentError, match=r"available are .*task:0"):
                     session.run(there)
             with tf.Session(other.target) as session:
                 assert tasks_of(session) == {"/job:ps/task:0", "/job:worker/task:7"}
