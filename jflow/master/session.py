@@ -64,7 +64,9 @@ class ClientSession:
     def __init__(
         self,
         servers: ClusterView,
-        reset: Callable[[ClientSession, Sequence[str], float, Deadline], Awaitable[None]],
+        reset: Callable[
+            [ClientSession, Sequence[str], float, Deadline, Sequence[Task]], Awaitable[None]
+        ],
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._servers = servers
@@ -222,10 +224,14 @@ class ClientSession:
         return await self._claim.make(name, epoch, connect_timeout, deadline)
 
     async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        tasks: Sequence[Task] = (),
     ) -> None:
         """See `MasterSession.reset`."""
-        await self._reset(self, containers, connect_timeout, deadline)
+        await self._reset(self, containers, connect_timeout, deadline, tasks)
 
     async def move_state(
         self,
