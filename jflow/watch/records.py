@@ -134,6 +134,30 @@ class StepStatus(Record):
 
 
 @dataclass(frozen=True)
+class WaitStatus(Record):
+    """Something that a step waits for on a task, or that it waits for nothing there.
+
+    Attributes:
+      step: its number in the cluster, in hexadecimal.
+      plans: the handle under which the task has its plans.
+      age_s: since the step began on this task, in seconds.
+      waits: what it waits for, such as "to dequeue an element from FIFOQueue 'jobs'"; "" if it
+        computes.
+      op: the operation that waits, "" if that is not known.
+      device: where what it waits for is; "" if that is not known.
+      edge: the number of the value that it waits for; None if it waits for no value.
+    """
+
+    step: str
+    plans: _Count
+    age_s: float
+    waits: str = ""
+    op: str = ""
+    device: str = ""
+    edge: _Count | None = None
+
+
+@dataclass(frozen=True)
 class ThreadStatus(Record):
     """A thread of the process of a task.
 
@@ -153,6 +177,7 @@ KINDS: Mapping[str, type[Record]] = {
     "steps": StepStatus,
     "threads": ThreadStatus,
     "variables": VariableStatus,
+    "waits": WaitStatus,
 }
 """What can be listed: the record of an item by the name of its kind, a field of `TaskStatus`."""
 
@@ -222,6 +247,32 @@ class TaskStatus(Record):
     steps: tuple[StepStatus, ...] = ()
     threads: tuple[ThreadStatus, ...] = ()
     variables: tuple[VariableStatus, ...] = ()
+    waits: tuple[WaitStatus, ...] = ()
+
+
+@dataclass(frozen=True)
+class SessionWait(Record):
+    """Something that a call of a session waits for.
+
+    Attributes:
+      handle: of the step that waits; 0 if it is another call.
+      task: the task on which it waits, or for which.
+      wait: what for.
+    """
+
+    handle: _Count
+    task: str
+    wait: WaitStatus
+
+
+@dataclass(frozen=True)
+class SessionWaits(Record):
+    """What the calls of a session wait for. A step that computes somewhere is not among them."""
+
+    what = "list of what a session waits for"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)
+
+    waits: tuple[SessionWait, ...]
 
 
 class WatchedTask(Protocol):
