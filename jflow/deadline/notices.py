@@ -14,11 +14,14 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from jflow.deadline.deadline import Deadline
 from jflow.errors import InvalidArgumentError
 
 Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
 
 VARIABLE = "JFLOW_WAIT_NOTICE_S"
 """After how many seconds of a wait its user is told what it is for; 0 for never."""
@@ -90,6 +93,16 @@ class WaitNotice:
         until = self._begun + self._next - time.monotonic()
         pause = min(max(until, 0.0), math.inf if left is None else left)
         return None if pause == math.inf else pause
+
+    def taken(self, queue: SimpleQueue[T], deadline: Deadline) -> T:
+        """An item of a queue; tells while there is none. Raises Empty when no time remains."""
+        while True:
+            try:
+                return queue.get(timeout=self.pause(deadline.remaining()))
+            except Empty:
+                if deadline.remaining() == 0:
+                    raise
+                self.tell()
 
     def tell(self) -> None:
         """Tells what is waited for, if that is due. Call it after each sleep."""

@@ -165,17 +165,11 @@ def _waits(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: S
 
 def _next(woken: Woken, deadline: Deadline, waits: Callable[[], str]) -> Any:
     """Waits for the next fiber that can continue and returns its name."""
-    notice = WaitNotice(waits)
-    while True:
-        left = deadline.remaining()
-        try:
-            name = woken.get(timeout=notice.pause(left))
-        except Empty:
-            if deadline.remaining() == 0:
-                raise deadline.error("running the step") from None
-            notice.tell()
-            continue
-        if name is None:
-            woken.put(None)  # for the next wait of this step
-            raise CancelledError("Step was cancelled")
-        return name
+    try:
+        name = WaitNotice(waits).taken(woken, deadline)
+    except Empty:
+        raise deadline.error("running the step") from None
+    if name is None:
+        woken.put(None)  # for the next wait of this step
+        raise CancelledError("Step was cancelled")
+    return name

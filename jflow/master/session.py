@@ -57,6 +57,7 @@ class ClientSession:
     Args:
       servers: the master's view of the cluster.
       reset: frees containers on all tasks on behalf of this session.
+      began: called when it has registered its first step.
       closed: called when the session closes.
 
     Attributes:
@@ -67,11 +68,13 @@ class ClientSession:
         self,
         servers: ClusterView,
         reset: Callable[[ClientSession, Sequence[str], float, Deadline], Awaitable[None]],
+        began: Callable[[ClientSession], None],
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._servers = servers
         self._own = servers.info().task
         self._reset = reset
+        self._began = began
         self._closed = closed
         self._handles = itertools.count(1)
         # Step ids must be unique in the cluster: a random start keeps masters apart.
@@ -162,6 +165,8 @@ class ClientSession:
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
         reply = None if _is_blocking(plans) else ReplySize()
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
+        if handle == 1:
+            self._began(self)
         return Registered(handle)
 
     async def run(

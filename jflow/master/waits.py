@@ -25,6 +25,9 @@ _ANSWER_S = 1.0
 """How long each task has to say what its steps wait for, in seconds."""
 _REQUEST = StatusRequest(("waits",))
 
+Entries = Mapping[int, Sequence[tuple[Task, int]]]
+"""The tasks of registered steps, by handle, each with the handle of its plans there."""
+
 
 async def find_waits(
     servers: ClusterView, steps: Mapping[int, RegisteredStep], first_id: int
@@ -36,14 +39,21 @@ async def find_waits(
       steps: the registered steps by handle.
       first_id: the number of the first run of one; others follow it.
     """
-    tasks = {task for step in steps.values() for task in step.entries}
+    entries = {
+        handle: [(entry.task, entry.handle) for entry in step.entries.values()]
+        for handle, step in steps.items()
+    }
+    tasks = sorted({task for found in entries.values() for task, _ in found})
     if not tasks:
         return SessionWaits(())
-    reports = await ClusterWatch(servers).inspect(_REQUEST, sorted(tasks), _ANSWER_S)
+    reports = await ClusterWatch(servers).inspect(_REQUEST, tasks, _ANSWER_S)
+    return session_waits(reports, entries, first_id)
+
+
+def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int) -> SessionWaits:
+    """What the steps of a session wait for, by what tasks say; see `find_waits`."""
     handles = {
-        (str(entry.task), entry.handle): handle
-        for handle, step in steps.items()
-        for entry in step.entries.values()
+        (str(task), plans): handle for handle, found in entries.items() for task, plans in found
     }
     found = [
         SessionWait(handles.get((task, wait.plans), 0), task, wait)
@@ -52,8 +62,7 @@ async def find_waits(
     ]
     computing = {one.wait.step for one in found if not one.wait.waits}
     waiting = [one for one in found if one.wait.step not in computing]
-    running = {one.handle for one in found}
-    lost = _unanswered(reports, steps, running)
+    lost = _unanswered(reports, entries, {one.handle for one in found})
     return SessionWaits((*lost, *waiting))
 
 
@@ -65,13 +74,15 @@ def _waits(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]:
 
 
 def _unanswered(
-    reports: Sequence[TaskReport], steps: Mapping[int, RegisteredStep], running: set[int]
+    reports: Iterable[TaskReport], entries: Entries, running: set[int]
 ) -> Iterator[SessionWait]:
     """The tasks that do not answer, of the steps that run; of all if none is known to run."""
-    needed: set[Task] = set()
-    for handle, step in steps.items():
-        if handle in running or not running:
-            needed |= step.entries.keys()
+    needed = {
+        task
+        for handle, found in entries.items()
+        if handle in running or not running
+        for task, _ in found
+    }
     for report in reports:
         if report.state is not TaskState.UP and report.task in needed:
             what = f"for {report.task} at {report.address} ({report.state.value}: {report.reason})"

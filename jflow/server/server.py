@@ -142,6 +142,9 @@ class Server(Closing):
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, trust, self._roots, make)
             self._running = SERVERS.run(starting)
+            info = self._running.info()
+            at, version = self._address_of(info.cluster), sys.modules["jflow"].__version__
+            event(_LOG, logging.INFO, "server_started", address=at, version=version)
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
 

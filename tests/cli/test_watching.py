@@ -58,6 +58,12 @@ ITEMS = {
     },
     "steps": {"step": TEXT, "age_s": float, "devices": LIST, "waiting_for": LIST},
     "threads": {"name": TEXT, "frames": LIST},
+    "waits": {
+        **dict.fromkeys(("step", "waits", "op", "device"), TEXT),
+        "plans": COUNT,
+        "age_s": float,
+        "edge": (int, type(None)),
+    },
 }
 """The fields of what is listed, and their types."""
 
@@ -136,9 +142,10 @@ def test_each_kind_is_listed_for_people_and_for_programs(
         "queues": "FIFOQueue",
         "sessions": "CLAIM",
         "steps": "no steps",
+        "waits": "no waits",
     }
     assert expected[kind] in text
-    assert bool(told[kind]) == (kind != "steps")
+    assert bool(told[kind]) == (kind not in ("steps", "waits"))
 
 
 def test_stack_says_where_the_threads_of_a_task_are(
@@ -150,7 +157,7 @@ def test_stack_says_where_the_threads_of_a_task_are(
     assert "jflow/server/watched.py" in text
     (tasks,) = json.loads(shown(capsys, "stack", cluster[0], "--json")).values()
     for task in tasks:
-        conforms(task, TASK | {"steps": LIST, "threads": LIST})
+        conforms(task, TASK | {"steps": LIST, "threads": LIST, "waits": LIST})
         for thread in task["threads"]:
             conforms(thread, ITEMS["threads"])
 

@@ -13,11 +13,14 @@ from jflow.watch import (
     DeviceStatus,
     QueueStatus,
     SessionStatus,
+    SessionWait,
+    SessionWaits,
     StatusRequest,
     StepStatus,
     TaskStatus,
     ThreadStatus,
     VariableStatus,
+    WaitStatus,
 )
 from tests.packing.test_record import TEXTS
 
@@ -51,9 +54,25 @@ ITEMS: dict[type, dict[str, Any]] = {
         "shape": st.lists(COUNTS, max_size=3).map(tuple),
         "n_bytes": COUNTS,
     },
+    WaitStatus: {
+        **dict.fromkeys(("step", "waits", "op", "device"), TEXTS),
+        "plans": COUNTS,
+        "age_s": SECONDS,
+        "edge": st.none() | COUNTS,
+    },
+}
+
+SESSION_WAIT: dict[str, Any] = {
+    "handle": COUNTS,
+    "task": TEXTS,
+    "wait": st.builds(WaitStatus, **ITEMS[WaitStatus]),
 }
 
 BUILDS: dict[type, dict[str, Any]] = ITEMS | {
+    SessionWait: SESSION_WAIT,
+    SessionWaits: {
+        "waits": st.lists(st.builds(SessionWait, **SESSION_WAIT), max_size=2).map(tuple)
+    },
     StatusRequest: {
         "kinds": st.lists(st.sampled_from([*KINDS]), max_size=3, unique=True).map(tuple),
         "first": COUNTS,
