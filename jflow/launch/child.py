@@ -17,8 +17,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from jflow.cluster import ClusterSpec
+from jflow.cluster import ClusterSpec, Task
 from jflow.errors import OpError
+from jflow.logs import LogOptions, log_to_stderr
 from jflow.server import Server
 
 
@@ -32,6 +33,7 @@ def main(server_type: Callable[..., Server] = Server) -> None:
     cluster = json.loads(sys.argv[3]) if sys.argv[3:] else {job: {index: "127.0.0.1:0"}}
     signal.signal(signal.SIGTERM, _exit)
     try:
+        log_to_stderr(LogOptions.of(), str(Task(job, index)))
         server = server_type(ClusterSpec(cluster), job, index)
     except OpError as error:
         _tell({"error": int(error.error_code), "message": error.message})

@@ -224,6 +224,8 @@ class TaskStatus(Record):
       n_begun: how many steps have begun on the task.
       n_compiled: how many programs it has compiled.
       totals: how many items there are of each kind that was requested.
+      log, log_inode: the path and the number of the file that its standard error goes to; "" and 0
+        if that is no file.
     """
 
     what = "status of a task"
@@ -248,6 +250,8 @@ class TaskStatus(Record):
     threads: tuple[ThreadStatus, ...] = ()
     variables: tuple[VariableStatus, ...] = ()
     waits: tuple[WaitStatus, ...] = ()
+    log: str = ""
+    log_inode: _Count = 0
 
 
 @dataclass(frozen=True)

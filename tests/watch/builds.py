@@ -83,6 +83,8 @@ BUILDS: dict[type, dict[str, Any]] = ITEMS | {
         "incarnation": st.integers(1, 2**64 - 1),
         **dict.fromkeys(("pid", "memory_bytes", "n_begun", "n_compiled"), COUNTS),
         **dict.fromkeys(("uptime_s", "cpu_s"), SECONDS),
+        "log": TEXTS,
+        "log_inode": COUNTS,
         "totals": st.dictionaries(st.sampled_from([*KINDS]), COUNTS, max_size=2),
         **{
             kind: st.lists(st.builds(record, **ITEMS[record]), max_size=1).map(tuple)
