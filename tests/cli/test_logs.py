@@ -132,10 +132,12 @@ def test_tasks_of_a_local_cluster_say_where_their_logs_are_and_a_stopped_one_is_
 
 def test_followed_logs_go_on_until_ctrl_c(of_up: Path) -> None:
     with announced(TARGETS, of_up):
-        command = [sys.executable, "-m", "jflow", "logs", "--follow", "--lines", "0"]
+        command = [sys.executable, "-m", "jflow", "logs", "--follow", "--lines", "1"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
+                assert process.stdout.readline() == "/job:ps/task:0 line 49\n"
+                assert process.stdout.readline() == "/job:worker/task:0 \\x1b[2Jforged\n"
                 with (of_up / "worker-0.log").open("a") as file:
                     file.write("shed\n")
                 assert process.stdout.readline() == "/job:worker/task:0 unfinished\n"
