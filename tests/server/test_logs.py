@@ -34,12 +34,12 @@ def test_sessions_resets_and_errors_are_events_without_values(
         tf.Session.reset(server.target, ["there\x1b"])
         with tf.Session(server.target) as second:
             second.run(x.initializer)
+        first.close()
 
         def names() -> list[str]:
             return [name for name, _ in events(caplog)]
 
         wait_until(lambda: names().count("session_closed") == 2, "both sessions to be closed")
-        first.close()
     told = dict(events(caplog))
     assert told["session_opened"] == {"session": 3}
     assert told["reset"] == {"containers": repr("there\x1b"), "n_sessions": 1}
