@@ -17,10 +17,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import jax
+
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import OpError
 from jflow.logs import LogOptions, log_to_stderr
 from jflow.server import Server
+from jflow.wire import remove_own_sockets
 
 
 def main(server_type: Callable[..., Server] = Server) -> None:
@@ -32,6 +35,9 @@ def main(server_type: Callable[..., Server] = Server) -> None:
     job, index = sys.argv[1], int(sys.argv[2])
     cluster = json.loads(sys.argv[3]) if sys.argv[3:] else {job: {index: "127.0.0.1:0"}}
     signal.signal(signal.SIGTERM, _exit)
+    if platforms := os.environ.get("JAX_PLATFORMS"):
+        # JAX has been imported before the fork, with the environment of that moment.
+        jax.config.update("jax_platforms", platforms)
     try:
         log_to_stderr(LogOptions.of(), str(Task(job, index)))
         server = server_type(ClusterSpec(cluster), job, index)
@@ -61,6 +67,7 @@ def _tell(message: dict[str, Any]) -> None:
 
 
 def _exit(_: int, __: FrameType | None) -> None:
+    remove_own_sockets()
     os._exit(0)
 
 
