@@ -64,11 +64,11 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
             "; ".join(s.waiting_for) or "computes",
         ),
     ),
-    "waits": (
+    "pending": (
         ["STEP", "AGE", "OPERATION", "DEVICE", "WAITS"],
         lambda w: (
             *(w.step, age_text(w.age_s), w.op or "-", w.device.partition("/device:")[2] or "-"),
-            w.waits or "computes",
+            w.cause or "computes",
         ),
     ),
 }
@@ -123,7 +123,7 @@ def _not_up(seen: Sequence[Seen]) -> list[str]:
 
 
 def _stack(options: argparse.Namespace) -> int:
-    kinds = ("steps", "threads", "waits")
+    kinds = ("steps", "threads", "pending")
     tasks = parse_tasks(options.task)
     return show(
         options,
@@ -138,10 +138,10 @@ def _stack_text(seen: Seen) -> str:
     if status is None:
         return f"{report.task} is {report.state.value}: {report.reason}"
     lines = [f"{report.task} at {report.address}, process {status.pid}"]
-    for step, found in groupby(status.waits, key=lambda wait: wait.step):
-        waits = [*found]
-        doing = "; ".join(map(_wait_text, waits))
-        lines.append(f"  step {step}, {age_text(waits[0].age_s)}: {doing}")
+    for step, found in groupby(status.pending, key=lambda wait: wait.step):
+        pending = [*found]
+        doing = "; ".join(map(_wait_text, pending))
+        lines.append(f"  step {step}, {age_text(pending[0].age_s)}: {doing}")
     for thread in status.threads:
         lines += [f"  thread {thread.name}", *(f"    {frame}" for frame in thread.frames)]
     return "\n".join(lines)
@@ -149,6 +149,6 @@ def _stack_text(seen: Seen) -> str:
 
 def _wait_text(wait: WaitStatus) -> str:
     """What a step waits for, with the operation that waits if that is known."""
-    if not wait.waits:
+    if not wait.cause:
         return "computes"
-    return f"{wait.op!r} waits {wait.waits}" if wait.op else f"waits {wait.waits}"
+    return f"{wait.op!r} waits {wait.cause}" if wait.op else f"waits {wait.cause}"

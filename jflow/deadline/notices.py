@@ -62,17 +62,17 @@ class Notices(Generic[Key]):
         self._next: dict[Key, float] = {}
         """How long something will have waited at its next notice, in seconds."""
 
-    def due(self, waits: Mapping[Key, float], first_s: float) -> list[Key]:
+    def due(self, waited: Mapping[Key, float], first_s: float) -> list[Key]:
         """What has waited long enough to be told of now; what waits no more is forgotten.
 
         Args:
-          waits: how long each has waited, of all that waits at present, in seconds.
+          waited: how long each has waited, of all that waits at present, in seconds.
           first_s: how long something has to wait before its first notice, in seconds.
         """
-        self._next = {key: self._next.get(key, first_s) for key in waits}
-        due = [key for key, waited in waits.items() if waited >= self._next[key]]
+        self._next = {key: self._next.get(key, first_s) for key in waited}
+        due = [key for key, seconds in waited.items() if seconds >= self._next[key]]
         for key in due:
-            self._next[key] = waits[key] + min(waits[key], _LONGEST_S)
+            self._next[key] = waited[key] + min(waited[key], _LONGEST_S)
         return due
 
 

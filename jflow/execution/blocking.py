@@ -98,7 +98,7 @@ def run_fibers(
                 if ready:
                     name = ready.pop()
                 else:
-                    name = _next(woken, deadline, lambda: _waits(fibers, parked, names))
+                    name = _next(woken, deadline, lambda: _pending(fibers, parked, names))
             except OpError as error:
                 reasons = _reasons(parked)
                 if _gives_up(parked):
@@ -153,7 +153,7 @@ def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
     return [reason for cell, attempt in parked.values() if (reason := cell.reason(attempt))]
 
 
-def _waits(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames) -> str:
+def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames) -> str:
     """Says what the fibers wait for, and which operations do."""
     return "; ".join(
         f"{names.op_text(op) if (op := waiting_op(fibers[name])) else 'a step'} "
@@ -163,10 +163,10 @@ def _waits(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: S
     )
 
 
-def _next(woken: Woken, deadline: Deadline, waits: Callable[[], str]) -> Any:
+def _next(woken: Woken, deadline: Deadline, what: Callable[[], str]) -> Any:
     """Waits for the next fiber that can continue and returns its name."""
     try:
-        name = WaitNotice(waits).taken(woken, deadline)
+        name = WaitNotice(what).taken(woken, deadline)
     except Empty:
         raise deadline.error("running the step") from None
     if name is None:

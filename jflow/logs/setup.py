@@ -33,7 +33,7 @@ class LogOptions:
     """What a server logs.
 
     Attributes:
-      level: one of `LEVELS`: "warning" for what somebody should look at, "info" for sessions,
+      level: one of `LEVELS`: "warning" for what needs attention, "info" for sessions,
         resets, errors of calls and slow steps, too.
       form: one of `FORMS`.
       slow_step_s: after how many seconds a step is logged as slow.

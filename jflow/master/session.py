@@ -27,7 +27,7 @@ from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
 from jflow.master.view import ClusterView
-from jflow.master.waits import find_waits
+from jflow.master.pending import find_waits
 from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
 from jflow.plan import Call, Plan, verify_step
@@ -211,7 +211,7 @@ class ClientSession:
     async def find_waits(self) -> SessionWaits:
         """See `MasterSession.find_waits`."""
         found = await find_waits(self._servers, self._steps, self._first_id)
-        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *found.waits))
+        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *found.found))
 
     def _awaited(self, task: Task) -> SessionWait:
         """What the session says of a task that it is connecting to."""

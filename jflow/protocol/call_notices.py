@@ -38,7 +38,7 @@ class CallNotices:
         self._server = server
         self._calls: dict[int, float] = {}
         self._doing: dict[int, Callable[[], str]] = {}
-        self._asked = 0.0
+        self._requested_at = 0.0
         self._notices: Notices[str] = Notices()
         self._waited = 0.0
 
@@ -61,30 +61,30 @@ class CallNotices:
         self._calls = {call: calls.get(call, at) for call in [*pending]}
         first_s = notice_s()
         waited = max((at - since for since in self._calls.values()), default=0.0)
-        if waited >= first_s and at - self._asked >= first_s / 2:
-            self._asked, self._waited = at, waited
+        if waited >= first_s and at - self._requested_at >= first_s / 2:
+            self._requested_at, self._waited = at, waited
             with suppress(OpError):
                 self._start(FIND_WAITS.prepared(), _WaitsAnswer(self._tell), FOREVER)
 
     def _tell(self, found: SessionWaits) -> None:
         """Tells what calls wait for, of those for which it is due."""
         by_name: dict[str, list[SessionWait]] = {}
-        for one in found.waits:
-            by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.waits}", []).append(one)
-        ages = {name: max(one.wait.age_s for one in waits) for name, waits in by_name.items()}
+        for one in found.found:
+            by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
+        ages = {name: max(one.wait.age_s for one in listed) for name, listed in by_name.items()}
         # What has no age, such as a task that does not answer, is as old as the oldest call.
-        waits = {name: age or self._waited for name, age in ages.items()}
+        waited = {name: age or self._waited for name, age in ages.items()}
         texts = {name: self._text(found) for name, found in by_name.items()}
         for call, doing in [*self._doing.items()]:
             since = self._calls.get(call)
-            if since is not None and not found.waits:
-                waits[f"call {call}"] = self._asked - since
+            if since is not None and not found.found:
+                waited[f"call {call}"] = self._requested_at - since
                 texts[f"call {call}"] = doing()
-        for name in self._notices.due(waits, notice_s()):
-            LOG.warning("%s", printable(told(waits[name], f"{texts[name]} ({self._server})")))
+        for name in self._notices.due(waited, notice_s()):
+            LOG.warning("%s", printable(told(waited[name], f"{texts[name]} ({self._server})")))
 
-    def _text(self, waits: Sequence[SessionWait]) -> str:
-        return "; ".join(dict.fromkeys(map(self.describe, waits)))
+    def _text(self, found: Sequence[SessionWait]) -> str:
+        return "; ".join(dict.fromkeys(map(self.describe, found)))
 
 
 class _WaitsAnswer(Outcome):
@@ -120,5 +120,5 @@ def described(one: SessionWait, op_text: Callable[[str], str], value: str = "") 
     if wait.edge is not None:
         named = f"for {value!r}" if value else "for a value"
         return f"a step waits on {one.task} {named} from {wait.device}"
-    who = op_text(wait.op) if wait.op else "a step" if wait.step else "a call"
-    return f"{who} on {wait.device or one.task} waits {wait.waits}"
+    subject = op_text(wait.op) if wait.op else "a step" if wait.step else "a call"
+    return f"{subject} on {wait.device or one.task} waits {wait.cause}"

@@ -133,18 +133,18 @@ def _find_waits() -> Outgoing:
 
 
 async def _serve_find_waits(session: MasterSession, _: Incoming) -> Outgoing:
-    return pb.Waits(waits=(await session.find_waits()).to_bytes()), ()
+    return pb.FoundWaits(found=(await session.find_waits()).to_bytes()), ()
 
 
-def _waits(message: pb.Waits, _: list[Array]) -> SessionWaits:
-    return SessionWaits.from_bytes(message.waits)
+def _found_waits(message: pb.FoundWaits, _: list[Array]) -> SessionWaits:
+    return SessionWaits.from_bytes(message.found)
 
 
 FIND_WAITS = Rpc(
     "find_waits",
     _find_waits,
     _serve_find_waits,
-    _waits,
-    "waits",
+    _found_waits,
+    "found_waits",
     lambda _: "finding what calls wait for",
 )

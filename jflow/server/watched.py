@@ -55,7 +55,7 @@ class ServedTask:
             "steps": worker.running.listed,
             "threads": list_threads,
             "variables": lambda request: variables.list(containers, request),
-            "waits": worker.running.list_waits,
+            "pending": worker.running.list_waits,
         }
 
     def inspect(self, request: StatusRequest) -> TaskStatus:

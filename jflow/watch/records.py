@@ -141,7 +141,7 @@ class WaitStatus(Record):
       step: its number in the cluster, in hexadecimal.
       plans: the handle under which the task has its plans.
       age_s: since the step began on this task, in seconds.
-      waits: what it waits for, such as "to dequeue an element from FIFOQueue 'jobs'"; "" if it
+      cause: what it waits for, such as "to dequeue an element from FIFOQueue 'jobs'"; "" if it
         computes.
       op: the operation that waits, "" if that is not known.
       device: where what it waits for is; "" if that is not known.
@@ -151,7 +151,7 @@ class WaitStatus(Record):
     step: str
     plans: _Count
     age_s: float
-    waits: str = ""
+    cause: str = ""
     op: str = ""
     device: str = ""
     edge: _Count | None = None
@@ -177,7 +177,7 @@ KINDS: Mapping[str, type[Record]] = {
     "steps": StepStatus,
     "threads": ThreadStatus,
     "variables": VariableStatus,
-    "waits": WaitStatus,
+    "pending": WaitStatus,
 }
 """What can be listed: the record of an item by the name of its kind, a field of `TaskStatus`."""
 
@@ -249,7 +249,7 @@ class TaskStatus(Record):
     steps: tuple[StepStatus, ...] = ()
     threads: tuple[ThreadStatus, ...] = ()
     variables: tuple[VariableStatus, ...] = ()
-    waits: tuple[WaitStatus, ...] = ()
+    pending: tuple[WaitStatus, ...] = ()
     log: str = ""
     log_inode: _Count = 0
 
@@ -276,7 +276,7 @@ class SessionWaits(Record):
     what = "list of what a session waits for"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)
 
-    waits: tuple[SessionWait, ...]
+    found: tuple[SessionWait, ...]
 
 
 class WatchedTask(Protocol):

@@ -43,11 +43,11 @@ class RunningSteps:
         return n_steps, tuple(
             StepStatus(
                 f"{step:x}",
-                waits[0].age_s,
+                found[0].age_s,
                 tuple(str(linked.plan.device) for linked in registered.plans),
-                tuple(wait.waits for wait in waits if wait.waits),
+                tuple(wait.cause for wait in found if wait.cause),
             )
-            for step, registered, waits in page
+            for step, registered, found in page
         )
 
     def list_waits(self, request: StatusRequest) -> tuple[int, tuple[WaitStatus, ...]]:
@@ -56,7 +56,7 @@ class RunningSteps:
         A step that waits for nothing is there once, and says so.
         """
         n_steps, page = self._page(request)
-        return n_steps, tuple(wait for _, _, waits in page for wait in waits)
+        return n_steps, tuple(wait for _, _, found in page for wait in found)
 
     def _page(
         self, request: StatusRequest
@@ -69,9 +69,9 @@ class RunningSteps:
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
         for step, (at, registered) in page:
             bare = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
-            waits = [replace(bare, **noted) for noted in attempts.get(step, ())]
-            waits += [replace(bare, **noted) for noted in self._values(step, registered)]
-            found.append((step, registered, waits[:_N_SHOWN] or [bare]))
+            noted_here = [replace(bare, **noted) for noted in attempts.get(step, ())]
+            noted_here += [replace(bare, **noted) for noted in self._values(step, registered)]
+            found.append((step, registered, noted_here[:_N_SHOWN] or [bare]))
         return len(begun), found
 
     def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:
@@ -83,7 +83,7 @@ class RunningSteps:
                 if isinstance(waker, Waker) and waker.step is not None:
                     op = "" if waker.interpreter is None else waiting_op(waker.interpreter)
                     what = short_name(reason.removeprefix("waited ") or "for a resource")
-                    found[waker.step].append({"waits": what, "op": op, "device": device})
+                    found[waker.step].append({"cause": what, "op": op, "device": device})
         return found
 
     def _cells(self) -> Iterable[tuple[str, Cell]]:
@@ -105,4 +105,4 @@ class RunningSteps:
                     source = one.source.task
                     is_own = source == self._context.task
                     what = f"for a value from {'another device of its task' if is_own else source}"
-                    yield {"waits": what, "device": str(one.source), "edge": one.edge}
+                    yield {"cause": what, "device": str(one.source), "edge": one.edge}

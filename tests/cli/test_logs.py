@@ -22,16 +22,16 @@ from jflow.testing import start_servers, wait_until
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
-def of_up(home: Path) -> Path:
+def of_up(user_folder: Path) -> Path:
     """The directory of the logs of a `jflow up` whose tasks do not answer."""
-    folder = home / "logs"
+    folder = user_folder / "logs"
     folder.mkdir()
     (folder / "ps-0.log").write_text("".join(f"line {n}\n" for n in range(50)))
     (folder / "worker-0.log").write_text("\x1b[2Jforged\nunfini")

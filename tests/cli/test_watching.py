@@ -58,8 +58,8 @@ ITEMS = {
     },
     "steps": {"step": TEXT, "age_s": float, "devices": LIST, "waiting_for": LIST},
     "threads": {"name": TEXT, "frames": LIST},
-    "waits": {
-        **dict.fromkeys(("step", "waits", "op", "device"), TEXT),
+    "pending": {
+        **dict.fromkeys(("step", "cause", "op", "device"), TEXT),
         "plans": COUNT,
         "age_s": float,
         "edge": (int, type(None)),
@@ -142,10 +142,10 @@ def test_each_kind_is_listed_for_people_and_for_programs(
         "queues": "FIFOQueue",
         "sessions": "CLAIM",
         "steps": "no steps",
-        "waits": "no waits",
+        "pending": "no pending",
     }
     assert expected[kind] in text
-    assert bool(told[kind]) == (kind not in ("steps", "waits"))
+    assert bool(told[kind]) == (kind not in ("steps", "pending"))
 
 
 def test_stack_says_where_the_threads_of_a_task_are(
@@ -157,7 +157,7 @@ def test_stack_says_where_the_threads_of_a_task_are(
     assert "jflow/server/watched.py" in text
     (tasks,) = json.loads(shown(capsys, "stack", cluster[0], "--json")).values()
     for task in tasks:
-        conforms(task, TASK | {"steps": LIST, "threads": LIST, "waits": LIST})
+        conforms(task, TASK | {"steps": LIST, "threads": LIST, "pending": LIST})
         for thread in task["threads"]:
             conforms(thread, ITEMS["threads"])
 

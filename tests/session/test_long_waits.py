@@ -14,7 +14,7 @@ from jflow.cluster import Task
 from jflow.deadline import notices
 from jflow.deadline.notices import Notices, WaitNotice, notice_s
 from jflow.errors import CancelledError, InvalidArgumentError, UnavailableError
-from jflow.master import waits as master_waits
+from jflow.master import pending as master_pending
 from jflow.testing import BackendUnderTest as Backend
 from jflow.testing import free_ports, start_servers, wait_until
 from jflow.watch import TaskReport, TaskState, TaskStatus, WaitStatus
@@ -135,23 +135,23 @@ def test_a_step_that_computes_on_some_task_waits_for_nothing(
 ) -> None:
     ps, worker = Task("ps", 0), Task("worker", 0)
 
-    def report(task: Task, *waits: WaitStatus) -> TaskReport:
-        status = TaskStatus(str(task), "", 1, "", 0, 0.0, 0, 0.0, 0, 0, waits=waits)
+    def report(task: Task, *found: WaitStatus) -> TaskReport:
+        status = TaskStatus(str(task), "", 1, "", 0, 0.0, 0, 0.0, 0, 0, pending=found)
         return TaskReport(task, "h:1", TaskState.UP, status=status.to_bytes())
 
     reports = [
         report(ps, WaitStatus("10", 7, 12.0, "to dequeue"), WaitStatus("11", 7, 12.0)),
         report(worker, WaitStatus("11", 3, 12.0, "for a value"), WaitStatus("fff0", 7, 1.0, "x")),
     ]
-    found = master_waits.session_waits(reports, {1: [(ps, 7), (worker, 3)]}, first_id=0x10)
-    assert [(one.handle, one.task, one.wait.step) for one in found.waits] == [
+    found = master_pending.session_waits(reports, {1: [(ps, 7), (worker, 3)]}, first_id=0x10)
+    assert [(one.handle, one.task, one.wait.step) for one in found.found] == [
         (1, "/job:ps/task:0", "10"),
         (0, "/job:worker/task:0", "fff0"),
     ]
     lost = TaskReport(worker, "h:2", TaskState.SILENT, "no answer within 1 s")
-    found = master_waits.session_waits([reports[0], lost], {1: [(ps, 7), (worker, 3)]}, 0x10)
-    assert found.waits[0].wait.waits == (
+    found = master_pending.session_waits([reports[0], lost], {1: [(ps, 7), (worker, 3)]}, 0x10)
+    assert found.found[0].wait.cause == (
         "for /job:worker/task:0 at h:2 (silent: no answer within 1 s)"
     )
-    others = master_waits.session_waits(reports, {1: [(ps, 7)]}, first_id=1 << 62)
-    assert not others.waits, "steps of other sessions"
+    others = master_pending.session_waits(reports, {1: [(ps, 7)]}, first_id=1 << 62)
+    assert not others.found, "steps of other sessions"

@@ -55,7 +55,7 @@ ITEMS: dict[type, dict[str, Any]] = {
         "n_bytes": COUNTS,
     },
     WaitStatus: {
-        **dict.fromkeys(("step", "waits", "op", "device"), TEXTS),
+        **dict.fromkeys(("step", "cause", "op", "device"), TEXTS),
         "plans": COUNTS,
         "age_s": SECONDS,
         "edge": st.none() | COUNTS,
@@ -71,7 +71,7 @@ SESSION_WAIT: dict[str, Any] = {
 BUILDS: dict[type, dict[str, Any]] = ITEMS | {
     SessionWait: SESSION_WAIT,
     SessionWaits: {
-        "waits": st.lists(st.builds(SessionWait, **SESSION_WAIT), max_size=2).map(tuple)
+        "found": st.lists(st.builds(SessionWait, **SESSION_WAIT), max_size=2).map(tuple)
     },
     StatusRequest: {
         "kinds": st.lists(st.sampled_from([*KINDS]), max_size=3, unique=True).map(tuple),

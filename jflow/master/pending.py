@@ -23,7 +23,7 @@ N_STEP_IDS = 1 << 40
 
 _ANSWER_S = 1.0
 """How long each task has to say what its steps wait for, in seconds."""
-_REQUEST = StatusRequest(("waits",))
+_REQUEST = StatusRequest(("pending",))
 
 Entries = Mapping[int, Sequence[tuple[Task, int]]]
 """The tasks of registered steps, by handle, each with the handle of its plans there."""
@@ -57,19 +57,19 @@ def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int
     }
     found = [
         SessionWait(handles.get((task, wait.plans), 0), task, wait)
-        for task, wait in _waits(reports)
+        for task, wait in _told(reports)
         if 0 <= int(wait.step, 16) - first_id < N_STEP_IDS
     ]
-    computing = {one.wait.step for one in found if not one.wait.waits}
+    computing = {one.wait.step for one in found if not one.wait.cause}
     waiting = [one for one in found if one.wait.step not in computing]
     lost = _unanswered(reports, entries, {one.handle for one in found})
     return SessionWaits((*lost, *waiting))
 
 
-def _waits(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]:
+def _told(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]:
     for report in reports:
         if report.state is TaskState.UP:
-            for wait in TaskStatus.from_bytes(report.status).waits:
+            for wait in TaskStatus.from_bytes(report.status).pending:
                 yield str(report.task), wait
 
 
