@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -177,7 +178,8 @@ def _of_task(seen: Seen) -> TaskLog:
         return TaskLog(task, None, f"it logs to a terminal or to another process; {_ADVICE}")
     path = Path(status.log)
     try:
-        is_here = os.stat(path).st_ino == status.log_inode
+        found = path.stat()
+        is_here = stat.S_ISREG(found.st_mode) and found.st_ino == status.log_inode
     except OSError:
         is_here = False
     if is_here:

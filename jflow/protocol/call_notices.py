@@ -28,6 +28,9 @@ class CallNotices:
 
     Attributes:
       describe: says what a step waits for, in the words of its graph.
+
+    Raises:
+      InvalidArgumentError: as `notice_s`.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class CallNotices:
         self._requested_at = 0.0
         self._notices: Notices[str] = Notices()
         self._waited = 0.0
+        self._first_s = notice_s()
 
     def begin(self, call: int, doing: Callable[[], str]) -> None:
         """Notes what a call does that is no step, of which the server could tell nothing."""
@@ -59,7 +63,7 @@ class CallNotices:
         """
         calls = self._calls
         self._calls = {call: calls.get(call, at) for call in [*pending]}
-        first_s = notice_s()
+        first_s = self._first_s
         waited = max((at - since for since in self._calls.values()), default=0.0)
         if waited >= first_s and at - self._requested_at >= first_s / 2:
             self._requested_at, self._waited = at, waited
@@ -80,7 +84,7 @@ class CallNotices:
             if since is not None and not found.found:
                 waited[f"call {call}"] = self._requested_at - since
                 texts[f"call {call}"] = doing()
-        for name in self._notices.due(waited, notice_s()):
+        for name in self._notices.due(waited, self._first_s):
             LOG.warning("%s", printable(told(waited[name], f"{texts[name]} ({self._server})")))
 
     def _text(self, found: Sequence[SessionWait]) -> str:

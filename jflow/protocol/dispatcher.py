@@ -344,8 +344,15 @@ class Dispatcher(Generic[S]):
             _LOG.error("a call failed with an unexpected error", exc_info=error)
         elif _LOG.isEnabledFor(logging.INFO):
             # Not its message, which may have values of the user's in it.
-            code, op = error.error_code.name, error.op
-            event(_LOG, logging.INFO, "call_failed", call=call, code=code, op=op, task=error.task)
+            event(
+                _LOG,
+                logging.INFO,
+                "call_failed",
+                call=call,
+                code=error.error_code.name,
+                op=error.op,
+                failed_task=error.task,
+            )
         return pb.Envelope(id=call, status=error_to_status(error, self._task))
 
     def _check_incarnation(self, request: pb.Envelope) -> None:

@@ -58,6 +58,7 @@ class Server(Closing):
     for its task, and serves only callers that mean this task and prove that they have the token of
     this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
     the process before, the server switches off `jax_cpu_enable_async_dispatch`.
+    What it logs goes to standard error if JFLOW_LOG is set, which names a level.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec.
@@ -80,8 +81,6 @@ class Server(Closing):
       NotFoundError: if the protocol is unknown, or a certificate does not exist.
       PermissionDeniedError: if other users may read or replace the token or a certificate.
       UnknownError: if the port is in use.
-
-    What it logs goes to standard error if JFLOW_LOG is set, which names a level.
     """
 
     _worker_type: ClassVar[type[Worker]] = Worker
