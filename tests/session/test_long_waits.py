@@ -18,16 +18,13 @@ from jflow.master import pending as master_pending
 from jflow.testing import BackendUnderTest as Backend
 from jflow.testing import free_ports, start_servers, wait_until
 from jflow.watch import TaskReport, TaskState, TaskStatus, WaitStatus
+from tests.notices import notices_after
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Notices come after 0.2 s instead of 10 s."""
-    monkeypatch.setenv(notices.VARIABLE, "0.2")
-    notice_s.cache_clear()
-    yield
-    monkeypatch.undo()
-    notice_s.cache_clear()
+def soon() -> Iterator[None]:
+    with notices_after(0.2):
+        yield
 
 
 def test_notices_come_after_ten_seconds_and_then_less_and_less_often() -> None:
