@@ -174,8 +174,15 @@ ONCE: dict[str, tuple[int, Callable[[Note, Any], Any]]] = {
 }
 """What each leaves in the log."""
 
+_ON_SERVERS = ("plain", "jit called twice", "two steps of training", "vmap of grad")
+"""Those that run on servers too: where a write is in the graph is settled before one sees it."""
 
-@pytest.mark.parametrize("name", ONCE)
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [("local", name) for name in ONCE] + [("processes", name) for name in _ON_SERVERS],
+    indirect=["backend"],
+)
 def test_every_write_happens_once_a_call_and_in_order(log: tf.Variable, name: str) -> None:
     digits, run = ONCE[name]
 
