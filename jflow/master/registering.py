@@ -94,6 +94,10 @@ class Registrar:
             return True
         return self._servers.peers[entry.task].connection == entry.connection
 
+    def are_current(self, step: RegisteredStep) -> bool:
+        """Whether the plans of no task of a step need to be registered again."""
+        return all(map(self.is_current, step.entries.values()))
+
     async def renew(self, step: RegisteredStep) -> None:
         """Registers the plans of a step again where the connection has ended; nothing of it runs.
 

@@ -7,6 +7,7 @@ import itertools
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
@@ -182,21 +183,48 @@ class ClientSession:
     ) -> Sequence[Array]:
         """See `MasterSession.run`."""
         self._check_open()
+        step = self._registered(handle)
+        within = partial(self._running_within, step, deadline)
+        started = Started(self._run_admitted(step, feeds, client, records, effect), within)
+        return started.result if started.is_done else await started.rest()
+
+    def begin(
+        self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
+    ) -> Started[Sequence[Array]] | None:
+        """See `MasterSession.begin`."""
+        self._check_open()
+        step, servers = self._registered(handle), self._servers
+        within = partial(self._running_within, step, deadline)
+        if step.own is not None and effect is None:
+            given = step.own.given(feeds)
+            started = servers.worker.begin(next(self._step_ids), step.own.handle, given)
+            if started is not None:
+                started.within = within
+                return started
+        needs_task = self._claim.claim is not None or not self._registrar.are_current(step)
+        if needs_task and asyncio.current_task() is None:
+            return None
+        return Started(self._run_admitted(step, feeds, None, None, effect), within)
+
+    def _registered(self, handle: int) -> RegisteredStep:
         step = self._steps.get(handle)
         if step is None:
             raise InvalidArgumentError(f"step {handle} is not registered in this session")
-        started = Started(self._run_admitted(step, feeds, client, records, effect))
-        if started.is_done:
-            return started.result
+        return step
+
+    async def _running_within(
+        self, step: RegisteredStep, deadline: Deadline, rest: Awaitable[Sequence[Array]]
+    ) -> Sequence[Array]:
+        """Awaits what is left of a step that waits; the deadline or the session may end it."""
         running = asyncio.current_task()
         assert running is not None
         self._running.add(running)
         try:
             if deadline.timeout is None:
-                return await started.rest()
+                return await rest
             limit = asyncio.timeout(deadline.remaining())
             async with limit:
-                return await started.rest()
+                return await rest
         except asyncio.CancelledError:
             self._claim.check()  # a later claim has ended the step
             raise
@@ -356,10 +384,8 @@ class ClientSession:
         if not gate.directory.enter(use):
             await gate.enter(use)
         try:
-            for entry in step.entries.values():
-                if not (entry.is_own or self._registrar.is_current(entry)):
-                    await self._registrar.renew(step)
-                    break
+            if not self._registrar.are_current(step):
+                await self._registrar.renew(step)
             if effect is None:
                 return await self._run_all(step, feeds, client, records)
             return await EffectRunner(self._servers, step.entries, effect).run(
@@ -404,11 +430,7 @@ class ClientSession:
         staging: Staging | None,
     ) -> Sequence[Array]:
         """Runs one task's plans; returns their fetched values in the order of their indices."""
-        if entry.feeds and entry.feeds[-1] >= len(feeds):
-            raise InvalidArgumentError(
-                f"the step requires {entry.feeds[-1] + 1} fed values, got {len(feeds)}"
-            )
-        given = [feeds[index] for index in entry.feeds]
+        given = entry.given(feeds)
         if entry.is_own:
             values = await self._servers.worker.run(
                 step_id, entry.handle, given, client, records, staging

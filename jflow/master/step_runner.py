@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from jflow.cluster import Task
-from jflow.errors import CancelledError, InternalError, OpError
+from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
 from jflow.plan import Plan
@@ -40,6 +41,17 @@ class TaskPlans:
     is_restartable: bool
     connection: int
 
+    def given(self, feeds: Sequence[Array]) -> Sequence[Array]:
+        """The fed values of these plans. Raises InvalidArgumentError if there are too few."""
+        wanted = self.feeds
+        if not wanted:
+            return ()
+        if wanted[-1] >= len(feeds):
+            raise InvalidArgumentError(
+                f"the step requires {wanted[-1] + 1} fed values, got {len(feeds)}"
+            )
+        return [feeds[index] for index in wanted]
+
 
 @dataclass(frozen=True)
 class RegisteredStep:
@@ -55,6 +67,12 @@ class RegisteredStep:
     n_fetches: int
     use: Use
     reply: ReplySize | None = None
+
+    @cached_property
+    def own(self) -> TaskPlans | None:
+        """The plans of the master's task, if no other one takes part."""
+        (first, *others) = self.entries.values() or (None,)
+        return None if others or first is None or not first.is_own else first
 
 
 class StepRunner:

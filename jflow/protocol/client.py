@@ -207,12 +207,12 @@ class MasterClient:
             is running is waited for.
           Exception: what one of the functions raises.
         """
-        if not functions and records is None:
-            return self.call(RUN_STEP, deadline, handle, feeds, effect=effect)
         is_traced = records is not None
         request = RUN_STEP.prepared(
             handle, feeds, calls_back=bool(functions), is_traced=is_traced, effect=effect
         )
+        if not (functions or is_traced):
+            return self._call(RUN_STEP, request, deadline)[1]
         callbacks = Callbacks(functions, self._send) if functions else None
         sent = now()
         reply, tensors = self._run_calling(request, deadline, callbacks)

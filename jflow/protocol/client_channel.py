@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from jflow.cluster import Target
 from jflow.deadline import Deadline
-from jflow.protocol.codec import frames_of, small_bytes
+from jflow.protocol.codec import frames_of, small_payload
 from jflow.protocol.frame import LARGE_BYTES, SMALL_BYTES, Buffers, Encoder, Message, encode
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
@@ -84,7 +84,7 @@ class ClientChannel:
     def send_request(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
         """As `send`, in a block of `interrupts`; a small message leaves now if it can."""
         if self._data is not None and len(control) <= SMALL_BYTES:
-            payload = small_bytes(tensors)
+            payload = small_payload(tensors)
             if payload is not None:
                 message = delimited_message(next(self._frame_ids), control, payload)
                 if self._data.send_now(message):

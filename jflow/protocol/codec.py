@@ -37,6 +37,7 @@ from jflow.plan import (
     check_size,
     verify,
 )
+from jflow.protocol.buffers import ALIGNMENT
 from jflow.protocol.coroutines import computed
 from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned, encode
 from jflow.protocol.v1 import plan_pb2 as pb_plan
@@ -88,15 +89,16 @@ def frames_of(
     return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
 
 
-def small_bytes(tensors: Sequence[Array]) -> list[bytes] | None:
-    """The bytes of numbers that take `SMALL_BYTES` together at most; None if they are others."""
+def small_payload(tensors: Sequence[Array]) -> bytes | None:
+    """The payload of numbers that takes `SMALL_BYTES` at most; None if it is another one."""
     found, n_bytes = [], 0
     for tensor in tensors:
-        n_bytes += aligned(tensor.nbytes)
+        size = -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT  # `aligned`, without a call
+        n_bytes += size
         if n_bytes > SMALL_BYTES or tensor.dtype not in NAMES:
             return None
-        found.append(tensor.tobytes())
-    return found
+        found.append(tensor.tobytes().ljust(size, b"\0"))
+    return b"".join(found)
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -87,21 +87,28 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
 class Started(Generic[T]):
     """A coroutine that has run up to its first wait, in the plain function that started it.
 
-    Start it in the task that completes it: then it need not know which part of it runs where.
-
     Args:
-      coroutine: what it raises until its first wait is raised here.
+      coroutine: what it raises until its first wait is raised here. It must not use the current
+        task before, unless it is started in the task that completes it.
+      within: awaits what is left of it, in the task that completes it; if None, nothing surrounds
+        that.
 
     Attributes:
+      within: the same.
       is_done: whether it ended without a wait; otherwise `rest` must be awaited.
       result: its result, if it is done.
     """
 
-    __slots__ = ("_steps", "_waits_for", "is_done", "result")
+    __slots__ = ("_steps", "_waits_for", "is_done", "result", "within")
 
     result: T
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        within: Callable[[Awaitable[T]], Awaitable[T]] | None = None,
+    ) -> None:
+        self.within = within
         self._steps = coroutine.__await__()
         self.is_done = False
         try:
@@ -112,7 +119,8 @@ class Started(Generic[T]):
 
     async def rest(self) -> T:
         """Completes the coroutine, which is not started again; await it at once."""
-        return await _rest(self._steps, self._waits_for)
+        left = _rest(self._steps, self._waits_for)
+        return await (left if self.within is None else self.within(left))
 
 
 class _Begun(Coroutine[Any, Any, T]):

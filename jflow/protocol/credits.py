@@ -120,10 +120,14 @@ class Reservation:
 
 
 class Unsent:
-    """How much the small replies of one stream take that are being sent."""
+    """How much the small replies of one stream take that are being sent.
+
+    Attributes:
+      n_bytes: how much that is, in bytes; above `MAX_UNSENT_BYTES` nothing is read.
+    """
 
     def __init__(self) -> None:
-        self._n_bytes = 0
+        self.n_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
 
     @contextmanager
@@ -132,23 +136,18 @@ class Unsent:
         n_bytes = total_bytes(values)
         # Larger ones are sent from the memory of their values, and credits limit them.
         counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
-        self._n_bytes += counted
+        self.n_bytes += counted
         try:
             yield
         finally:
-            self._n_bytes -= counted
-            if self._waiter is not None and self._n_bytes <= MAX_UNSENT_BYTES:
+            self.n_bytes -= counted
+            if self._waiter is not None and self.n_bytes <= MAX_UNSENT_BYTES:
                 if not self._waiter.done():
                     self._waiter.set_result(None)
                 self._waiter = None
 
-    @property
-    def is_above_limit(self) -> bool:
-        """Whether `below_limit` would wait."""
-        return self._n_bytes > MAX_UNSENT_BYTES
-
     async def below_limit(self) -> None:
         """Waits until there is less than the limit. One caller at a time."""
-        while self._n_bytes > MAX_UNSENT_BYTES:
+        while self.n_bytes > MAX_UNSENT_BYTES:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

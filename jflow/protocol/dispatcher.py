@@ -21,6 +21,7 @@ from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
 from jflow.protocol.credits import (
+    MAX_UNSENT_BYTES,
     SMALL_BYTES,
     Credits,
     ReplySize,
@@ -28,11 +29,11 @@ from jflow.protocol.credits import (
     Unsent,
     total_bytes,
 )
-from jflow.protocol.frame import CHUNK_BYTES
+from jflow.protocol.frame import CHUNK_BYTES, new_tuple
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service
-from jflow.protocol.stable import StableMessage, StableReply, Varying
+from jflow.protocol.stable import NO_NUMBERS, StableMessage, StableReply, Varying
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
@@ -79,6 +80,7 @@ class Dispatcher(Generic[S]):
         # Tasks that watch calls whose messages are coming; None once they have answered.
         self._coming: dict[int, asyncio.Task[None] | None] = {}
         stream.watch_long(self._watch)
+        stream.offer_first(self._take_now)
         self._all: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -154,8 +156,7 @@ class Dispatcher(Generic[S]):
         error: Exception | None = None
         try:
             while reads_on:
-                if self._unsent.is_above_limit:
-                    await self._unsent.below_limit()
+                await self._unsent.below_limit()
                 received = await self._stream.receive_any()
                 if received is None:
                     break
@@ -189,40 +190,76 @@ class Dispatcher(Generic[S]):
                 self._check_incarnation(message)
                 await self._dispatch(message, tensors)
 
+    def _take_now(self, message: StableMessage) -> bool:
+        """Takes a message outside of tasks: begins the call, and answers it if it need not wait.
+
+        Returns:
+          False if the task that reads has to take what is left of it.
+        """
+        if self._coming or self._unsent.n_bytes > MAX_UNSENT_BYTES:
+            return False
+        self._begin(message)
+        reply = message.begun
+        if not isinstance(reply, StableReply):
+            return False
+        return not message.varying.id or self._answer_now(message, reply)
+
+    def _begin(self, message: StableMessage) -> None:
+        """Begins a call in this plain function, if it can be; `begun` says how far it came."""
+        rpc, envelope = self._rpcs.get(message.of.name), message.of.envelope
+        if rpc is None:
+            return
+        message.size = size = rpc.reply_size(self._session, envelope)
+        if size is not None and size.n_bytes > SMALL_BYTES:
+            return  # it has to wait for credits
+        try:
+            self._check_incarnation(envelope)
+            message.begun = rpc.begin(self._session, message, self._functions)
+        except Exception as error:
+            message.begun = error
+
+    def _answer_now(self, message: StableMessage, reply: StableReply) -> bool:
+        """Answers a call, if the answer is small and can leave at once."""
+        n_bytes, size = total_bytes(reply.tensors), message.size
+        if n_bytes > SMALL_BYTES:
+            return False
+        stream = self._stream
+        varying = new_tuple(Varying, (message.varying.id, 0.0, NO_NUMBERS))
+        control = stream.stable.control(reply.key, varying, reply.tensors, reply.make)
+        if control is None or not stream.try_send(control, reply.tensors):
+            return False
+        if size is not None:
+            size.n_bytes = n_bytes
+        return True
+
     async def _take_stable(self, message: StableMessage, hand_over: Callable[[], None]) -> None:
         """Takes a message with a stable control part; as `_take`, but begun without a coroutine."""
         call, envelope = message.varying.id, message.of.envelope
         if self._coming and self._has_failed(call):
             return
-        rpc = self._rpcs.get(message.of.name)
-        size = None if rpc is None else rpc.reply_size(self._session, envelope)
-        started = None
-        try:
-            # A call that has to wait for credits has not begun then.
-            if rpc is not None and (size is None or size.n_bytes <= SMALL_BYTES):
-                self._check_incarnation(envelope)
-                started = rpc.begin(self._session, message, self._functions)
-        except Exception as error:
-            if call:
-                await self._send(self._failed(call, error), ())
-            elif not isinstance(error, AbortedError):
-                raise
-            return
-        if started is None:
+        if message.begun is None:
+            self._begin(message)
+        begun = message.begun
+        if begun is None:
             await self._take(message.envelope, message.tensors, hand_over)
-        elif not call:
-            if not started.is_done:
-                with suppress(AbortedError):
-                    await started.rest()
-        elif not started.is_done:
-            await self._take_call(envelope, call, size, hand_over, started.rest)
+        elif isinstance(begun, StableReply):
+            if call and not self._answer_now(message, begun):
+                n_bytes = total_bytes(begun.tensors)
+                if n_bytes > CHUNK_BYTES:
+                    hand_over()
+                if message.size is not None:
+                    message.size.n_bytes = n_bytes
+                await self._send_stable(call, begun)
+        elif isinstance(begun, Exception):
+            if call:
+                await self._send(self._failed(call, begun), ())
+            elif not isinstance(begun, AbortedError):
+                raise begun
+        elif call:
+            await self._take_call(envelope, call, message.size, hand_over, begun)
         else:
-            n_bytes = total_bytes(started.result.tensors)
-            if n_bytes > CHUNK_BYTES:
-                hand_over()
-            if size is not None:
-                size.n_bytes = n_bytes
-            await self._send_stable(call, started.result)
+            with suppress(AbortedError):
+                await begun()
 
     async def _take_call(
         self,

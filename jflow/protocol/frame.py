@@ -58,6 +58,10 @@ unpack_header = _HEADER.unpack_from
 MAX_FRAME_BYTES = _HEADER.size + MAX_CONTROL_BYTES + CHUNK_BYTES
 
 
+new_tuple = tuple.__new__
+"""Makes a named tuple of all its fields, without the call of Python that its constructor is."""
+
+
 class Message(NamedTuple):
     """A complete message; the codec reads its tensors from `payload`."""
 
@@ -193,6 +197,7 @@ class Assembler:
       max_unfinished: limit on their number.
 
     Attributes:
+      unfinished: the messages of which a part was fed, and not the rest, by their ids.
       on_long: called with each message that has begun and takes long to come; its payload is not
         there yet.
     """
@@ -202,14 +207,9 @@ class Assembler:
     ) -> None:
         self._max_bytes = max_bytes
         self._max_unfinished = max_unfinished
-        self._unfinished: dict[int, _Partial] = {}
+        self.unfinished: dict[int, _Partial] = {}
         self._n_bytes = 0  # of all of them
         self.on_long: Callable[[Message], object] = lambda _: None
-
-    @property
-    def has_unfinished(self) -> bool:
-        """Whether a part of a message was fed, and not the rest."""
-        return bool(self._unfinished)
 
     def feed(self, frame: bytes) -> Message | None:
         """Takes a frame; returns the message that it completes, or None.
@@ -221,7 +221,7 @@ class Assembler:
         start = head_bytes(frame, len(frame))
         kind, message_id, _, total = _HEADER.unpack_from(frame)
         is_whole = kind == FIRST and total <= SMALL_BYTES and start + total == len(frame)
-        if is_whole and message_id not in self._unfinished:
+        if is_whole and message_id not in self.unfinished:
             payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else NOTHING
             return Message(message_id, frame[_HEADER.size : start], payload)
         self.begin(frame[:start], len(frame) - start)[:] = memoryview(frame)[start:]
@@ -240,16 +240,16 @@ class Assembler:
         Raises: as `feed`.
         """
         kind, message_id, length, total = _HEADER.unpack_from(head)
-        partial = self._unfinished.get(message_id)
+        partial = self.unfinished.get(message_id)
         if kind == FIRST and partial is None:
             self._check_room(length + total)
-            if len(self._unfinished) == self._max_unfinished:
+            if len(self.unfinished) == self._max_unfinished:
                 raise ResourceExhaustedError(
                     f"a message begins beside {self._max_unfinished} unfinished ones; that is the "
                     "limit"
                 )
             partial = _Partial(message_id, head[_HEADER.size :], total)
-            self._unfinished[message_id] = partial
+            self.unfinished[message_id] = partial
             self._n_bytes += partial.n_bytes
             if total >= LONG_BYTES:
                 self.on_long(partial.message)
@@ -261,10 +261,10 @@ class Assembler:
 
     def end(self, message_id: int) -> Message | None:
         """The message whose frame was begun last and is filled, if that completes it."""
-        partial = self._unfinished[message_id]
+        partial = self.unfinished[message_id]
         if not partial.is_complete:
             return None
-        del self._unfinished[message_id]
+        del self.unfinished[message_id]
         self._n_bytes -= partial.n_bytes
         return partial.message
 

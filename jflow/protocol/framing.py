@@ -49,6 +49,13 @@ class Framing(Protocol):
           OpError: if it is malformed, or the message too large.
         """
 
+    def offer_first(self, first: Callable[[Message], object | None]) -> None:
+        """Sets what is offered each message, as it comes, while a task waits to read it.
+
+        It is called on the event loop outside of tasks. What it returns is read in place of the
+        message; None if it has taken it. A transport need not offer anything.
+        """
+
     def watch_long(self, begun: Callable[[Message], object]) -> None:
         """Sets what is called with messages that have begun and take long to come.
 
@@ -71,7 +78,7 @@ class ByteFraming:
 
     @property
     def has_unfinished(self) -> bool:
-        return self._assembler.has_unfinished
+        return bool(self._assembler.unfinished)
 
     def feed(self, read: bytes) -> Message | None:
         self.n_received += 1
@@ -79,6 +86,9 @@ class ByteFraming:
 
     def watch_long(self, begun: Callable[[Message], object]) -> None:
         self._assembler.on_long = begun
+
+    def offer_first(self, first: Callable[[Message], object | None]) -> None:
+        """Nothing is offered: the stream has tasks of its own."""
 
     def is_sign_of_life(self, frame: bytes) -> bool:
         return len(frame) >= LARGE_BYTES
@@ -90,7 +100,7 @@ class PartsFraming:
     Args:
       parser: that of the stream.
       encode: makes the frames.
-      write_now: see `Framing`.
+      write_now, offer_first: see `Framing`.
     """
 
     def __init__(
@@ -98,10 +108,12 @@ class PartsFraming:
         parser: Parser,
         encode: Encoder[Any] = encode_parts,
         write_now: Callable[[bytes], bool | None] | None = None,
+        offer_first: Callable[[Callable[[Message], object | None]], None] = lambda _: None,
     ) -> None:
         self._parser = parser
         self.encode = encode
         self.write_now = write_now
+        self.offer_first = offer_first
 
     @property
     def n_received(self) -> int:

@@ -104,7 +104,7 @@ _NONE = Interrupts()
 
 def deferred_interrupts() -> Interrupts:
     """A `with` block around what must not be interrupted; blocks may be nested."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.get_ident() != threading.main_thread().ident:
         return _NONE
     innermost = _MainInterrupts.innermost
     is_deferred = innermost is not None and not innermost.is_waiting

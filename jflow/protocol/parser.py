@@ -25,9 +25,9 @@ from jflow.protocol.frame import (
     Buffers,
     ByteBuffer,
     Message,
-    aligned,
     head_bytes,
     message_id_of,
+    new_tuple,
 )
 from jflow.protocol.segment_frames import SegmentFrames
 
@@ -39,15 +39,14 @@ _WHOLE = struct.Struct("<IBQIQ")
 """The length of a frame and its header."""
 
 
-def delimited_message(message_id: int, control: bytes, tensors: Sequence[bytes]) -> bytes:
+def delimited_message(message_id: int, control: bytes, payload: bytes) -> bytes:
     """A small message as a byte stream has it: the only frame of it, behind its length.
 
     Args:
       message_id: as for `frame.encode_parts`.
       control: its control part.
-      tensors: its payload, at most `SMALL_BYTES` with padding.
+      payload: its tensors with padding, at most `SMALL_BYTES`.
     """
-    payload = b"".join([one.ljust(aligned(len(one)), b"\0") for one in tensors])
     size = HEADER_BYTES + len(control) + len(payload)
     return b"".join(
         (_WHOLE.pack(size, FIRST, message_id, len(control), len(payload)), control, payload)
@@ -93,7 +92,7 @@ class Parser:
     @property
     def has_unfinished(self) -> bool:
         """Whether a part of a message was received, and not the rest."""
-        return self._end > self._start or self.assembler.has_unfinished
+        return self._end > self._start or bool(self.assembler.unfinished)
 
     @property
     def is_amid_payload(self) -> bool:
@@ -121,7 +120,7 @@ class Parser:
 
     def _parse(self) -> list[Message]:
         """Takes what is complete in the scratch buffer."""
-        messages = self._take_small()
+        messages = [] if self.assembler.unfinished else self._take_small()
         if self._start == self._end:
             self._start = self._end = 0
             return messages
@@ -136,8 +135,6 @@ class Parser:
         """Takes the small messages of one frame each that are in front, as `_take` would."""
         messages: list[Message] = []
         scratch, start, end = self._scratch, self._start, self._end
-        if self.assembler.has_unfinished:
-            return messages
         while end - start >= _WHOLE.size:
             size, kind, message_id, length, total = _WHOLE.unpack_from(scratch, start)
             after, payload_at = start + _LENGTH.size + size, start + _WHOLE.size + length
@@ -147,7 +144,7 @@ class Parser:
             payload = NOTHING
             if total:
                 payload = np.frombuffer(bytearray(scratch[payload_at:after]), np.uint8)
-            messages.append(Message(message_id, control, payload))
+            messages.append(new_tuple(Message, (message_id, control, payload, False)))
             start = after
         self._start = start
         return messages

@@ -287,6 +287,7 @@ class _Link:
         self._cancelling = TaskSet()
         self._pending: dict[int, PendingReply] = {}
         self._batch: _Batch | None = None
+        stream.offer_first(self._take)
         self._reader = asyncio.create_task(self._read())
         self._watcher = asyncio.create_task(self._watch(liveness_s()))
         self._cause: object = "this end closed the connection"
@@ -420,12 +421,18 @@ class _Link:
             ping = pb.Envelope(id=next(self._ids), ping=pb.Ping())
             await self._send_control(ping.SerializeToString(), ())
 
+    def _take(self, received: StableMessage) -> bool:
+        """Takes a reply as it comes; False if it is an error."""
+        if received.of.is_error:
+            return False
+        reply = self._pending.get(received.varying.id)
+        if reply is not None:
+            reply.put((received.of.envelope, received.tensors))
+        return True
+
     def _receive(self, received: Received | StableMessage) -> None:
         if isinstance(received, StableMessage):
-            if not received.of.is_error:
-                reply = self._pending.get(received.varying.id)
-                if reply is not None:
-                    reply.put((received.of.envelope, received.tensors))
+            if self._take(received):
                 return
             received = received.common
         envelope, _ = received

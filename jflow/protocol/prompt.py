@@ -124,12 +124,24 @@ class PromptFuture(Generic[T]):
         elif asyncio.current_task(self._loop) is not None:
             self._loop.call_soon(self._wake, self, context=self._context)
         else:
-            _resume(self)
+            _go_on(deque((self,)))
 
 
-def _resume(first: PromptFuture[Any]) -> None:
-    """Lets a task go on, then those whose futures are completed meanwhile."""
-    resumed = _running.resumed = deque((first,))
+def prompting(function: Callable[[], object]) -> None:
+    """Calls a function outside of tasks, then lets the tasks go on whose futures it completes.
+
+    Without it they would go on inside of the function, which may be in the middle of something.
+    """
+    resumed = _running.resumed = deque()
+    try:
+        function()
+    finally:
+        _go_on(resumed)
+
+
+def _go_on(resumed: deque[PromptFuture[Any]]) -> None:
+    """Lets tasks go on, and those whose futures are completed meanwhile."""
+    _running.resumed = resumed
     try:
         while resumed:
             future = resumed.popleft()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jflow.protocol.admission import answer_in
 from jflow.protocol.codec import error_of, open_message
-from jflow.protocol.frame import Assembler, Message
+from jflow.protocol.frame import Assembler, Message, new_tuple
 from jflow.protocol.handshake import CallerHandshake
 from jflow.protocol.outcome import CallAnswer
 from jflow.protocol.stable import StableParser
@@ -56,7 +56,8 @@ class Receiver:
         """Takes a message. Raises as `frame`."""
         stable = self._parser.open(message)
         if stable is not None and stable.of.is_plain:
-            return Answered(stable.varying.id, (stable.of.envelope, stable.tensors))
+            answer = stable.of.envelope, stable.tensors
+            return new_tuple(Answered, (stable.varying.id, answer, True))
         return _answered(*(open_message(message) if stable is None else stable.common))
 
     def _challenge(self, frame: bytes) -> None:

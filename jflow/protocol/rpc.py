@@ -12,9 +12,16 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InternalError
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import control_of
-from jflow.protocol.coroutines import Started
 from jflow.protocol.credits import ReplySize
-from jflow.protocol.stable import CallNumbers, StableMessage, StableReply, StableWriter, Varying
+from jflow.protocol.frame import new_tuple
+from jflow.protocol.stable import (
+    CallNumbers,
+    Rest,
+    StableMessage,
+    StableReply,
+    StableWriter,
+    Varying,
+)
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -119,7 +126,7 @@ class CallRequest:
 
         if self._repeated is not None:
             key, numbers, tensors = self._repeated
-            varying = Varying(call, remaining_s, numbers)
+            varying = new_tuple(Varying, (call, remaining_s, numbers))
             whole = (self._name, key, incarnation, timeout_s)
             stable = writer.control(whole, varying, tensors, common)
             if stable is not None:
@@ -143,8 +150,9 @@ class Rpc(Generic[S_contra, P, R]):
       reply_size: gives the size of the last reply to such a request; None if it takes no credits.
       repeated: says what its requests have in common; None for one that is like no other.
       begin: as `serve`, for a request with a stable control part: begins the call in a plain
-        function. What it begins is awaited if it has to wait. None for a request that it cannot
-        begin, nothing of which is done then.
+        function, maybe outside of tasks. Returns the reply, or what completes the call if it has to
+        wait; await that in a task. None for a request that it cannot begin, nothing of which is
+        done then.
       watch: waits, while a long request comes, until it can only fail, and raises its error; None
         if nothing is known that would make it fail.
     """
@@ -157,7 +165,7 @@ class Rpc(Generic[S_contra, P, R]):
     doing: Callable[[Any], str] = lambda _: "a call"
     reply_size: Callable[[Any, pb.Envelope], ReplySize | None] = lambda _, __: None
     repeated: Callable[P, RepeatedCall | None] = lambda *_, **__: None
-    begin: Callable[[S_contra, StableMessage, ClientFunctions], Started[StableReply] | None] = (
+    begin: Callable[[S_contra, StableMessage, ClientFunctions], StableReply | Rest | None] = (
         lambda *_: None
     )
     watch: Callable[[S_contra, pb.Envelope], Awaitable[None] | None] = lambda *_: None

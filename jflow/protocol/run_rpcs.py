@@ -6,7 +6,8 @@ function: what need not wait is answered there.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Hashable, Mapping, Sequence
+import asyncio
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -18,15 +19,17 @@ from jflow.failpoints import async_failpoint
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.coroutines import Started
 from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
+from jflow.protocol.frame import new_tuple
 from jflow.protocol.records import Riding, Staging
 from jflow.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
-from jflow.protocol.stable import CallNumbers, StableMessage, StableReply
+from jflow.protocol.stable import NO_NUMBERS, CallNumbers, Rest, StableMessage, StableReply
 from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
 _DONE: Outgoing = (None, ())
+_RECEIVED = StableReply(())
 
 
 def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
@@ -92,24 +95,35 @@ def _repeated_step(
     is_traced: bool = False,
     effect: Effect | None = None,
 ) -> RepeatedCall:
-    key, sequence, acknowledged = _key(effect)
-    return RepeatedCall((handle, calls_back, is_traced, key), (0, sequence, acknowledged), feeds)
+    whole: Hashable = (handle, calls_back, is_traced)
+    numbers = NO_NUMBERS
+    if effect is not None:
+        key, sequence, acknowledged = _key(effect)
+        whole, numbers = (whole, key), (0, sequence, acknowledged)
+    return new_tuple(RepeatedCall, (whole, numbers, feeds))
 
 
 def _begin_step(
     session: MasterSession, call: StableMessage, __: ClientFunctions
-) -> Started[StableReply] | None:
+) -> StableReply | Rest | None:
     body, varying = call.of.envelope.run_step, call.varying
     if body.calls_back or body.is_traced:
         return None
     effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.of.envelope.timeout_s, varying.remaining_s)
-    run = session.run(body.handle, deadline, call.tensors, effect=effect)
-    return Started(_fetched(run))
+    run = session.begin(body.handle, deadline, call.tensors, effect)
+    return None if run is None else _fetched(run)
 
 
-async def _fetched(run: Awaitable[Sequence[Array]]) -> StableReply:
-    return StableReply(await run)
+def _fetched(run: Started[Sequence[Array]]) -> StableReply | Rest:
+    """The fetched values as a reply."""
+    if not run.is_done:
+        return partial(_fetched_later, run)
+    return new_tuple(StableReply, (run.result, None, pb.Envelope))
+
+
+async def _fetched_later(run: Started[Sequence[Array]]) -> StableReply:
+    return StableReply(await run.rest())
 
 
 RUN_STEP = Rpc(
@@ -185,21 +199,29 @@ def _repeated_plans(request: PlansRequest) -> RepeatedCall:
 
 def _begin_plans(
     worker: WorkerSession, call: StableMessage, __: ClientFunctions
-) -> Started[StableReply] | None:
+) -> StableReply | Rest | None:
     body = call.of.envelope.run_plans
     if body.is_traced:
+        return None
+    if worker.needs_task(body.handle) and asyncio.current_task() is None:
         return None
     numbers, staging = call.varying.numbers, None
     if body.HasField("effect"):
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     riding = Riding(_task(body.asker)) if body.asker else None
-    run = worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding)
-    return Started(_fetched(run) if riding is None else _fetched_beside(run, riding))
+    run = Started(worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding))
+    if riding is None:
+        return _fetched(run)
+    return _beside(run.result, riding) if run.is_done else partial(_beside_later, run, riding)
 
 
-async def _fetched_beside(run: Awaitable[Sequence[Array]], riding: Riding) -> StableReply:
-    fetched = await run
+async def _beside_later(run: Started[Sequence[Array]], riding: Riding) -> StableReply:
+    return _beside(await run.rest(), riding)
+
+
+def _beside(fetched: Sequence[Array], riding: Riding) -> StableReply:
+    """The fetched values, and those that ride beside them, as a reply."""
     if not riding.values:
         return StableReply(fetched)
     tensors = {edge: value for edge, value in riding.values.items() if value is not None}
@@ -293,14 +315,15 @@ def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated
 
 def _begin_tensors(
     worker: WorkerSession, call: StableMessage, functions: ClientFunctions
-) -> Started[StableReply]:
+) -> StableReply | Rest:
     body, (step, *_) = call.of.envelope.send_tensors, call.varying.numbers
-    return Started(_received(_delivered(worker, body, step, call.tensors, functions)))
+    delivered = Started(_delivered(worker, body, step, call.tensors, functions))
+    return _RECEIVED if delivered.is_done else partial(_received, delivered)
 
 
-async def _received(delivered: Awaitable[None]) -> StableReply:
-    await delivered
-    return StableReply(())
+async def _received(delivered: Started[None]) -> StableReply:
+    await delivered.rest()
+    return _RECEIVED
 
 
 SEND_TENSORS = Rpc(

@@ -11,6 +11,7 @@ from jflow.effects import Earlier, Effect
 from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
+from jflow.protocol.coroutines import Started
 from jflow.protocol.credits import ReplySize
 from jflow.protocol.records import (
     Artifacts,
@@ -171,6 +172,15 @@ class WorkerService(Protocol):
           UnimplementedError: if the plans do more than to write variables, and are to be staged.
         """
 
+    def begin(
+        self, step: int, handle: int, feeds: Sequence[Array]
+    ) -> Started[Sequence[Array]] | None:
+        """Begins `run` in one plain function, maybe outside of tasks.
+
+        Returns:
+          None unless nothing in the plans waits for other steps or takes long; nothing was done.
+        """
+
     async def take_over_effect(self, effect: Effect) -> Earlier:
         """Takes over from earlier attempts of a step; see `Ledger.take_over`.
 
@@ -250,6 +260,9 @@ class WorkerSession(WorkerService, Protocol):
     async def make_room(self) -> None:
         """Waits until the caller may send more for such steps."""
 
+    def needs_task(self, handle: int) -> bool:
+        """Whether plans must be run in a task from the beginning, because of what may end them."""
+
     def close(self) -> None:
         """Forgets everything that the caller registered, after its running calls were cancelled."""
 
@@ -293,6 +306,15 @@ class MasterSession(Protocol):
 
         If there are `records`, it is traced, and what each task notes is added to them. With an
         effect, it is applied once.
+        """
+
+    def begin(
+        self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
+    ) -> Started[Sequence[Array]] | None:
+        """Begins `run` in a plain function, maybe outside of tasks.
+
+        Returns:
+          None if it cannot be begun so; nothing was done then.
         """
 
     async def find_waits(self) -> SessionWaits:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.codec import NAMES, checked_shape, open_control, open_tensors
-from jflow.protocol.frame import Message, aligned
+from jflow.protocol.credits import ReplySize
+from jflow.protocol.frame import Message, aligned, new_tuple
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import NUMBERS, Array
 
@@ -39,7 +40,7 @@ MAX_KEPT = 512
 """How many envelopes one end of a stream keeps; then it begins anew."""
 
 _VARYING = struct.Struct("<BQdQQQ")
-_NO_NUMBERS = (0, 0, 0)
+NO_NUMBERS = (0, 0, 0)
 
 CallNumbers = tuple[int, int, int]
 
@@ -55,7 +56,7 @@ class Varying(NamedTuple):
 
     id: int
     remaining_s: float = 0.0
-    numbers: CallNumbers = _NO_NUMBERS
+    numbers: CallNumbers = NO_NUMBERS
 
 
 class StableReply(NamedTuple):
@@ -70,6 +71,10 @@ class StableReply(NamedTuple):
     tensors: Sequence[Array]
     key: Hashable = None
     make: Callable[[], pb.Envelope] = pb.Envelope
+
+
+Rest = Callable[[], Awaitable[StableReply]]
+"""Completes a call that has begun and has to wait."""
 
 
 class _Slot(NamedTuple):
@@ -119,7 +124,10 @@ class StableEnvelope:
         """The tensors of a message. Raises InvalidArgumentError if they do not fit its payload."""
         if self._n_bytes > len(payload):
             return open_tensors(self.envelope, payload)
-        return [np.ndarray(slot.shape, slot.dtype, payload, slot.start) for slot in self._slots]
+        found = []
+        for shape, dtype, start in self._slots:  # no comprehension, which would be a call
+            found.append(np.ndarray(shape, dtype, payload, start))
+        return found
 
 
 class StableMessage:
@@ -129,14 +137,21 @@ class StableMessage:
       of: its envelope.
       varying: what else it says.
       tensors: its tensors.
+      begun: what came of the call that it makes, if that was begun before a task took it: its
+        reply or error, or what completes it.
+      size: that of the last reply to such a call, once it was begun; None if it takes no credits.
     """
 
-    __slots__ = ("__dict__", "of", "tensors", "varying")
+    __slots__ = ("__dict__", "begun", "of", "size", "tensors", "varying")
+
+    begun: StableReply | Rest | Exception | None
+    size: ReplySize | None
 
     def __init__(self, of: StableEnvelope, varying: Varying, tensors: list[Array]) -> None:
         self.of = of
         self.varying = varying
         self.tensors = tensors
+        self.begun = self.size = None
 
     @cached_property
     def envelope(self) -> pb.Envelope:
@@ -168,18 +183,17 @@ class StableParser:
           InvalidArgumentError: if the message is malformed.
         """
         taken = self._take(message)
-        if taken is None:
-            return None
-        stable, varying = taken
-        return StableMessage(stable, varying, stable.tensors(message.payload))
+        if taken is not None:
+            taken.tensors = taken.of.tensors(message.payload)
+        return taken
 
     def envelope(self, message: Message) -> pb.Envelope | None:
         """The envelope of a message whose payload may be missing; otherwise as `open`."""
         taken = self._take(message)
-        return None if taken is None else StableMessage(*taken, []).envelope
+        return None if taken is None else taken.envelope
 
-    def _take(self, message: Message) -> tuple[StableEnvelope, Varying] | None:
-        """The parts of a stable control part; None and errors as of `open`."""
+    def _take(self, message: Message) -> StableMessage | None:
+        """As `open`, without tensors."""
         control = message.control
         if not control or control[0] != MARK:
             return None
@@ -190,6 +204,7 @@ class StableParser:
                 f"got {len(control)}"
             )
         _, call, remaining_s, *numbers = _VARYING.unpack_from(control)
+        varying = new_tuple(Varying, (call, remaining_s, tuple(numbers)))
         encoded = control[size:]
         stable = self._kept.get(encoded)
         if stable is None:
@@ -197,7 +212,7 @@ class StableParser:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
             self._kept[encoded] = stable
-        return stable, Varying(call, remaining_s, (numbers[0], numbers[1], numbers[2]))
+        return StableMessage(stable, varying, [])
 
 
 class StableWriter:
@@ -221,7 +236,9 @@ class StableWriter:
           tensors: the tensors of the message.
           make: makes the envelope, without tensors; what varies may be in it.
         """
-        whole = (key, *[(tensor.dtype, tensor.shape) for tensor in tensors])
+        whole: Hashable = key
+        for tensor in tensors:
+            whole = whole, tensor.dtype, tensor.shape
         encoded = self._kept.get(whole)
         if encoded is None:
             if not all(tensor.dtype in NAMES and tensor.size for tensor in tensors):
@@ -247,7 +264,7 @@ def _strip(envelope: pb.Envelope) -> None:
     envelope.id, envelope.remaining_s = 0, 0.0
     name = envelope.WhichOneof("body")
     if name in _RENUMBER:
-        _RENUMBER[name](getattr(envelope, name), _NO_NUMBERS)
+        _RENUMBER[name](getattr(envelope, name), NO_NUMBERS)
 
 
 def _renumber_step(body: pb.RunStep, numbers: CallNumbers) -> None:

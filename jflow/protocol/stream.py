@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.errors import OpError
 from jflow.protocol.codec import (
     control_of,
     decoding_cost,
     frames_of,
     open_control,
     open_tensors,
-    small_bytes,
+    small_payload,
 )
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
 from jflow.protocol.frame import SMALL_BYTES, Message
@@ -53,6 +55,7 @@ class MessageStream:
         # A transport takes one write at a time. The lock is held for one frame only, so that small
         # messages pass between the chunks of large ones.
         self._writing = asyncio.Lock()
+        self._flushing: asyncio.Future[None] | None = None
         self._is_over = False
         self._n_taken = 0
         self.stable = StableWriter()
@@ -80,19 +83,42 @@ class MessageStream:
         Returns:
           What to wait for; None if the message is sent.
         """
-        write_now = self._framing.write_now
-        payload = None
-        if not (write_now is None or self._is_over or self._writing.locked()):
-            payload = small_bytes(tensors)
-        if write_now is None or payload is None or len(control) > SMALL_BYTES:
-            return self.send_control(control, tensors)
-        frame = delimited_message(next(self._frame_ids), control, payload)
-        has_left = write_now(frame)
+        has_left = self._write_now(control, tensors)
         if has_left:
             return None
         if has_left is None:
             return self.send_control(control, tensors)
         return self._write_all(iter(([],)))
+
+    def try_send(self, control: bytes, tensors: Sequence[Array] = ()) -> bool:
+        """As `send_now`, unless that would wait; what the kernel leaves is sent in the background.
+
+        Returns:
+          False if nothing was done.
+        """
+        has_left = self._write_now(control, tensors)
+        if has_left is False:
+            self._flushing = asyncio.ensure_future(self._flush())
+        return has_left is not None
+
+    def _write_now(self, control: bytes, tensors: Sequence[Array]) -> bool | None:
+        """Writes a message if it is small; returns whether all of it has left.
+
+        None if nothing was done.
+        """
+        write_now = self._framing.write_now
+        if write_now is None or self._is_over or self._writing.locked():
+            return None
+        payload = small_payload(tensors)
+        if payload is None or len(control) > SMALL_BYTES:
+            return None
+        frame = delimited_message(next(self._frame_ids), control, payload)
+        return write_now(frame)
+
+    async def _flush(self) -> None:
+        """Sends what the kernel has left of a message."""
+        with suppress(BrokenStreamError):  # the task that reads finds the reason
+            await self._write_all(iter(([],)))
 
     async def _write_all(self, frames: Iterator[Any]) -> None:
         """Sends the frames of a message."""
@@ -142,6 +168,24 @@ class MessageStream:
 
         self._framing.watch_long(open_begun)
 
+    def offer_first(self, take: Callable[[StableMessage], bool]) -> None:
+        """Sets what is offered messages with a stable control part before `receive_any` gives them.
+
+        It is called as they come, on the event loop outside of tasks, if the transport can do so,
+        and returns whether it has taken the message.
+        """
+
+        def opened(message: Message) -> Message | StableMessage | None:
+            try:
+                stable = self._parser.open(message)
+            except OpError:
+                return message  # the reader takes the error
+            if stable is None:
+                return message
+            return None if take(stable) else stable
+
+        self._framing.offer_first(opened)
+
     def end(self) -> None:
         """Refuses further messages."""
         self._is_over = True
@@ -165,6 +209,8 @@ class MessageStream:
                 raise self._stream.broken(error) from error
             if frame is self._eof:
                 return None
+            if isinstance(frame, StableMessage):  # it was offered
+                return frame
             message = self._framing.feed(frame)
             if message is not None:
                 stable = self._parser.open(message)

@@ -347,7 +347,8 @@ class _RemoteExecutable:
         if effect is None and self._is_numbered:
             with self._backend.numbering.next() as numbered:
                 return self._repeated(feeds, deadline, numbered)
-        self._check(effect)
+        if effect is not None:
+            self._check(effect)
         client, handle = self._register(deadline)
         return client.run(handle, feeds, deadline, self._callbacks, effect=effect)
 

@@ -34,7 +34,9 @@ class PairedStream:
         self.caller_names, self.machine = lifeline.caller_names, lifeline.machine
         self.read: Callable[[], Awaitable[Any]] = data.read
         self.write: Callable[[Any], Awaitable[None]] = data.write
-        self.framing = PartsFraming(data.parser, data.segments.encode, data.write_now)
+        self.framing = PartsFraming(
+            data.parser, data.segments.encode, data.write_now, data.offer_first
+        )
         self._reading = asyncio.ensure_future(lifeline.read()) if reading is None else reading
         self._reading.add_done_callback(self._on_lifeline)
 

@@ -95,7 +95,8 @@ class SocketClient:
         if not self._writing.acquire(blocking=False):
             return False
         try:
-            if self._is_over or self._has_more:
+            has_more = self._has_more
+            if self._is_over or has_more:
                 return False
             n_sent = self._connection.send([message])
             if n_sent < len(message):
@@ -104,7 +105,8 @@ class SocketClient:
             return False
         finally:
             self._writing.release()
-        self._flush_soon()  # what others could not send meanwhile
+        if self._has_more:  # what others could not send meanwhile, or the kernel has not taken
+            self._flush_soon()
         return True
 
     def _flush_soon(self) -> None:

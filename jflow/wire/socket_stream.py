@@ -17,7 +17,7 @@ from typing import Any
 from jflow.errors import OpError
 from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
-from jflow.protocol.prompt import PromptFuture
+from jflow.protocol.prompt import PromptFuture, prompting
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
@@ -50,7 +50,8 @@ class SocketStream:
         self._loop = asyncio.get_running_loop()
         self.segments = SegmentExchange(self._wake, passes_files=connection.passes_files)
         self.parser = Parser(segments=self.segments)
-        self._messages: deque[Message] = deque()
+        self._messages: deque[Any] = deque()
+        self._first: Callable[[Message], object | None] | None = None
         self._reader: PromptFuture[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._is_reading = False
@@ -58,11 +59,15 @@ class SocketStream:
         self._rest: Buffers = []  # what `write_now` has left over, which comes first
         self._end: Exception | None = None
         self._is_over = False
-        self.read: Callable[[], Awaitable[Message | None]] = self._read
+        self.read: Callable[[], Awaitable[Any]] = self._read
         self.write: Callable[[Any], Awaitable[None]] = self._write
 
     def broken(self, error: Exception) -> BrokenStreamError:
         return error if isinstance(error, BrokenStreamError) else BrokenStreamError(str(error))
+
+    def offer_first(self, first: Callable[[Message], object | None]) -> None:
+        """See `protocol.framing.Framing`."""
+        self._first = first
 
     async def close(self) -> None:
         self.end(EndedStreamError("this end closed the data stream"))
@@ -86,8 +91,8 @@ class SocketStream:
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
 
-    async def _read(self) -> Message | None:
-        """The next message; None at the end of the stream."""
+    async def _read(self) -> Any:
+        """The next message, or what is left of it to read; None at the end of the stream."""
         while not self._messages:
             if self._is_over:
                 if self._end is None:
@@ -110,8 +115,10 @@ class SocketStream:
             self._loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
-        if not self._is_reading or self._is_over:  # since `_read_on`
-            return
+        if self._is_reading and not self._is_over:  # since `_read_on`
+            prompting(self._take_readable)
+
+    def _take_readable(self) -> None:
         try:
             is_open = self._receive()
         except OSError as error:
@@ -147,9 +154,20 @@ class SocketStream:
                 return True
             if not n_bytes:
                 return False
-            self._messages.extend(self.parser.received(n_bytes))
+            for message in self.parser.received(n_bytes):
+                self._take(message)
             if not self.parser.is_amid_payload:
                 return True
+
+    def _take(self, message: Message) -> None:
+        """Offers a message if the reader waits for it; queues what is left for the reader."""
+        left: object | None = message
+        reader = self._reader
+        is_awaited = reader is not None and not reader.done() and not self._messages
+        if is_awaited and self._first is not None:
+            left = self._first(message)
+        if left is not None:
+            self._messages.append(left)
 
     def write_now(self, frame: bytes) -> bool | None:
         """Sends a small frame, which has its length in front, if the kernel takes it at once.

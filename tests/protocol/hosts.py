@@ -31,6 +31,7 @@ from jflow.protocol import (
 )
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import open_message
+from jflow.protocol.coroutines import Started
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.stable import StableParser
@@ -129,6 +130,12 @@ class Session:
             self.asker = riding.asker
             riding.values.update(self.script.get("ridden", {}))
         return await self._call("run", args[-1], *args)
+
+    def begin(self, handle, deadline, feeds, effect=None):
+        return Started(self.run(handle, deadline, feeds, effect=effect))
+
+    def needs_task(self, handle):
+        return False
 
     async def reset(self, containers, *times):
         await self._call("reset", None, containers, *times)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from jflow.errors import InternalError
-from jflow.protocol.prompt import PromptFuture
+from jflow.protocol.prompt import PromptFuture, prompting
 
 
 async def _noting(future, done):
@@ -156,5 +156,45 @@ def test_a_result_is_set_once_and_one_task_waits_for_it():
         with pytest.raises(asyncio.InvalidStateError):
             future.set_result(None)
         await tasks[0]
+
+    asyncio.run(check())
+
+
+def test_tasks_go_on_behind_a_function_that_runs_outside_of_tasks_and_not_inside_of_it():
+    async def check():
+        done, loop = [], asyncio.get_running_loop()
+        futures = [PromptFuture(loop) for _ in range(2)]
+        tasks = [asyncio.create_task(_noting(future, done)) for future in futures]
+        await asyncio.sleep(0)
+
+        def complete():
+            for number, future in enumerate(futures):
+                future.set_result(number)
+            done.append("function")
+
+        def call():
+            prompting(complete)
+            return list(done)
+
+        assert await _outside_of_tasks(call) == ["function", 0, 1]
+        await asyncio.gather(*tasks)
+
+    asyncio.run(check())
+
+
+def test_tasks_go_on_behind_a_function_that_fails():
+    async def check():
+        done, future = [], PromptFuture(asyncio.get_running_loop())
+        task = asyncio.create_task(_noting(future, done))
+        await asyncio.sleep(0)
+
+        def fail():
+            future.set_result(3)
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            await _outside_of_tasks(lambda: prompting(fail))
+        assert done == [3]
+        await task
 
     asyncio.run(check())

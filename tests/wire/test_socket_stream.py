@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jflow.protocol.frame import CHUNK_BYTES, Buffers, encode_parts
+from jflow.protocol.frame import CHUNK_BYTES, Buffers, Message, aligned, encode_parts
 from jflow.protocol.framing import PartsFraming
 from jflow.protocol.parser import SCRATCH_BYTES, Parser, delimited, delimited_message
 from jflow.testing import PATIENCE_S
@@ -93,6 +93,24 @@ def test_a_message_behind_a_large_one_is_taken_too() -> None:
     _check(use)
 
 
+def test_messages_are_offered_in_order_while_the_reader_waits_and_what_is_left_is_read() -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
+        offered: list[int] = []
+
+        def first(message: Message) -> object | None:
+            offered.append(message.id)
+            return None if message.id < 4 else f"left of {message.id}"
+
+        stream.offer_first(first)
+        frames = [delimited_message(number, b"control", b"") for number in range(1, 7)]
+        _send(far, b"".join(frames))
+        assert await stream.read() == "left of 4"
+        assert offered == [1, 2, 3, 4]
+        assert [(await stream.read()).id for _ in range(2)] == [5, 6], "behind what was not taken"
+
+    _check(use)
+
+
 def test_the_kernel_takes_a_message_of_some_hundred_kilobytes_while_its_receiver_is_busy() -> None:
     if not _LIMIT.exists() or int(_LIMIT.read_text()) < SEND_BYTES:
         pytest.skip("this system limits the send buffers of sockets to less than that")
@@ -116,7 +134,8 @@ def test_a_frame_that_counts_as_a_sign_of_life_is_not_taken_unless_it_is_read() 
 def test_a_small_frame_leaves_at_once_and_is_the_message_that_frames_would_be() -> None:
     async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         tensors = [b"abc", b"x" * 64]
-        frame = delimited_message(1, b"control", tensors)
+        payload = b"".join(one.ljust(aligned(len(one)), b"\0") for one in tensors)
+        frame = delimited_message(1, b"control", payload)
         (parts,) = encode_parts(1, b"control", [memoryview(one) for one in tensors])
         assert frame == b"".join(delimited(parts))
         assert stream.write_now(frame) is True
@@ -127,7 +146,7 @@ def test_a_small_frame_leaves_at_once_and_is_the_message_that_frames_would_be() 
 
 def test_what_the_kernel_leaves_of_a_small_frame_is_sent_before_the_next() -> None:
     async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
-        first, second = (delimited_message(i, b"control", [b"abc"]) for i in (1, 2))
+        first, second = (delimited_message(i, b"control", b"abc".ljust(64, b"\0")) for i in (1, 2))
 
         def send_half(buffers: Buffers) -> int:
             """The kernel takes 10 bytes, once."""
@@ -146,7 +165,7 @@ def test_what_the_kernel_leaves_of_a_small_frame_is_sent_before_the_next() -> No
 
 def test_nothing_leaves_at_once_when_the_kernel_takes_nothing() -> None:
     async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
-        frame = delimited_message(1, b"control", [bytes(2048)])
+        frame = delimited_message(1, b"control", bytes(2048))
         n_sent = 0
         while stream.write_now(frame):
             n_sent += 1

@@ -91,7 +91,7 @@ def _read_all(connection):
 
 def test_small_frames_that_are_encrypted_and_not_taken_leave_with_the_next_write(certificates):
     """Until then none leaves at once: it would be in the memory of the process without a limit."""
-    frame = delimited_message(1, b"control", [bytes(2048)])
+    frame = delimited_message(1, b"control", bytes(2048))
 
     async def exchange(far, near):
         async with asyncio.timeout(PATIENCE_S):
@@ -114,7 +114,7 @@ def test_small_frames_that_are_encrypted_and_not_taken_leave_with_the_next_write
 
 
 def test_a_request_that_is_encrypted_and_not_taken_leaves_when_its_caller_waits(certificates):
-    message = delimited_message(1, b"control", [bytes(2048)])
+    message = delimited_message(1, b"control", bytes(2048))
     with _ends(certificates) as (near, far):
         client, n_sent = SocketClient(near, lambda _: None, lambda _: None), 0
         while client.send_now(message):
