@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.cluster import Device
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.callback import LinkedCallback
 from jflow.execution.devices import put
@@ -311,7 +312,9 @@ class StepState:
         result: jax.Array | None = None
         try:
             if not access.is_done:
-                new, result = self._compute(linked, access.donated())
+                results = self._run(linked, access.donated())
+                new = results[: len(linked.instruction.writes)]
+                result = results[-1] if results else None
                 if until_computed and result is not None:
                     result.block_until_ready()
                 access.results, access.mark = new, None if until_computed else access.write
@@ -333,35 +336,13 @@ class StepState:
 
     def compute(self, linked: LinkedRun, *, until_computed: bool = False) -> None:
         """Runs a program that uses no variables."""
-        _, probe = self._compute(linked, [])
-        if until_computed and probe is not None:
-            probe.block_until_ready()
+        results = self._run(linked, ())
+        if until_computed and results:
+            results[-1].block_until_ready()
 
-    def _compute(
-        self, linked: LinkedRun, old: list[jax.Array]
-    ) -> tuple[list[jax.Array], jax.Array | None]:
-        """Runs the program and stores its outputs in slots.
-
-        Returns:
-          The new values of the variables, and one of the results, if there are any, to tell when
-          the program has ended: the device completes all results together.
-        """
-        if linked.executable is None:
-            return [], None
-        run = linked.instruction
-        inputs = [self.slots[slot] for slot in run.inputs]
-        try:
-            results = linked.executable(*old, *inputs, *linked.constants)
-        except (TypeError, ValueError) as error:
-            # JAX checks sizes that were unknown before only here.
-            raise InvalidArgumentError(
-                f"a program on {self._linked.plan.device} does not accept its arguments: {error}"
-            ) from error
-        n_written = len(run.writes)
-        if run.outputs or len(results) > n_written:
-            for slot, value in zip(run.outputs, results[n_written:], strict=True):
-                self.slots[slot] = value
-        return results[:n_written], results[-1] if results else None
+    def _run(self, linked: LinkedRun, old: Sequence[jax.Array]) -> list[jax.Array]:
+        """See `run_program`."""
+        return run_program(linked, self.slots, old, self._linked.plan.device)
 
     def _copy_slot(self, slot: Slot, source: Slot) -> None:
         """Fills a slot with the value of another one."""
@@ -373,6 +354,41 @@ class StepState:
         for slot, lease in held:
             self._leases[slot] = lease
             self.slots[slot] = lease.buffer.array
+
+
+def run_program(
+    linked: LinkedRun, slots: list[Any], old: Sequence[jax.Array], device: Device
+) -> list[jax.Array]:
+    """Runs a program and stores its outputs in slots.
+
+    Args:
+      linked: the program.
+      slots: those of its plan.
+      old: its first arguments, the values of variables.
+      device: the device of the plan, for messages.
+
+    Returns:
+      All results, those for variables first. The device completes them together, so any of them
+      tells when the program has ended.
+
+    Raises:
+      InvalidArgumentError: if the program does not accept its arguments.
+    """
+    if linked.executable is None:
+        return []
+    run = linked.instruction
+    try:
+        results = linked.executable(*old, *map(slots.__getitem__, run.inputs), *linked.constants)
+    except (TypeError, ValueError) as error:
+        # JAX checks sizes that were unknown before only here.
+        raise InvalidArgumentError(
+            f"a program on {device} does not accept its arguments: {error}"
+        ) from error
+    n_written = len(run.writes)
+    if run.outputs or len(results) > n_written:
+        for slot, value in zip(run.outputs, results[n_written:], strict=True):
+            slots[slot] = value
+    return results
 
 
 def _misfit(call: Call, error: Exception) -> InvalidArgumentError:

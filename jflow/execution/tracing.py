@@ -63,18 +63,16 @@ class TracedState(StepState):
             n_bytes = int(held.nbytes)
         self.recorder.received(recv.edge, n_bytes, start)
 
-    def _compute(
-        self, linked: LinkedRun, old: list[jax.Array]
-    ) -> tuple[list[jax.Array], jax.Array | None]:
+    def _run(self, linked: LinkedRun, old: Sequence[jax.Array]) -> list[jax.Array]:
         if linked.executable is None:
-            return super()._compute(linked, old)
+            return []
         start = self.recorder.now()
-        new, probe = super()._compute(linked, old)
+        results = super()._run(linked, old)
         dispatched = self.recorder.now()
-        if probe is not None:
-            probe.block_until_ready()
+        if results:
+            results[-1].block_until_ready()
         self.recorder.span(PROGRAM, linked.instruction, start, dispatched)
-        return new, probe
+        return results
 
 
 def traced(

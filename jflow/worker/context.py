@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jflow.cluster import Task
+from jflow.deadline.clock import now
 from jflow.effects import Earlier, Effect
 from jflow.errors import UnavailableError
 from jflow.execution.parked import ParkedAttempts
@@ -93,8 +94,18 @@ class WorkerContext:
         if waiter is not None and not waiter.done():
             waiter.set_result(value)
 
-    def forget(self, step: int) -> None:
+    def begin(self, step: int, registered: RegisteredPlans) -> None:
+        """Takes note that a step begins."""
+        self.begun[step] = now(), registered
+        if registered.exchanges:
+            self.rendezvous.open(step)
+        else:
+            self.rendezvous.n_opened += 1
+
+    def end(self, step: int, registered: RegisteredPlans) -> None:
         """Forgets what was noted of a step, which has ended."""
+        if registered.exchanges:
+            self.rendezvous.end(step)
         self.begun.pop(step, None)
         for noted in (self.riding, self.blocked, self.recorders):
             if noted:

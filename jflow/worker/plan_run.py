@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jflow.effects import ConflictError
-from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
+from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.execution.callback import LinkedCallback
 from jflow.execution.interpreter import interpret
 from jflow.execution.link import (
@@ -33,6 +33,7 @@ from jflow.resources import Attempt, Cell, Transaction, Writing
 from jflow.resources.kernel import Wanted
 from jflow.values import held_bytes
 from jflow.worker.context import WorkerContext
+from jflow.worker.failures import raise_of_plan
 from jflow.worker.gather import all_of
 from jflow.worker.in_threads import in_threads
 from jflow.worker.quick import QUICK_S, is_quick, timed
@@ -75,18 +76,8 @@ async def run_plan(
     run = _PlanRun(linked, step, context, client, parks, writing, effect)
     try:
         return await run.run(fed)
-    except OpError as error:
-        error.with_context(task=str(context.task))
-        raise
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"a program on {linked.plan.device} does not accept its arguments: {error}",
-            task=str(context.task),
-        ) from error
-    except jax.errors.JaxRuntimeError as error:
-        raise InternalError(
-            f"a program failed on {linked.plan.device}: {error}", task=str(context.task)
-        ) from error
+    except Exception as error:
+        raise_of_plan(error, linked, context.task)
     finally:
         run.close()
 

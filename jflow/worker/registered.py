@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from jflow.errors import UnimplementedError
 from jflow.execution.link import LinkedPlan
 from jflow.execution.once import WritesOfTask
 from jflow.fencing import Claim
 from jflow.moves import Use
+from jflow.plan import Recv, Send
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,13 @@ class RegisteredPlans:
     claim: Claim | None
     writes: WritesOfTask
     refusal: UnimplementedError | None
+
+    @cached_property
+    def exchanges(self) -> bool:
+        """Whether they send or receive values; if not, the rendezvous need not know their steps."""
+        return any(
+            isinstance(one, Send | Recv)
+            for linked in self.plans
+            for stage in linked.stages
+            for one in stage
+        )

@@ -22,36 +22,44 @@ from jflow.errors import (
     RestartedError,
 )
 from jflow.execution.functions import HostFunction
-from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
+from jflow.execution.link import NO_FUNCTIONS
 from jflow.execution.once import WritesOfTask
 from jflow.execution.step_state import StepEffect
 from jflow.failpoints import async_failpoint
+from jflow.failpoints.points import actions as failpoints_on
 from jflow.fencing import Claim
 from jflow.moves import End, MovedError, StateId, changes_of, states_of, writes_often
-from jflow.plan import Plan, Program, feed_indices, fetch_indices
-from jflow.protocol import Array, Artifacts, Client, Registered, Riding, SavedState, Staging
+from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.protocol import (
+    Array,
+    Artifacts,
+    Client,
+    Registered,
+    Riding,
+    SavedState,
+    Staging,
+    Started,
+)
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
 from jflow.values import held_bytes
 from jflow.watch import WatchedTask
-from jflow.worker.artifacts import DroppedError, sent
+from jflow.worker.artifacts import DroppedError
 from jflow.worker.claims import ClaimedRuns
-from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.early import EarlyValues
 from jflow.worker.effects import TaskEffects
 from jflow.worker.gather import all_of
+from jflow.worker.linking import PlanLinker
 from jflow.worker.moving import StateMoves
 from jflow.worker.plan_run import run_plan
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.saving import StateSaves
+from jflow.worker.straight import StraightPlan
 from jflow.worker.watching import RunningSteps
-from jflow.xla.cache import ProgramCache
-from jflow.xla.compile import CompiledProgram
-from jflow.xla.export import digest_of
 
 
 class Worker:
@@ -97,10 +105,10 @@ class Worker:
         self._devices = devices
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
+        self._straight: dict[int, StraightPlan] = {}
         self._of_caller: set[int] = set()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
-        self._constants = ConstantCache()
         self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
         self._context = WorkerContext(
             task, Containers(task, roots), Rendezvous(), transport, threads, self.long_programs
@@ -109,7 +117,8 @@ class Worker:
         self._early = EarlyValues(self._context.rendezvous)
         self.running = RunningSteps(self._context)
         self.containers = self._context.containers
-        self.programs = ProgramCache()
+        self._linker = PlanLinker(task, devices, threads)
+        self.programs = self._linker.programs
         self.moves = StateMoves(self._context, devices)
         self.claims = ClaimedRuns()
         self.effects = TaskEffects(self._context)
@@ -149,21 +158,16 @@ class Worker:
         """
         if claim is not None:
             await self.claims.admit(claim)
-        self._check(plans, artifacts)
+        self._linker.check(plans, artifacts)
         states = states_of(plans)
         await self.moves.plans.released(states)
-        missing = self._missing(plans, artifacts)
+        missing = self._linker.missing(plans, artifacts)
         if missing:
             return Registered(0, missing)
-        loop = asyncio.get_running_loop()
         if (action := async_failpoint("worker.before_compile")) is not None:
             await action
         try:
-            await self._compile(plans, artifacts)
-            linked = [
-                await loop.run_in_executor(self._context.threads, self._link, plan, artifacts)
-                for plan in plans
-            ]
+            linked = await self._linker.link(plans, artifacts, self.functions)
         except DroppedError as dropped:
             return Registered(0, (dropped.digest,))
         await self.moves.plans.released(states)
@@ -172,7 +176,7 @@ class Worker:
         self._owners.update(_owners(plans))
         self.saves.registered(handle, changes := changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
-        self._registered[handle] = RegisteredPlans(
+        self._registered[handle] = registered = RegisteredPlans(
             handle,
             tuple(linked),
             feeds,
@@ -184,26 +188,16 @@ class Worker:
             WritesOfTask.of(linked),
             unsupported(plans),
         )
+        if (straight := StraightPlan.of(registered, self._context)) is not None:
+            self._straight[handle] = straight
         self._of_caller.add(handle)
         return Registered(handle)
-
-    def _check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
-        task = self._context.task
-        for plan in plans:
-            if plan.device not in self._devices:
-                raise InvalidArgumentError(
-                    f"{task} received a plan for {plan.device}; "
-                    f"it has the devices {', '.join(map(str, self._devices))}",
-                    task=str(task),
-                )
-        for digest, artifact in artifacts.items():
-            if digest_of(artifact) != digest:
-                raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
 
     def release(self, handle: int) -> None:
         """Forgets registered plans, and frees the session's state with its last plans here."""
         self._of_caller.discard(handle)
         registered = self._registered.pop(handle, None)
+        self._straight.pop(handle, None)
         if registered is None:
             return
         self.moves.plans.directory.remove(registered.use)
@@ -255,6 +249,15 @@ class Worker:
         with self.claims.running(registered.claim):
             return await self._run(step, registered, feeds, client, records, staging, rides)
 
+    def begin(
+        self, step: int, handle: int, feeds: Sequence[Array]
+    ) -> Started[Sequence[Array]] | None:
+        """See `WorkerService.begin`."""
+        straight = self._straight.get(handle)
+        if straight is None or failpoints_on or not straight.is_quick:
+            return None
+        return Started(straight.run(step, feeds))
+
     async def _run(
         self,
         step: int,
@@ -276,8 +279,7 @@ class Worker:
             context.recorders[step] = recorder
         if riding is not None:
             context.riding[step] = riding
-        context.rendezvous.open(step)
-        context.begun[step] = now(), registered
+        context.begin(step, registered)
         has_entered = False
         try:
             await self._enter(registered)
@@ -295,8 +297,7 @@ class Worker:
         finally:
             if has_entered:
                 self.moves.plans.leave(registered.use)
-            context.rendezvous.end(step)
-            context.forget(step)
+            context.end(step, registered)
         if records is not None and recorder is not None:
             records.append(recorder.record())
         return values
@@ -352,6 +353,11 @@ class Worker:
         if (action := async_failpoint("worker.after_run")) is not None:
             await action
         return [fetched[index] for index in registered.fetches]
+
+    def needs_task(self, handle: int) -> bool:
+        """See `WorkerSession.needs_task`: a later claim cancels the task of a step."""
+        registered = self._registered.get(handle)
+        return registered is not None and registered.claim is not None
 
     def _missing_plans(self, handle: int) -> NoReturn:
         task = str(self._context.task)
@@ -438,54 +444,6 @@ class Worker:
                 f"work: {error.message}",
                 task=str(self._context.task),
             ) from None
-
-    async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
-        """Compiles several programs concurrently; linking finds them in the cache."""
-        loop = asyncio.get_running_loop()
-        work = [(plan.device, program) for plan in plans for program in plan.programs]
-        # A thread must not wait for a program that another thread compiles: repeated registrations
-        # of one slow program would occupy all threads. So the event loop waits first.
-        for device, program in work:
-            begun = self.programs.begun(program.digest, self._devices[device], program.donated)
-            if begun is not None and not begun.done():
-                await asyncio.wait([asyncio.wrap_future(begun)])
-        if len(work) > 1:
-            await all_of(
-                loop.run_in_executor(self._context.threads, self._executable, *each, artifacts)
-                for each in work
-            )
-
-    def _missing(self, plans: Sequence[Plan], artifacts: Artifacts) -> tuple[str, ...]:
-        missing: dict[str, None] = {}
-        for plan in plans:
-            device = self._devices[plan.device]
-            for program in plan.programs:
-                if not self.programs.has(program.digest, device, program.donated):
-                    missing[program.digest] = None
-            for digest in plan.constants:
-                if not self._constants.has(digest, device):
-                    missing[digest] = None
-        return tuple(digest for digest in missing if digest not in artifacts)
-
-    def _link(self, plan: Plan, artifacts: Artifacts) -> LinkedPlan:
-        device = self._devices[plan.device]
-        return link(
-            plan,
-            device,
-            lambda program: self._executable(plan.device, program, artifacts),
-            lambda digest: self._constants.get(digest, device, sent(artifacts, digest)),
-            self.functions,
-        )
-
-    def _executable(
-        self, device: Device, program: Program, artifacts: Artifacts
-    ) -> CompiledProgram:
-        return self.programs.get(
-            program.digest,
-            self._devices[device],
-            program.donated,
-            lambda: sent(artifacts, program.digest)().tobytes(),
-        )
 
 
 def _owners(plans: Sequence[Plan]) -> set[str]:

@@ -22,6 +22,12 @@ CompiledProgram = Callable[..., list[jax.Array]]
 _MAX_TRIPS = 1000
 """Loops in branches count as bounded up to this number of iterations."""
 
+_IMPURITY = re.compile(r"stablehlo\.(rng|infeed|outfeed|recv|send)\b")
+"""What XLA can do beside functions of its arguments. Native functions are pure: only those of
+`custom_calls` may be called."""
+
+_IMPURE: weakref.WeakSet[Any] = weakref.WeakSet()
+
 _BOUNDED: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
@@ -31,6 +37,11 @@ def is_bounded(executable: CompiledProgram) -> bool:
     It is not bounded if a loop ends on a computed condition, or is long and inside a branch.
     """
     return _BOUNDED.get(executable, True)
+
+
+def is_pure(executable: CompiledProgram) -> bool:
+    """Whether a program gives the same results whenever it is given the same arguments."""
+    return executable not in _IMPURE
 
 
 def _loops_are_bounded(hlo: str) -> bool:
@@ -60,11 +71,13 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
             # Compiled again for each new size; JAX checks the types of arguments.
             dynamic: CompiledProgram = _checked(program) if any(map(is_native, calls)) else program
             _BOUNDED[dynamic] = not has_loops
+            _note_purity(dynamic, text)
             return dynamic
         # An ahead-of-time executable refuses arguments of other types that a client may send.
         executable: CompiledProgram = program.lower(*_shapes(exported.in_avals)).compile()
         if has_loops:
             _BOUNDED[executable] = _loops_are_bounded(executable.as_text())  # type: ignore[attr-defined]
+        _note_purity(executable, text)
         return executable
     except OpError:
         raise
@@ -73,6 +86,11 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
         raise InvalidArgumentError(
             f"a program of {len(data)} bytes cannot be compiled for {device}: {error}"
         ) from error
+
+
+def _note_purity(executable: CompiledProgram, text: str) -> None:
+    if _IMPURITY.search(text):
+        _IMPURE.add(executable)
 
 
 def _custom_calls(program: str) -> list[internals.CustomCall]:

@@ -1,0 +1,132 @@
+"""`PlanLinker`: compiles and links the plans that a task is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+
+from jflow.cluster import Device, Task
+from jflow.errors import InvalidArgumentError
+from jflow.execution.functions import HostFunction
+from jflow.execution.link import LinkedPlan, link
+from jflow.plan import Plan, Program
+from jflow.protocol import Artifacts
+from jflow.worker.artifacts import sent
+from jflow.worker.constants import ConstantCache
+from jflow.worker.gather import all_of
+from jflow.xla.cache import ProgramCache
+from jflow.xla.compile import CompiledProgram
+from jflow.xla.export import digest_of
+
+
+class PlanLinker:
+    """Compiles and links plans for the devices of one task. Call it on the event loop only.
+
+    Args:
+      task: the task.
+      devices: this process's devices by name.
+      threads: compile and link.
+
+    Attributes:
+      programs: the cache of compiled programs.
+    """
+
+    def __init__(
+        self, task: Task, devices: Mapping[Device, jax.Device], threads: ThreadPoolExecutor
+    ) -> None:
+        self._task = task
+        self._devices = devices
+        self._threads = threads
+        self._constants = ConstantCache()
+        self.programs = ProgramCache()
+
+    def check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
+        """Raises InvalidArgumentError if plans are not for here, or an artifact is not its own."""
+        task = self._task
+        for plan in plans:
+            if plan.device not in self._devices:
+                raise InvalidArgumentError(
+                    f"{task} received a plan for {plan.device}; "
+                    f"it has the devices {', '.join(map(str, self._devices))}",
+                    task=str(task),
+                )
+        for digest, artifact in artifacts.items():
+            if digest_of(artifact) != digest:
+                raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
+
+    def missing(self, plans: Sequence[Plan], artifacts: Artifacts) -> tuple[str, ...]:
+        """The digests of what plans need that is neither cached here nor sent."""
+        missing: dict[str, None] = {}
+        for plan in plans:
+            device = self._devices[plan.device]
+            for program in plan.programs:
+                if not self.programs.has(program.digest, device, program.donated):
+                    missing[program.digest] = None
+            for digest in plan.constants:
+                if not self._constants.has(digest, device):
+                    missing[digest] = None
+        return tuple(digest for digest in missing if digest not in artifacts)
+
+    async def link(
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        functions: Mapping[str, HostFunction],
+    ) -> list[LinkedPlan]:
+        """Compiles the programs of plans that are new here, and links the plans.
+
+        Args:
+          plans, artifacts: the plans and what was sent with them.
+          functions: host functions that they may call in addition to those of every task.
+
+        Raises:
+          DroppedError: if an artifact is not cached any more.
+          InvalidArgumentError: if a program cannot be compiled, or a plan is malformed.
+        """
+        await self._compile(plans, artifacts)
+        loop = asyncio.get_running_loop()
+        return [
+            await loop.run_in_executor(self._threads, self._link, plan, artifacts, functions)
+            for plan in plans
+        ]
+
+    async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
+        """Compiles several programs concurrently; linking finds them in the cache."""
+        loop = asyncio.get_running_loop()
+        work = [(plan.device, program) for plan in plans for program in plan.programs]
+        # A thread must not wait for a program that another thread compiles: repeated registrations
+        # of one slow program would occupy all threads. So the event loop waits first.
+        for device, program in work:
+            begun = self.programs.begun(program.digest, self._devices[device], program.donated)
+            if begun is not None and not begun.done():
+                await asyncio.wait([asyncio.wrap_future(begun)])
+        if len(work) > 1:
+            await all_of(
+                loop.run_in_executor(self._threads, self._executable, *each, artifacts)
+                for each in work
+            )
+
+    def _link(
+        self, plan: Plan, artifacts: Artifacts, functions: Mapping[str, HostFunction]
+    ) -> LinkedPlan:
+        device = self._devices[plan.device]
+        return link(
+            plan,
+            device,
+            lambda program: self._executable(plan.device, program, artifacts),
+            lambda digest: self._constants.get(digest, device, sent(artifacts, digest)),
+            functions,
+        )
+
+    def _executable(
+        self, device: Device, program: Program, artifacts: Artifacts
+    ) -> CompiledProgram:
+        return self.programs.get(
+            program.digest,
+            self._devices[device],
+            program.donated,
+            lambda: sent(artifacts, program.digest)().tobytes(),
+        )

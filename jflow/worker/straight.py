@@ -1,0 +1,123 @@
+"""`StraightPlan`: a plan that is run by one function, because nothing in it waits for other steps.
+
+A plan of programs on fed values and constants, whose results are only fetched, uses no state of the
+task, and nothing that it does has to be rolled back. So a run needs no entry in tables by which
+others find it, no leases and no driver of the interpreter, unless it waits for its device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from jflow.deadline.clock import now
+from jflow.execution.link import LinkedPlan, LinkedRun
+from jflow.execution.step_state import run_program
+from jflow.protocol import Array
+from jflow.worker.context import WorkerContext
+from jflow.worker.failures import raise_of_plan
+from jflow.worker.quick import is_quick
+from jflow.worker.registered import RegisteredPlans
+from jflow.xla.compile import is_pure
+
+MAX_KEPT_BYTES = 64 << 10
+"""Up to this size, the results of a plan that is fed nothing are kept: they never change."""
+
+
+class StraightPlan:
+    """A plan of programs that use no state, and neither send nor receive values.
+
+    Args:
+      registered: what has it as the only plan.
+      context: what the plans of its task share.
+    """
+
+    def __init__(self, registered: RegisteredPlans, context: WorkerContext) -> None:
+        (linked,) = registered.plans
+        self._linked = linked
+        self._registered = registered
+        self._context = context
+        self._programs = _programs(linked)
+        self._feeds = tuple(feed.slot for feed in linked.feeds)
+        self._fetches = tuple(
+            fetch.slot for fetch in sorted(linked.fetches, key=lambda one: one.index)
+        )
+        self._is_constant = not linked.feeds and all(
+            run.executable is not None and is_pure(run.executable) for run in self._programs
+        )
+        self._kept: list[Array] | None = None
+
+    @classmethod
+    def of(cls, registered: RegisteredPlans, context: WorkerContext) -> StraightPlan | None:
+        """The only one of registered plans, if it is one of this kind."""
+        if len(registered.plans) != 1 or registered.claim is not None:
+            return None
+        (linked,) = registered.plans
+        programs = _programs(linked)
+        computed = {slot for run in programs for slot in run.instruction.outputs}
+        is_straight = (
+            len(programs) == sum(map(len, linked.stages))
+            and all(run.executable and not run.uses_variables for run in programs)
+            and computed.issuperset(fetch.slot for fetch in linked.fetches)
+        )
+        return cls(registered, context) if is_straight else None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a run would neither occupy the event loop for long nor wait for a thread."""
+        if self._kept is not None:
+            return True
+        return all(is_quick(run, self._is_alone) for run in self._programs)
+
+    def _is_alone(self) -> bool:
+        return not self._context.plans
+
+    async def run(self, step: int, feeds: Sequence[Array]) -> Sequence[Array]:
+        """Runs the plan, which must be quick; waits for nothing but the device.
+
+        Args:
+          step: identifies the step.
+          feeds: the fed values in the order of their indices.
+
+        Raises:
+          OpError: as `run_plan`.
+        """
+        self._context.rendezvous.n_opened += 1
+        if self._kept is not None:
+            return self._kept
+        linked = self._linked
+        slots = [*linked.slots]
+        for slot, value in zip(self._feeds, feeds, strict=True):
+            slots[slot] = value
+        try:
+            for run in self._programs:
+                begun = now()
+                run_program(run, slots, (), linked.plan.device)
+                run.latency.note(now() - begun)
+            values = [slots[slot] for slot in self._fetches]
+            for value in values:
+                if not value.is_ready():
+                    await self._computed(step, value)
+            fetched = [np.asarray(value) for value in values]
+        except Exception as error:
+            raise_of_plan(error, linked, self._context.task)
+        if self._is_constant and sum(value.nbytes for value in fetched) <= MAX_KEPT_BYTES:
+            self._kept = fetched
+        return fetched
+
+    async def _computed(self, step: int, value: jax.Array) -> None:
+        """Waits for the device, and lets others see meanwhile that the step runs."""
+        context, run = self._context, object()
+        context.begun[step] = now(), self._registered
+        context.plans.add(run)
+        try:
+            await context.devices.wait(value)
+        finally:
+            context.plans.discard(run)
+            del context.begun[step]
+
+
+def _programs(linked: LinkedPlan) -> tuple[LinkedRun, ...]:
+    return tuple(one for stage in linked.stages for one in stage if isinstance(one, LinkedRun))
