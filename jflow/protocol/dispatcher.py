@@ -239,7 +239,8 @@ class Dispatcher(Generic[S]):
             return
         if message.begun is None:
             self._begin(message)
-        begun = message.begun
+        # The reader keeps the message until the next one; its reply may hold a lease on a variable.
+        begun, message.begun = message.begun, None
         if begun is None:
             await self._take(message.envelope, message.tensors, hand_over)
         elif isinstance(begun, StableReply):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jflow.errors import UnimplementedError
+from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.execution.link import LinkedPlan
 from jflow.execution.once import WritesOfTask
 from jflow.fencing import Claim
 from jflow.moves import Use
 from jflow.plan import Recv, Send
+from jflow.values import Array
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class RegisteredPlans:
     claim: Claim | None
     writes: WritesOfTask
     refusal: UnimplementedError | None
+
+    def check_feeds(self, feeds: Sequence[Array]) -> None:
+        """Raises InvalidArgumentError if fed values are too few or too many."""
+        if len(feeds) != len(self.feeds):
+            raise InvalidArgumentError(f"expected {len(self.feeds)} fed values, got {len(feeds)}")
 
     @cached_property
     def exchanges(self) -> bool:

@@ -40,7 +40,8 @@ class StraightPlan:
         self._registered = registered
         self._context = context
         self._programs = _programs(linked)
-        self._feeds = tuple(feed.slot for feed in linked.feeds)
+        position = {index: i for i, index in enumerate(registered.feeds)}
+        self._feeds = tuple((feed.slot, position[feed.index]) for feed in linked.feeds)
         self._fetches = tuple(
             fetch.slot for fetch in sorted(linked.fetches, key=lambda one: one.index)
         )
@@ -87,10 +88,11 @@ class StraightPlan:
         self._context.rendezvous.n_opened += 1
         if self._kept is not None:
             return self._kept
+        self._registered.check_feeds(feeds)
         linked = self._linked
         slots = [*linked.slots]
-        for slot, value in zip(self._feeds, feeds, strict=True):
-            slots[slot] = value
+        for slot, i in self._feeds:
+            slots[slot] = feeds[i]
         try:
             for run in self._programs:
                 begun = now()

@@ -18,7 +18,6 @@ from jflow.deadline.clock import now
 from jflow.effects import Earlier, Effect, unsupported
 from jflow.errors import (
     AbortedError,
-    InvalidArgumentError,
     RestartedError,
 )
 from jflow.execution.functions import HostFunction
@@ -269,10 +268,7 @@ class Worker:
         riding: Riding | None,
     ) -> list[Array]:
         context, task = self._context, self._context.task
-        if len(feeds) != len(registered.feeds):
-            raise InvalidArgumentError(
-                f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
-            )
+        registered.check_feeds(feeds)
         fed = dict(zip(registered.feeds, feeds, strict=True))
         recorder = None if records is None else Recorder(str(task), now)
         if recorder is not None:

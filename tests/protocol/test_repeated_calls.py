@@ -1,6 +1,7 @@
 """Calls in their stable form: a server begins them at once, and forgets none of its checks."""
 
 import asyncio
+import weakref
 
 import numpy as np
 import pytest
@@ -132,6 +133,24 @@ def test_the_error_of_a_call_is_its_answer(is_blocking):
             assert (reply.status.message, reply.status.op) == ("there is none", "step/read")
 
     with_client(Host(script={"run": bad}), check)
+
+
+@pytest.mark.parametrize("n", [16, 1 << 18])
+def test_a_reply_that_was_sent_is_not_kept_until_the_next_call(n):
+    """It may hold a lease on a variable, which the next update would copy because of it."""
+    replies = []
+
+    async def give(*_):
+        value = np.zeros(n, np.float32)
+        replies.append(weakref.ref(value))
+        return [value]
+
+    async def check(client):
+        await client.stream.send_control(*run_step())
+        assert (await client.receive())[0].id == 7
+        await eventually_async(lambda: replies[0]() is None)
+
+    with_client(Host(script={"run": give}), check)
 
 
 def test_a_call_that_waits_is_cancelled_and_others_go_on_meanwhile():
