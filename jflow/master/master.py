@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.deadline.clock import now
-from jflow.errors import AbortedError, OpError
+from jflow.errors import AbortedError, InvalidArgumentError, OpError
 from jflow.fencing import Fences
 from jflow.logs import event
 from jflow.master.session import ClientSession
@@ -87,7 +87,15 @@ class Master:
         containers: Sequence[str],
         connect_timeout: float,
         deadline: Deadline,
+        tasks: Sequence[Task],
     ) -> None:
+        cluster = [*self._servers.info().cluster.tasks()]
+        unknown = [str(task) for task in tasks if task not in cluster]
+        if unknown:
+            raise InvalidArgumentError(
+                f"containers are to be reset on {unknown}, and the cluster has the tasks "
+                f"{[*map(str, cluster)]}"
+            )
         others = [session for session in self._sessions if session is not caller]
         names = ", ".join(map(repr, containers))
         event(_LOG, logging.INFO, "reset", containers=names, n_sessions=len(others))
@@ -100,10 +108,9 @@ class Master:
                     f"{self._servers.info().task} were reset; open a new one"
                 )
             )
-        cluster = self._servers.info().cluster
         calls = [
             self._reset_task(task, containers, connect_timeout, deadline)
-            for task in cluster.tasks()
+            for task in (tasks or cluster)
         ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for result in results:

@@ -23,11 +23,11 @@ from jflow.failpoints import async_failpoint
 from jflow.master.claiming import SessionClaim
 from jflow.master.effects import EffectRunner
 from jflow.master.moving import StateMover
+from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
 from jflow.master.view import ClusterView
-from jflow.master.pending import find_waits
 from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
 from jflow.plan import Call, Plan, verify_step
@@ -67,7 +67,9 @@ class ClientSession:
     def __init__(
         self,
         servers: ClusterView,
-        reset: Callable[[ClientSession, Sequence[str], float, Deadline], Awaitable[None]],
+        reset: Callable[
+            [ClientSession, Sequence[str], float, Deadline, Sequence[Task]], Awaitable[None]
+        ],
         began: Callable[[ClientSession], None],
         closed: Callable[[ClientSession], None],
     ) -> None:
@@ -246,10 +248,14 @@ class ClientSession:
         return await self._claim.make(name, epoch, connect_timeout, deadline)
 
     async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        tasks: Sequence[Task] = (),
     ) -> None:
         """See `MasterSession.reset`."""
-        await self._reset(self, containers, connect_timeout, deadline)
+        await self._reset(self, containers, connect_timeout, deadline, tasks)
 
     async def move_state(
         self,

@@ -237,8 +237,8 @@ class MasterClient:
     def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
     ) -> None:
-        """See `MasterSession.reset`."""
-        self.call(RESET_ALL, deadline, containers, connect_timeout)
+        """See `MasterSession.reset`; on all tasks."""
+        self.call(RESET_ALL, deadline, containers, connect_timeout, ())
 
     def move_state(
         self,

@@ -158,13 +158,17 @@ async def _serve_called_back(_: MasterSession, call: Incoming) -> Outgoing:
 CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, _nothing)
 
 
-def _reset_all(containers: Sequence[str], connect_timeout: float) -> Outgoing:
-    return pb.Reset(containers=containers, connect_timeout_s=connect_timeout), ()
+def _reset_all(
+    containers: Sequence[str], connect_timeout: float, tasks: Sequence[Task]
+) -> Outgoing:
+    named = map(str, tasks)
+    return pb.Reset(containers=containers, connect_timeout_s=connect_timeout, tasks=named), ()
 
 
 async def _serve_reset_all(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.reset
-    await session.reset(list(body.containers), body.connect_timeout_s, call.deadline)
+    tasks = [Task.parse(name) for name in body.tasks]
+    await session.reset(list(body.containers), body.connect_timeout_s, call.deadline, tasks)
     return _DONE
 
 

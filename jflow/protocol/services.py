@@ -324,9 +324,17 @@ class MasterSession(Protocol):
         """
 
     async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline,
+        tasks: Sequence[Task] = (),
     ) -> None:
-        """Frees containers on every task and closes this server's other sessions."""
+        """Frees containers on tasks, all if none are given, and closes this server's sessions.
+
+        Raises:
+          InvalidArgumentError: if the cluster has no such task.
+        """
 
     async def move_state(
         self,

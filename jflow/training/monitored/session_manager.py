@@ -14,7 +14,7 @@ import numpy as np
 from jflow.deadline.notices import WaitNotice
 from jflow.errors import DeadlineExceededError, FailedPreconditionError
 from jflow.graph import Graph, get_default_graph
-from jflow.runtime.config import ConfigProto, RunOptions
+from jflow.options import ConfigProto, RunOptions
 from jflow.session import Session
 from jflow.training.checkpoint_state import get_checkpoint_state
 
