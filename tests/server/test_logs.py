@@ -107,7 +107,6 @@ def test_a_server_that_waits_for_a_dead_peer_warns_of_nothing_and_notes_it(
         worker.connect({"ps": [f"127.0.0.1:{port}"], "worker": [address]})
         with pytest.raises(UnavailableError):
             tf.Session.reset(worker.target, [""], config=config)
-    assert ("task_silent", {"silent": "/job:ps/task:0", "at": f"127.0.0.1:{port}"}) in events(
-        caplog
-    )
+    noted = {"silent": "/job:ps/task:0", "at": f"127.0.0.1:{port}"}
+    assert ("task_silent", noted) in events(caplog)
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
