@@ -218,7 +218,11 @@ class RemoteBackend:
             client = self._client
             if client is None:
                 client = connect(self._meant, self._connect_timeout, limit)
-                self._use(_completed(self._config, client.info))
+                try:
+                    self._use(_completed(self._config, client.info))
+                except OpError:
+                    client.close()
+                    raise
             elif not client.is_open:
                 client = self._reconnected(client, limit)
             self._client = client
