@@ -242,6 +242,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         keeping, depth = Keeping.NOT, 0
         if not is_exactly_once:
             keeping, depth = arguments.keeping(program)
+        arguments.own(keeping)  # before the engine's lock, which answers wait for, is taken
 
         def make(number: int) -> ScheduledClosure:
             value = RemoteValue(

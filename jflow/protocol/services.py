@@ -24,7 +24,7 @@ from jflow.protocol.records import (
 )
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
-from jflow.watch import StatusRequest, TaskReport, WatchedTask
+from jflow.watch import SessionWaits, StatusRequest, TaskReport, WatchedTask
 
 
 class SaveService(Protocol):
@@ -294,6 +294,9 @@ class MasterSession(Protocol):
         If there are `records`, it is traced, and what each task notes is added to them. With an
         effect, it is applied once.
         """
+
+    async def find_waits(self) -> SessionWaits:
+        """What the calls of this session wait for, as far as the tasks tell within a second."""
 
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
         """Waits until a task is lost that a registered step needs; None if it needs no other one.

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
@@ -34,14 +35,17 @@ from jflow.options import ConfigProto, SessionDefaults
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
+from jflow.protocol.call_notices import described
 from jflow.protocol.rpcs import CLAIM, RESET_ALL
 from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.isolation import Isolation
 from jflow.runtime.numbering import Numbering
 from jflow.saves import SaveReport, StateItems
+from jflow.trace.measured import NO_NAMES
 from jflow.trace.record import TaskRecord
 from jflow.values import Array, narrowed
+from jflow.watch import SessionWait
 from jflow.wire import connect
 
 _MAX_OFFERS = 3
@@ -86,6 +90,7 @@ class RemoteBackend:
         self.reconnects = True
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
+        self._steps: WeakValueDictionary[int, _RemoteExecutable] = WeakValueDictionary()
         self._claim: Claim | None = None
         self.numbering = Numbering(self.owner)
 
@@ -114,6 +119,7 @@ class RemoteBackend:
     def offer(self, step: _RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
         handle = step.offer(client, self._connect_timeout, deadline)
+        self._steps[handle] = step
         for plan in step.plans:
             if any(state.session == self.owner for state in states_of([plan])):
                 # A task frees the state of a session with its last step that uses it, so one step
@@ -225,6 +231,9 @@ class RemoteBackend:
                     raise
             elif not client.is_open:
                 client = self._reconnected(client, limit)
+            if client is not self._client:
+                self._steps = WeakValueDictionary()  # their handles are of the former connection
+                client.notices.describe = self._described
             self._client = client
             if self._is_closed:
                 client.close()
@@ -236,6 +245,13 @@ class RemoteBackend:
         self._connect_timeout = config.connect_timeout_in_ms / 1000
         self._filters = DeviceFilters(config.device_filters)
         self._isolation = Isolation(self.owner) if config.isolate_session_state else None
+
+    def _described(self, one: SessionWait) -> str:
+        """What a step waits for, in the words of its graph."""
+        step = self._steps.get(one.handle)
+        names = NO_NAMES if step is None else step.names
+        edge = None if one.wait.edge is None else names.edges.get(one.wait.edge)
+        return described(one, names.op_text, "" if edge is None else edge.name)
 
     def _check_open(self) -> None:
         if self._is_closed:

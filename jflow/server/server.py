@@ -18,6 +18,8 @@ from jflow.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, Task, s
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices, memory_limits
 from jflow.failpoints import async_failpoint
+from jflow.logs import LogOptions, event, log_to_stderr
+from jflow.logs.setup import LEVEL_VARIABLE
 from jflow.master import Master
 from jflow.options import ConfigProto
 from jflow.protocol import (
@@ -37,6 +39,7 @@ from jflow.server.address import are_loopback, listening_hosts, location_at
 from jflow.server.definition import ServerDef, defined, packed_defaults
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
+from jflow.server.slow_steps import SlowSteps
 from jflow.server.watched import ServedTask
 from jflow.wire import TRANSPORTS, cluster_name, load_secret, load_tls
 from jflow.worker import Worker
@@ -57,6 +60,7 @@ class Server(Closing):
     for its task, and serves only callers that mean this task and prove that they have the token of
     this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
     the process before, the server switches off `jax_cpu_enable_async_dispatch`.
+    What it logs goes to standard error if JFLOW_LOG is set, which names a level.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec, or a ServerDef, whose fields count
@@ -164,6 +168,9 @@ class Server(Closing):
         """Starts listening; does nothing if it is running. Raises as the constructor."""
         if self._running is None:
             _forks.mark_used()
+            options = LogOptions.of()
+            if os.environ.get(LEVEL_VARIABLE):
+                log_to_stderr(options, str(self._task))
             run_programs_in_their_threads()
             # Not on the loop, which must serve other calls while a name is resolved.
             tls = load_tls(self._task)
@@ -176,8 +183,10 @@ class Server(Closing):
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
             self._running = SERVERS.run(starting)
+            SERVERS.run(self._running.watch_steps(options.slow_step_s))
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
+            event(_LOG, logging.INFO, "server_started", server=str(self._task), at=self._address)
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
         """Sets the addresses of the other tasks, if they were not known at the start.
@@ -214,6 +223,7 @@ class Server(Closing):
             # Without waiting: a device may be busy with a program that cannot be cancelled.
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
+            event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
         self._stopped.set()
 
     def __enter__(self) -> Self:
@@ -271,6 +281,7 @@ class _Running:
         self.worker = make_worker(task, devices, self.peers, threads, roots, take_64_bits)
         self.peers.arrivals = Arrivals(str(task), self.worker.deliver)
         self._task = task
+        self._slow_steps: SlowSteps | None = None
         self._incarnation = incarnation
         self._session_defaults = terms.session_defaults
         memory = memory_limits(devices)
@@ -305,7 +316,14 @@ class _Running:
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         return self.worker.open_session(caller)
 
+    async def watch_steps(self, slow_s: float) -> None:
+        """Begins to log steps that take longer than so many seconds."""
+        self._slow_steps = SlowSteps(self.worker.running.listed, slow_s)
+        self._slow_steps.start()
+
     async def stop(self) -> None:
+        if self._slow_steps is not None:
+            self._slow_steps.stop()
         await self.listener.stop()
         await self.peers.close()
 

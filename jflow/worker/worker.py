@@ -173,6 +173,7 @@ class Worker:
         self.saves.registered(handle, changes := changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = RegisteredPlans(
+            handle,
             tuple(linked),
             feeds,
             fetches,

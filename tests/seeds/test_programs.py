@@ -108,6 +108,29 @@ def test_containers_keep_problems_apart_until_they_are_reset(targets: dict[str, 
     ]
 
 
+@pytest.fixture(scope="module")
+def coordinating(targets: dict[str, str]) -> dict[str, str]:
+    """The environment of a coordinator of these servers: TF_CONFIG says that it is the chief."""
+    cluster = {job: [target.removeprefix("grpc://")] for job, target in targets.items()}
+    cluster["chief"] = free_hosts(1)
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})}
+
+
+def test_a_coordinator_fetches_an_element_of_a_dataset_on_a_worker(
+    coordinating: dict[str, str],
+) -> None:
+    assert run("first_element.py", **coordinating) == ["7"]
+
+
+def test_a_coordinator_counts_elements_in_a_variable_of_a_parameter_server(
+    coordinating: dict[str, str],
+) -> None:
+    assert run("counted_elements.py", **coordinating) == [
+        "5",
+        "True 15 /job:ps/task:0/device:CPU:0",
+    ]
+
+
 def test_a_local_session_counts_for_itself() -> None:
     assert run("counter.py", "", "init") == ["1.0"]
 
