@@ -115,9 +115,8 @@ class SessionDefaults(Record):
         Raises:
           InvalidArgumentError: if the placement is a function, or names one.
         """
-        defaults = cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
-        defaults._check()
-        return defaults
+        _check_sent(config.placement)
+        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     def fill(self, config: ConfigProto) -> ConfigProto:
         """A session's options; those that it has not changed are the server's.
@@ -125,7 +124,7 @@ class SessionDefaults(Record):
         Raises:
           InvalidArgumentError: if the server's are invalid.
         """
-        self._check()
+        _check_sent(self.placement)
         usual = ConfigProto()
         changes = {
             field.name: getattr(self, field.name)
@@ -134,10 +133,14 @@ class SessionDefaults(Record):
         }
         return replace(config, **changes)
 
-    def _check(self) -> None:
-        # A client imports no module because a server says so.
-        if not isinstance(self.placement, str) or ":" in self.placement:
-            raise InvalidArgumentError(
-                "the config of a server goes to its clients, so its placement is the name of a "
-                f"strategy, such as 'auto', and no function; got {self.placement!r}"
-            )
+
+def _check_sent(placement: str | Callable[..., Any]) -> None:
+    """Raises InvalidArgumentError unless a placement is the name of a strategy.
+
+    A client imports no module because a server says so.
+    """
+    if not isinstance(placement, str) or ":" in placement:
+        raise InvalidArgumentError(
+            "the config of a server goes to its clients, so its placement is the name of a "
+            f"strategy, such as 'auto', and no function; got {placement!r}"
+        )
