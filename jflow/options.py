@@ -1,12 +1,14 @@
-"""Options of sessions, connections and single steps."""
+"""Options of sessions, connections and single steps, and how a server tells its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+from jflow.cluster import DeviceFilters
 from jflow.errors import InvalidArgumentError
+from jflow.packing import Record
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,16 @@ class ConfigProto:
         such as "auto"), "module:function", or a function
         `place(graph, devices, costs, constraints)` that returns one of `devices` for each of
         `graph.operations`. Device requests, colocation and the devices of variables are kept.
+      device_filters: parts of device names, such as "/job:ps" and "/job:worker/task:0". A session
+        sees the devices that match one of them, and those of its own server; nothing waits for the
+        others, and no operation can request them. Empty for all devices.
+      isolate_session_state: whether the variables, queues and other resources of the session are
+        its own, in all containers: no other session sees them, and they go with it. Always so in
+        this process.
+
+    Raises:
+      TypeError: if the filters are not a list of strings.
+      InvalidArgumentError: if a filter is not a device name.
     """
 
     operation_timeout_in_ms: int = 0
@@ -36,6 +48,15 @@ class ConfigProto:
     allow_soft_placement: bool = False
     log_device_placement: bool = False
     placement: str | Callable[..., Any] = "rules"
+    device_filters: Sequence[str] = ()
+    isolate_session_state: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            texts = DeviceFilters(self.device_filters).texts
+        except ValueError as error:
+            raise InvalidArgumentError(f"ConfigProto.device_filters: {error}") from None
+        object.__setattr__(self, "device_filters", texts)
 
 
 @dataclass(frozen=True)
@@ -70,3 +91,42 @@ class RunOptions:
                 "expected RunOptions.NO_TRACE, SOFTWARE_TRACE, HARDWARE_TRACE or FULL_TRACE (0 to "
                 f"3) as trace_level, got {self.trace_level!r}"
             )
+
+
+@dataclass(frozen=True)
+class SessionDefaults(Record):
+    """The options that a server has for the sessions on it; the attributes are `ConfigProto`'s."""
+
+    what = "options of sessions"
+
+    operation_timeout_in_ms: int = 0
+    connect_timeout_in_ms: int = 30_000
+    allow_soft_placement: bool = False
+    log_device_placement: bool = False
+    placement: str = "rules"
+    device_filters: tuple[str, ...] = ()
+    isolate_session_state: bool = False
+
+    @classmethod
+    def of(cls, config: ConfigProto) -> SessionDefaults:
+        """The options as they travel.
+
+        Raises:
+          InvalidArgumentError: if the placement is a function, which cannot be sent.
+        """
+        if not isinstance(config.placement, str):
+            raise InvalidArgumentError(
+                "the config of a server goes to the processes of its clients, so its placement is "
+                f"the name of a strategy or 'module:function', not {config.placement!r}"
+            )
+        return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
+
+    def fill(self, config: ConfigProto) -> ConfigProto:
+        """A session's options; those that it has not changed are the server's."""
+        usual = ConfigProto()
+        changes = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(config, field.name) == getattr(usual, field.name)
+        }
+        return replace(config, **changes)
