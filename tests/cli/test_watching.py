@@ -234,12 +234,12 @@ def test_a_stopped_task_is_marked_and_the_others_are_listed(
         def told(*arguments: str, code: int) -> str:
             """What the command prints if it ends with this code, on either stream."""
             capsys.readouterr()
-            found = main([*arguments, "--timeout", "1"])
+            found = main([*arguments, "--timeout", "0.5"])
             return "".join(capsys.readouterr()) if found == code else ""
 
         top = ("top", target, "--json", "--count", "1", "--interval", "0.01")
         wait_until(lambda: '"state": "silent"' in told(*top, code=0), "its row in the table")
-        said = "/job:ps/task:0 does not stop: no answer within 1 s"
+        said = "/job:ps/task:0 does not stop: no answer within 0.5 s"
         stop = ("stop", target, "--task", "/job:ps/task:0")
         wait_until(lambda: said in told(*stop, code=3), "it not to be stopped")
         reset = ("reset", target, "--default")
