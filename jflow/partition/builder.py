@@ -171,8 +171,11 @@ class PlanBuilder:
         arriving = varying_reads(ops, needed)
         inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
         inside.difference_update(arriving)
-        outside = (self._arriving.get(one, one) for one in needed if one not in inside)
-        inputs = tuple(dict.fromkeys(outside))
+        arrived: dict[Tensor | Bundle, None] = {}
+        for tensor in needed:
+            if tensor not in inside:
+                arrived[self._arriving.get(tensor, tensor)] = None
+        inputs = tuple(arrived)
         leaving = [t for op in ops for t in op.outputs if t in escaping]
         state = analyse(ops, leaving, arriving)
         outputs = (*state.outputs, *bundles)
@@ -190,6 +193,19 @@ class PlanBuilder:
                 before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
                 op=next((t.op for t in named), ops[-1]).name,
+            ),
+        )
+
+    def add_bundling(self, stage: int, bundle: Bundle) -> None:
+        """Appends a `Run` that makes a bundle of tensors that are in slots."""
+        segment = Segment(self.device, (), (), bundle.tensors, (), (bundle,))
+        self.add(
+            stage,
+            Run(
+                program=self._contents.add_segment(segment),
+                inputs=tuple(map(self.slot, bundle.tensors)),
+                outputs=(self.slot(bundle),),
+                op=bundle.tensors[0].op.name,
             ),
         )
 

@@ -5,8 +5,13 @@ would not have waited for the others. A value of its own costs what a message co
 much: a result of the program that makes it, an entry of the rendezvous, and an argument of each
 program that takes it. A bundle costs a copy in the programs at both ends.
 
-What host calls take stays apart, because only programs take a bundle apart. So do variables that a
-program does not compute, which are sent from their own memory, and values that are not small.
+A bundle is a result of the program that makes its tensors, unless these are many: XLA compiles a
+reshape that it fuses with what makes a scalar in 10 to 30 ms, and scalars that are made alike but
+for their constants in a thirtieth of that. Then, and if they are variables, which no program makes,
+a program of its own takes them and makes the bundle.
+
+What host calls take stays apart, because only programs take a bundle apart. So do values that are
+not small, and a few variables: they are sent from their own memory.
 """
 
 from __future__ import annotations
@@ -26,6 +31,12 @@ from jflow.values import is_static, is_switched_off, physical_form
 
 SMALL_BYTES = 16 << 10
 """Larger values are sent as they are: to copy them would take longer than it saves."""
+
+MAX_INSIDE = 64
+"""A bundle of more tensors is made by a program of its own."""
+
+MIN_VARIABLES = 16
+"""So many variables are worth a program that makes a bundle of them."""
 
 Crossings = dict[tuple[Value | Bundle, Device], int]
 """(value, target) → the stage that receives the value."""
@@ -48,13 +59,14 @@ def bundles_of(
       piece_of: the program of each operation.
       in_calls: the tensors that host calls take, and where.
     """
-    groups: dict[tuple[int, Device, np.dtype], list[Tensor]] = {}
+    groups: dict[tuple[int, Device, np.dtype, bool], list[Tensor]] = {}
     for value, target in crossings:
         if _is_small(value) and (value, target) not in in_calls:
-            groups.setdefault((piece_of[value.op], target, value.dtype), []).append(value)
-    found = {}
-    for (_, target, _), tensors in groups.items():
-        if len(tensors) > 1:
+            key = piece_of[value.op], target, value.dtype, _is_variable(value)
+            groups.setdefault(key, []).append(value)
+    found: dict[tuple[Tensor, Device], Bundle] = {}
+    for (_, target, _, are_variables), tensors in groups.items():
+        if len(tensors) >= (MIN_VARIABLES if are_variables else 2):
             # In the order of the graph: devices that take the same tensors take the same bundle.
             tensors.sort(key=lambda tensor: (number[tensor.op], tensor.index))
             found |= dict.fromkeys(((one, target) for one in tensors), Bundle(tuple(tensors)))
@@ -83,13 +95,23 @@ def made_by(piece_of: Mapping[Operation, int], crossings: Crossings) -> dict[int
     return made
 
 
+def is_inside(bundle: Bundle) -> bool:
+    """Whether a bundle is a result of the program that makes its tensors."""
+    return len(bundle.tensors) <= MAX_INSIDE and not _is_variable(bundle.tensors[0])
+
+
+def _is_variable(tensor: Tensor) -> bool:
+    """Whether a tensor may be a variable's own memory."""
+    return tensor.op.eqn.primitive in ACCESSES
+
+
 def _is_small(value: Value | Bundle) -> TypeGuard[Tensor]:
-    """Whether a value is a small result of a program, and not a variable's own memory."""
+    """Whether a value is a small array that programs take."""
     if not isinstance(value, Tensor) or is_on_host(value.op.eqn):
         return False
     dtype, shape = value.dtype, value.shape
-    if value.op.eqn.primitive in ACCESSES or not isinstance(dtype, np.dtype):
+    if not isinstance(dtype, np.dtype) or not is_static(shape):
         return False
-    if not is_static(shape) or physical_form(dtype) is not None or is_switched_off(dtype):
+    if physical_form(dtype) is not None or is_switched_off(dtype):
         return False
     return 0 < math.prod(shape) * dtype.itemsize <= SMALL_BYTES

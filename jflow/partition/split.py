@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
@@ -32,6 +33,7 @@ from jflow.partition.bundles import (
     Crossings,
     arriving,
     bundles_of,
+    is_inside,
     made_by,
     together,
 )
@@ -149,16 +151,23 @@ class _Splitter:
             if tensor not in self.feeds and piece_of[tensor.op] != piece_of[op]
             if (tensor, self.placement[op]) not in bundles
         )
+        made = made_by(piece_of, crossings)
+        escaping.update(
+            t for one in chain(*made.values()) if not is_inside(one) for t in one.tensors
+        )
         # Instructions of a stage run in the order in which they are added: arrivals, then
         # computation, then departures.
         self._add_arrivals(builders, crossings)
-        leaving = made_by(piece_of, crossings)
         for number, (device, stage, piece) in enumerate(pieces):
             if is_on_host(piece[0].eqn):
                 builders[device].add_calls(stage, piece, self.feeds)
             else:
-                made = leaving.get(number, ())
-                self._add_run(builders[device], stage, piece, escaping, made, piece_of)
+                bundles_here = made.get(number, ())
+                inside = [one for one in bundles_here if is_inside(one)]
+                self._add_run(builders[device], stage, piece, escaping, inside, piece_of)
+                for one in bundles_here:
+                    if not is_inside(one):
+                        builders[device].add_bundling(stage, one)
         self._add_departures(builders, crossings)
         plans = tuple(
             builder.plan(() if self.stages.is_sequential else self._after(builder))
@@ -173,12 +182,12 @@ class _Splitter:
         stage: int,
         ops: Sequence[Operation],
         escaping: set[Tensor],
-        made: Collection[Bundle],
+        bundles: Collection[Bundle],
         piece_of: Mapping[Operation, int],
     ) -> None:
         needed = dict.fromkeys(tensor for op in ops for tensor in self.needs[op])
         if not self.checks_nans:
-            builder.add_run(stage, ops, needed, escaping, self.feeds, made)
+            builder.add_run(stage, ops, needed, escaping, self.feeds, bundles)
             return
         # All of them leave the program, so that the error can name the operation that made NaN.
         checked = may_be_nan(ops, self.feeds)
