@@ -5,10 +5,8 @@ would not have waited for the others. A value of its own costs what a message co
 much: a result of the program that makes it, an entry of the rendezvous, and an argument of each
 program that takes it. A bundle costs a copy in the programs at both ends.
 
-A bundle is a result of the program that makes its tensors, unless these are many: XLA compiles a
-reshape that it fuses with what makes a scalar in 10 to 30 ms, and scalars that are made alike but
-for their constants in a thirtieth of that. Then, and if they are variables, which no program makes,
-a program of its own takes them and makes the bundle.
+A bundle is a result of the program that makes its tensors. No program makes the values of variables
+that are only read or set: if there are enough of them, one more program makes their bundle.
 
 What host calls take stays apart, because only programs take a bundle apart. So do values that are
 not small, and a few variables: they are sent from their own memory.
@@ -31,9 +29,6 @@ from jflow.values import is_static, is_switched_off, physical_form
 
 SMALL_BYTES = 16 << 10
 """Larger values are sent as they are: to copy them would take longer than it saves."""
-
-MAX_INSIDE = 64
-"""A bundle of more tensors is made by a program of its own."""
 
 MIN_VARIABLES = 16
 """So many variables are worth a program that makes a bundle of them."""
@@ -97,12 +92,13 @@ def made_by(piece_of: Mapping[Operation, int], crossings: Crossings) -> dict[int
 
 def is_inside(bundle: Bundle) -> bool:
     """Whether a bundle is a result of the program that makes its tensors."""
-    return len(bundle.tensors) <= MAX_INSIDE and not _is_variable(bundle.tensors[0])
+    return not _is_variable(bundle.tensors[0])
 
 
 def _is_variable(tensor: Tensor) -> bool:
     """Whether a tensor may be a variable's own memory."""
-    return tensor.op.eqn.primitive in ACCESSES
+    found: bool = tensor.op.eqn.primitive in ACCESSES
+    return found
 
 
 def _is_small(value: Value | Bundle) -> TypeGuard[Tensor]:

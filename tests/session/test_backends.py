@@ -53,10 +53,9 @@ def test_small_values_that_cross_together_arrive_apart(backend: Backend) -> None
         numbers = [tf.Variable(float(number)) for number in range(20)]
         made = [tf.numpy.cos(value) for value in given]
         counts = [tf.cast(value, tf.int32) + number for number, value in enumerate(made)]
-        many = [numbers[0] * float(number) for number in range(70)]
     with tf.device(backend.devices[1]):
         back = [tf.numpy.negative(value) for value in (*made, *counts)]
-        stacked = tf.numpy.stack([*(number.value() for number in numbers), *many])
+        stacked = tf.numpy.stack([number.value() for number in numbers])
         doubled = stacked * 2.0
     with tf.device(backend.devices[0]):
         total = tf.numpy.sum(doubled)
@@ -70,7 +69,7 @@ def test_small_values_that_cross_together_arrive_apart(backend: Backend) -> None
     for got, value in zip(got_back, expected, strict=True):
         np.testing.assert_allclose(got, value, rtol=1e-6)
         assert got.shape == value.shape
-    assert got_total == 2 * (3 + sum(range(1, 20)) + 3 * sum(range(70)))
+    assert got_total == 2 * (3 + sum(range(1, 20)))
     np.testing.assert_allclose(got_made, made_there[1], rtol=1e-6)
 
 
