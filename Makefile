@@ -35,9 +35,13 @@ check: $(VENV)/.dev ## the tests
 
 BY_GRPC = tests/protocol tests/wire tests/server tests/session tests/queues tests/coordinator tests/effects tests/functions
 
-test-transports: $(VENV)/.dev ## the tests on every kind of backend, and those of messages by gRPC alone
+# Those of messages are parametrised; of the others, these use no proxies, which TCP does not pass.
+BY_TCP = tests/queues tests/session
+
+test-transports: $(VENV)/.dev ## the tests on every kind of backend, and those of messages by gRPC alone and over TCP
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
 	JFLOW_TRANSPORT=grpc $(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(BY_GRPC)
+	JFLOW_TRANSPORT=tcp $(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(BY_TCP)
 
 check-long: $(VENV)/.dev ## all tests, the long ones too, with forty times as many examples where they are drawn
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)

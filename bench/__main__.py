@@ -32,10 +32,16 @@ def main() -> None:
         for peer in ("tensorflow", "reverb")
         if (python := getattr(options, peer)) and _has(python, peer)
     }
+    if _has_gpu():
+        pythons["gpu"] = sys.executable
     results = HERE / "results.json"
     records = load(results)
     for name in options.only or GROUPS:
         figures = _measure(name, GROUPS[name], pythons)
+        if not figures:
+            needs = {case.needs for case in GROUPS[name].cases}
+            print(f"{name}: not measured, as this machine has none of {needs}", file=sys.stderr)
+            continue
         records[name] = Record(f"{datetime.now(UTC):%Y-%m-%d}", _machine(), figures)
         save(results, records)
     (HERE / "README.md").write_text(page(records, (HERE / "NOTES.md").read_text()))
@@ -57,6 +63,12 @@ def _has(python: str, module: str) -> bool:
     return (
         Path(python).exists() and subprocess.run([python, "-c", look], check=False).returncode == 0
     )
+
+
+def _has_gpu() -> bool:
+    look = "import jax; jax.devices('gpu')"
+    done = subprocess.run([sys.executable, "-c", look], stderr=subprocess.DEVNULL, check=False)
+    return done.returncode == 0
 
 
 def _measure(name: str, group: Group, pythons: dict[str, str]) -> dict[str, float]:

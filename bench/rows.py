@@ -11,7 +11,8 @@ class Case:
 
     Attributes:
       module: its name in `bench.cases`.
-      needs: the peer that has to be in its Python, "" for this Python.
+      needs: the peer that has to be in its Python, "" for this Python; "gpu" for this Python on a
+        machine with a GPU.
       rounds: how often it runs, for a median.
     """
 
@@ -255,6 +256,8 @@ DATA_STREAMS = Group(
         *(Row(f"unix: {name}", peer, target) for name, (peer, target) in _ON_TRANSPORTS.items()),
         *(Row(f"grpc: {name}", peer) for name, (peer, _) in _ON_TRANSPORTS.items()),
         *(Row(f"unix: {name}", f"grpc: {name}") for name in _ON_TRANSPORTS),
+        *(Row(f"tcp: {name}", f"grpc: {name}") for name in _ON_TRANSPORTS),
+        *(Row(f"tcp with TLS: {name}", f"grpc with TLS: {name}") for name in _ON_TRANSPORTS),
     ),
 )
 
@@ -384,6 +387,16 @@ CLUSTERS = Group(
     ),
 )
 
+GPU = Group(
+    (Case("gpu", "gpu"), Case("shared_gpu", "gpu")),
+    (
+        Row("MLP step on a GPU", "jax.jit MLP step on a GPU", 1.1),
+        Row("feed 100 MB to a GPU", "jax.device_put of 100 MB"),
+        Row("fetch 100 MB from a GPU", "np.asarray of 100 MB on a GPU"),
+        Row("MLP step of two tasks that share a GPU", "MLP step of a task on a GPU"),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "transports": DATA_STREAMS,
@@ -401,4 +414,5 @@ GROUPS = {
     "clusters": CLUSTERS,
     "effects": EFFECTS,
     "bounds": BOUNDS,
+    "gpu": GPU,
 }

@@ -89,3 +89,13 @@ def test_a_variable_on_the_gpu_is_used_from_the_cpu(gpu: dict[str, str]) -> None
 def test_a_program_is_split_between_cpu_and_gpu_of_two_tasks(gpu: dict[str, str]) -> None:
     found = _run(gpu, "cluster", "/job:ps/cpu:0", "/job:worker/gpu:0")
     _check(found, f"{PS}/device:CPU:0", f"{WORKER}/device:GPU:0")
+
+
+@pytest.mark.gpu
+def test_two_workers_share_one_gpu_and_the_ps_has_none(gpu: dict[str, str]) -> None:
+    environment = {name: text for name, text in gpu.items() if "CLIENT" not in name}
+    found = _run(environment, "shared", "/job:worker/task:0/gpu:0", "/job:worker/task:1/gpu:0")
+    workers = [f"/job:worker/task:{i}" for i in (0, 1)]
+    assert {*found["devices"]} >= {f"{task}/device:GPU:0" for task in workers}
+    assert f"{PS}/device:GPU:0" not in found["devices"]
+    _check(found, *(f"{task}/device:GPU:0" for task in workers))

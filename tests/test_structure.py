@@ -51,6 +51,7 @@ PUBLIC = [
     "SparseConditionalAccumulator",
     "SparseTensor",
     "TFRecordReader",
+    "TaskResources",
     "Tensor",
     "TextLineReader",
     "VarLenFeature",

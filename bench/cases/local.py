@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -83,11 +84,16 @@ def layers(x: Any, weights: list[Any], namespace: Any, relu: Any) -> Any:
     return namespace.mean(x**2)
 
 
-def mlp() -> None:
-    """The training step of three layers (batch 128, width 512) against hand-written JAX."""
+def _mlp_values() -> tuple[list[Any], Any]:
+    """The first weights and the batch."""
     random = np.random.default_rng(0)
     values = [random.normal(0, 0.05, (WIDTH, WIDTH)).astype(np.float32) for _ in range(3)]
-    batch = random.normal(size=(BATCH, WIDTH)).astype(np.float32)
+    return values, random.normal(size=(BATCH, WIDTH)).astype(np.float32)
+
+
+def plain_mlp() -> Callable[[], Any]:
+    """The training step of three layers (batch 128, width 512) in hand-written JAX."""
+    values, batch = _mlp_values()
 
     def step(weights: list[Any], x: Any) -> tuple[Any, list[Any]]:
         loss, slopes = jax.value_and_grad(lambda w: layers(x, w, jnp, jax.nn.relu))(weights)
@@ -101,22 +107,26 @@ def mlp() -> None:
         loss, state = jitted(state, batch)
         np.asarray(loss)
 
+    return plain
+
+
+def mlp_step(session: tf.Session) -> Callable[[], Any]:
+    """The same step in a session, whose graph gets it."""
+    values, batch = _mlp_values()
     weights = [tf.Variable(value, name="w") for value in values]
     x = tf.placeholder(tf.float32, (BATCH, WIDTH))
     loss = layers(x, weights, tf.numpy, tf.nn.relu)
     slopes = tf.gradients(loss, weights)
     train = tf.group(*(w.assign_sub(RATE * s) for w, s in zip(weights, slopes, strict=True)))
+    session.run([weight.initializer for weight in weights])
+    return lambda: session.run([loss, train], {x: batch})
+
+
+def mlp() -> None:
+    """A training step in a session beside hand-written JAX."""
     with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        tell(
-            alternate(
-                {
-                    "local MLP step": lambda: session.run([loss, train], {x: batch}),
-                    "jax.jit MLP step": plain,
-                },
-                n=20,
-            )
-        )
+        calls = {"local MLP step": mlp_step(session), "jax.jit MLP step": plain_mlp()}
+        tell(alternate(calls, n=20))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Steps over each transport that carries messages on one machine, in turns, beside raw gRPC."""
+"""Steps over each transport that carries messages, on one machine, in turns, beside raw gRPC."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,25 @@ import jflow as tf
 from bench.cases.remote import raw_channel
 from bench.echo_server import N_BYTES
 from bench.timing import alternate, tell
+from jflow.cluster import ClusterSpec
+from jflow.wire.authority import write_certificates
 
 TRANSPORTS = ("unix", "grpc")
+"""What messages go over between processes of one machine, and what they could go over."""
+ALL_TRANSPORTS = (*TRANSPORTS, "tcp", "tcp with TLS", "grpc with TLS")
+_WITH_TLS = " with TLS"
 
 
 def opened(stack: ExitStack, transport: str) -> tf.LocalCluster:
     """A cluster whose tasks, and the sessions that are opened next, use a transport."""
-    os.environ["JFLOW_TRANSPORT"] = transport
+    os.environ["JFLOW_TRANSPORT"] = transport.removesuffix(_WITH_TLS)
+    os.environ.pop("JFLOW_TLS_DIR", None)
+    if transport.endswith(_WITH_TLS):
+        made = Path(stack.enter_context(TemporaryDirectory()))
+        made.chmod(0o700)
+        here = ["127.0.0.1:0"]
+        write_certificates(made, ClusterSpec({"ps": here, "worker": here}), days=1)
+        os.environ["JFLOW_TLS_DIR"] = str(made)
     return stack.enter_context(tf.LocalCluster(ps=1, workers=1))
 
 
@@ -46,7 +60,8 @@ def steps(stack: ExitStack, transport: str) -> tuple[dict[str, Callable[[], Any]
     session = stack.enter_context(tf.Session(cluster.target("worker", 0)))
     session.run(tf.global_variables_initializer())
     used = {device.transport for device in session.list_devices()}
-    assert used == {transport}, f"asked for {transport}, got {used}"
+    wanted = transport.removesuffix(_WITH_TLS)
+    assert used == {wanted}, f"expected {wanted}, got {used}"
 
     def there_and_back() -> None:
         session.run(put)
@@ -76,7 +91,7 @@ if __name__ == "__main__":
         echo = stack.enter_context(raw_channel()).unary_unary("/raw/echo")
         small: dict[str, Callable[[], Any]] = {"raw unary echo": lambda: echo(b"x" * 100)}
         bulk: dict[str, Callable[[], Any]] = {}
-        for transport in TRANSPORTS:
+        for transport in ALL_TRANSPORTS:
             of_small, of_bulk = steps(stack, transport)
             small |= of_small
             bulk |= of_bulk

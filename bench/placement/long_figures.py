@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.lab.optima import read_optima
-from jflow.lab.reference import compare_large
+from jflow.lab.reference import LARGE, TABLE_C, compare_large
 from jflow.lab.suite.adversarial import adversarial_problem
 from jflow.schedule import Problem, scheduled, simulate
 from jflow.schedule.compiled import can_compile
@@ -47,7 +47,7 @@ def optima(found: Figures) -> Iterator[None]:
 
 def table_c(found: Figures) -> Iterator[None]:
     """Table C: strategies on graphs of 300 operations, 8 devices and one port, a graph a part."""
-    for family in ("layered", "fork_join", "wavefront"):
+    for family in LARGE:
         for ccr in (0.1, 1.0, 5.0):
             for seed in (0, 1):
                 key = f"{family} {ccr} {seed}"
@@ -149,14 +149,19 @@ def summary(kept: dict[str, Figures]) -> str:
         )
     if cases := [row[0] for row in kept.get("table_c", {}).values()]:
         names = [name for name in cases[0] if all(name in case for case in cases)]
-        means = {name: statistics.fmean(case[name] for case in cases) for name in names}
-        text = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-        lines.append(f"Table C, {len(cases)} graphs: {text}")
+        lines.append(f"Table C, {len(cases)} graphs, means and standard errors:")
+        lines += [_row_of_c(name, [case[name] for case in cases]) for name in names]
     lines += [_contention_line(kept, how) for how in ("compiled", "interpreted")]
     lines += [_size_line(key, row) for key, row in kept.get("size", {}).items()]
     if worst := [float(str(row[1])) for row in kept.get("adversarial", {}).values()]:
         lines.append(f"G9: at most {max(worst):.3f} after {100 * len(worst)} steps")
     return "\n".join(filter(None, lines))
+
+
+def _row_of_c(name: str, ratios: list[float]) -> str:
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+    there = f" ({TABLE_C[name]:.2f} in the study)" if name in TABLE_C else ""
+    return f"  {name} {statistics.fmean(ratios):.2f} ± {error:.2f}{there}"
 
 
 def _contention_line(kept: dict[str, Figures], how: str) -> str:

@@ -37,6 +37,7 @@ from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
 from jflow.launch import LocalCluster as LocalCluster
 from jflow.launch import ProgramRole as ProgramRole
+from jflow.launch import TaskResources as TaskResources
 from jflow.launch import run as run
 from jflow.ops import ArrayRecordReader as ArrayRecordReader
 from jflow.ops import ConditionalAccumulator as ConditionalAccumulator

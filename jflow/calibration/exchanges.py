@@ -6,6 +6,9 @@ sent competes with what is computed. So the constants of a link are not read off
 They are those with which the model, as it predicts steps (`region_problem`, `StageTimes`),
 explains a set of small steps best: programs of some milliseconds with messages of several numbers
 and sizes between them. What they leave unexplained is the error of the model.
+
+Some of these steps compute next to nothing. Between long programs, what a second task adds to a
+step cannot be told from programs that take longer there; these steps tell it.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from jflow.schedule import Problem, Schedule
 from jflow.schedule.stage_times import StageTimes
 
 _PRODUCTS = 12
-"""Of matrices of 256 by 256, in each program."""
+"""Of matrices of 256 by 256, in each program that computes for some milliseconds."""
 
 _PULL = 0.02
 """The weight of the prior, as in `fit_constants`."""
@@ -45,6 +48,9 @@ class Pattern(StrEnum):
 
     NOTHING = "nothing"
     """The first one computes alone."""
+
+    AWAY = "away"
+    """The second one computes alone."""
 
     THERE = "there"
     """The first one sends its results to the second one, which computes with them."""
@@ -67,25 +73,43 @@ class LinkProbe:
       pattern: what they do.
       number: of messages at once.
       n_bytes: of each message.
+      products: of matrices in each program that computes; 0 for one that takes microseconds.
       is_quick: whether `jflow calibrate --quick` runs it.
     """
 
     pattern: Pattern
     number: int = 0
     n_bytes: int = 0
+    products: int = _PRODUCTS
     is_quick: bool = False
+
+    @property
+    def kind(self) -> tuple[Pattern, bool]:
+        """What it has in common with others: the pattern, and whether it computes for long."""
+        return self.pattern, self.products > 0
+
+    def __str__(self) -> str:
+        programs = "" if self.products else ", short programs"
+        return f"{self.number} x {self.n_bytes} {self.pattern}{programs}"
 
 
 _QUICK = ((1, 1 << 12), (4, 1 << 20))
 
 EXCHANGES: tuple[LinkProbe, ...] = (
     LinkProbe(Pattern.NOTHING, is_quick=True),
+    LinkProbe(Pattern.AWAY, is_quick=True),
+    LinkProbe(Pattern.AWAY, products=0, is_quick=True),
     *(
         LinkProbe(pattern, *sizes, is_quick=sizes in _QUICK and pattern is not Pattern.BACK)
         for pattern in (Pattern.THERE, Pattern.BACK, Pattern.SWAP, Pattern.BESIDE)
         for sizes in ((1, 1 << 12), (1, 1 << 20), (4, 1 << 17), (12, 1 << 14), (4, 1 << 20))
     ),
     LinkProbe(Pattern.THERE, 1, 1 << 23),
+    *(
+        LinkProbe(pattern, *sizes, products=0, is_quick=sizes[0] == 1 and pattern is Pattern.THERE)
+        for pattern in (Pattern.THERE, Pattern.BACK)
+        for sizes in ((1, 1 << 12), (4, 1 << 17), (12, 1 << 14))
+    ),
 )
 
 
@@ -97,14 +121,16 @@ class LinkFit:
       link: what transfers over it take.
       task_seconds: what a second task adds to a step.
       work_error: how far off the estimates of all programs of these steps are together.
-      errors: the relative error of the prediction of each step that sends, by constants that were
-        fitted without the steps of its pattern.
+      errors: the relative error of the prediction of each step of two tasks, by constants that
+        were fitted without the steps of its kind.
+      worst_error: the median of those of the kind that is predicted worst.
     """
 
     link: Link
     task_seconds: float
     work_error: float
     errors: Vector
+    worst_error: float
 
     @property
     def median_error(self) -> float:
@@ -120,16 +146,18 @@ def reference_step(site: Site, device: Device) -> TimedStep:
 def exchange_step(site: Site, exchange: LinkProbe, source: Device, target: Device) -> TimedStep:
     """The step of an exchange between two devices."""
     at = {device: site.variable((256, 256), device) for device in (source, target)}
-    made = _made(exchange)
+    made, consume = _made(exchange), _used(exchange)
 
     def given(device: Device, *values: Tensor) -> list[Tensor]:
         return [*site.apply_all(made, at[device], *values, at=device)]
 
     def used(device: Device, *values: Tensor) -> Tensor:
-        return site.apply(_used, at[device], *values, at=device)
+        return site.apply(consume, at[device], *values, at=device)
 
     fetched: tuple[Tensor, ...]
     match exchange.pattern:
+        case Pattern.AWAY:
+            fetched = (used(target),)
         case Pattern.THERE:
             fetched = (used(target, *given(source)),)
         case Pattern.BACK:
@@ -142,7 +170,7 @@ def exchange_step(site: Site, exchange: LinkProbe, source: Device, target: Devic
             fetched = (used(target, *little), used(source))
         case _:
             fetched = (used(source),)
-    return TimedStep(f"{exchange.number} x {exchange.n_bytes} {exchange.pattern}", fetched)
+    return TimedStep(str(exchange), fetched)
 
 
 def fit_link(
@@ -167,15 +195,16 @@ def fit_link(
     every = np.arange(len(times))
     found = model.fitted(every, model.start)
     errors = []
-    for pattern in dict.fromkeys(each.pattern for each in exchanges):
-        if pattern is Pattern.NOTHING:
+    for kind in dict.fromkeys(each.kind for each in exchanges):
+        if kind[0] is Pattern.NOTHING:
             continue
-        out = np.array([each.pattern is pattern for each in exchanges])
+        out = np.array([each.kind == kind for each in exchanges])
         without = model.fitted(every[~out], found, _FEW_EVALUATIONS)
         predicted = model.predicted(every[out], without)
-        errors += (abs(predicted / model.times[out] - 1)).tolist()
+        errors.append(abs(predicted / model.times[out] - 1))
     link, task, factor = model.constants(found)
-    return LinkFit(link, task, abs(factor - 1), np.array(errors))
+    worst = max(map(median_of, errors))
+    return LinkFit(link, task, abs(factor - 1), np.concatenate(errors), worst)
 
 
 class _Model:
@@ -259,7 +288,7 @@ def _made(exchange: LinkProbe) -> Any:
     copies = _copies(exchange)
 
     def fun(x: Any, *values: Any) -> list[Any]:
-        made: list[Any] = copies(_computed(x, values))
+        made: list[Any] = copies(_computed(x, values, exchange.products))
         return made
 
     return fun
@@ -273,12 +302,15 @@ def _copies(exchange: LinkProbe) -> Any:
     return fun
 
 
-def _used(x: Any, *values: Any) -> Any:
-    return _computed(x, values)[0, 0]
+def _used(exchange: LinkProbe) -> Any:
+    def fun(x: Any, *values: Any) -> Any:
+        return _computed(x, values, exchange.products)[0, 0]
+
+    return fun
 
 
-def _computed(x: Any, values: Sequence[Any]) -> Any:
+def _computed(x: Any, values: Sequence[Any], products: int) -> Any:
     y = x + sum((value[0] for value in values), jnp.float32(0)) * 1e-3
-    for _ in range(_PRODUCTS):
+    for _ in range(products):
         y = y @ x * 1e-2
     return y

@@ -264,6 +264,7 @@ class _Links:
         result.errors[f"link {name}, each kind of step predicted from the others"] = (
             fit.median_error
         )
+        result.errors[f"link {name}, the kind of step predicted worst"] = fit.worst_error
         result.errors[f"link {name}, repeated"] = _median_noise(times)
 
 

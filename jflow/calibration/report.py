@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from jflow.placement.calibration import Calibration
+from jflow.placement.calibration import DOUBTFUL, Calibration
 
 
 def report(calibration: Calibration, *, now: Callable[[], float] = time.time) -> str:
@@ -48,6 +48,11 @@ def report(calibration: Calibration, *, now: Callable[[], float] = time.time) ->
         f"{calibration.message_error:.0%} more, than estimated: `auto` allows for both"
     )
     lines += [f"error of {name}: {error:.1%}" for name, error in calibration.errors.items()]
+    if calibration.doubts:
+        lines.append(
+            f"doubtful, as its checks are off by more than {DOUBTFUL:.0%} "
+            f"({'; '.join(calibration.doubts)}): calibrate again when nothing else runs"
+        )
     return "\n".join(lines)
 
 

@@ -45,11 +45,28 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="DIR",
         help="where each task has a file for what it logs (default: the terminal)",
     )
+    up.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="threads that each task computes with on the CPU (default: one for each core)",
+    )
+    up.add_argument(
+        "--visible-devices",
+        metavar="GPUS",
+        help="GPUs that the workers divide, between commas (default: all; '' for none)",
+    )
+    up.add_argument(
+        "--gpu-memory-fraction",
+        type=float,
+        metavar="PART",
+        help="part of a GPU's memory that each worker on it takes (default: 0.75, divided by them)",
+    )
     up.set_defaults(run=_up)
 
 
 def _up(options: argparse.Namespace) -> int:
-    from jflow.launch import LocalCluster  # noqa: PLC0415 - watchers need none
+    from jflow.launch import LocalCluster, TaskResources  # noqa: PLC0415 - watchers need none
 
     for name in ("ps", "workers"):
         if getattr(options, name) < 0:
@@ -60,13 +77,23 @@ def _up(options: argparse.Namespace) -> int:
         with (
             _interrupted(),
             LocalCluster(
-                options.ps, options.workers, logs=options.logs, on_ready=_say_ready
+                options.ps,
+                options.workers,
+                logs=options.logs,
+                on_ready=_say_ready,
+                resources=TaskResources(
+                    options.threads, _names(options.visible_devices), options.gpu_memory_fraction
+                ),
             ) as cluster,
             announced([cluster.target(task.job, task.index) for task in cluster.tasks]),
         ):
             return Foreground(cluster, restarts=options.restart).run()
     except KeyboardInterrupt:
         return 0
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 class Foreground:

@@ -17,9 +17,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import jax
+
 from jflow.cluster import ClusterSpec
 from jflow.errors import OpError
 from jflow.server import Server
+from jflow.wire import remove_own_sockets
 
 
 def main(server_type: Callable[..., Server] = Server) -> None:
@@ -31,6 +34,9 @@ def main(server_type: Callable[..., Server] = Server) -> None:
     job, index = sys.argv[1], int(sys.argv[2])
     cluster = json.loads(sys.argv[3]) if sys.argv[3:] else {job: {index: "127.0.0.1:0"}}
     signal.signal(signal.SIGTERM, _exit)
+    if platforms := os.environ.get("JAX_PLATFORMS"):
+        # JAX has been imported before the fork, with the environment of that moment.
+        jax.config.update("jax_platforms", platforms)
     try:
         server = server_type(ClusterSpec(cluster), job, index)
     except OpError as error:
@@ -59,6 +65,7 @@ def _tell(message: dict[str, Any]) -> None:
 
 
 def _exit(_: int, __: FrameType | None) -> None:
+    remove_own_sockets()
     os._exit(0)
 
 

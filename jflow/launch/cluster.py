@@ -19,6 +19,7 @@ from jflow.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, UnavailableError
 from jflow.launch.children import Child
 from jflow.launch.pinning import check_cores
+from jflow.launch.resources import TaskResources, divide_machine
 from jflow.launch.zygote import Zygote
 
 _STOP_TIMEOUT_S = 10.0
@@ -40,6 +41,8 @@ class LocalCluster(Closing):
         JFLOW_DATA_ROOTS.
       cores: for each task, in the order of `tasks`, the processor core that its process is pinned
         to, so that tasks do not take each other's time; if None, they may use all. On Linux only.
+      resources: what each task gets of the GPUs, their memory and the threads of the machine. Where
+        there are GPUs, tasks of the job "ps" run on the CPU and the others divide the GPUs.
       logs: a directory in which the standard error of each task is appended to a file of its own,
         such as "worker-1.log"; if None, it is that of this process.
       on_ready: called with the name of each task and its "grpc://host:port" as soon as it serves,
@@ -66,6 +69,7 @@ class LocalCluster(Closing):
         timeout: float = 60.0,
         data_roots: Sequence[str | os.PathLike[str]] | None = None,
         cores: Sequence[int] | None = None,
+        resources: TaskResources = TaskResources(),  # noqa: B008 - it cannot be changed
         logs: str | os.PathLike[str] | None = None,
         on_ready: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
@@ -84,6 +88,7 @@ class LocalCluster(Closing):
         if data_roots is not None:
             roots = [os.fspath(path) for path in data_roots]
             self._variables["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
+        self._divided = divide_machine(resources, tasks, os.environ | self._variables)
         _forks.mark_used()
         self._zygote = Zygote([self._module], self._variables)
         self._children: dict[Task, Child] = {}
@@ -158,7 +163,7 @@ class LocalCluster(Closing):
         """Starts the process of a task, with the cluster if that is known."""
         known = () if spec is None else (json.dumps(spec.as_dict()),)
         command = ("-m", self._module, task.job, str(task.index), *known)
-        environment = os.environ | self._variables
+        environment = os.environ | self._variables | self._divided[task]
         return Child(self._zygote, task, command, environment, self._cores.get(task), self._logs)
 
     @contextmanager

@@ -21,6 +21,9 @@ from jflow.placement.equations import N_COUNTS, Count, Vector
 FORMAT = 4
 """The version of the form of files."""
 
+DOUBTFUL = 0.5
+"""A calibration is doubtful if one of its own checks is off by more than this."""
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -162,6 +165,20 @@ class Calibration:
     def half_duplex(self) -> bool:
         """See `jflow.schedule.Costs.half_duplex`."""
         return self.duplex_share > 0.5
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The checks that are off by more than `DOUBTFUL`, with by how much; none of a good one.
+
+        A placement by such constants may be slower than one device. It means that the machine did
+        something else in a part of the measurement, or that the model does not describe it.
+        """
+        checks = {
+            "programs, against estimates": self.work_error,
+            "what is sent, against estimates": self.message_error,
+            **self.errors,
+        }
+        return tuple(f"{name}: {off:.0%}" for name, off in checks.items() if off > DOUBTFUL)
 
     def rates_of(self, device_type: str) -> Rates:
         """The rates of a device type; those of the prior if it was not measured."""

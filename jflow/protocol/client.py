@@ -146,7 +146,7 @@ class MasterClient:
 
     @property
     def transport(self) -> str:
-        """What carries the messages of this session: "grpc", or "unix"."""
+        """What carries the messages of this session: "grpc", "unix" or "tcp"."""
         return self._channel.name
 
     @property

@@ -36,8 +36,8 @@ class ClientChannel:
 
     @property
     def name(self) -> str:
-        """The kind of stream that carries the messages: "grpc" or "unix"."""
-        return "grpc" if self._data is None else "unix"
+        """The kind of stream that carries the messages: "grpc", "unix" or "tcp"."""
+        return "grpc" if self._data is None else self._data.kind
 
     @property
     def machine(self) -> str:

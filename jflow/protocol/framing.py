@@ -25,8 +25,9 @@ class Framing(Protocol):
       encode: makes what the stream writes.
       n_received: a number that grows when something is received.
       has_unfinished: whether a part of a message has come, and not the rest.
-      write_now: writes a small frame, which has its length in front, without waiting; returns how
-        many bytes were taken. None if the stream cannot.
+      write_now: writes a small frame, which has its length in front, without waiting; returns
+        whether all of it has left, and None if nothing was done. What has not left goes with the
+        next frame, or with one that is empty. None if the stream cannot.
     """
 
     @property
@@ -39,7 +40,7 @@ class Framing(Protocol):
     def has_unfinished(self) -> bool: ...
 
     @property
-    def write_now(self) -> Callable[[bytes], int] | None: ...
+    def write_now(self) -> Callable[[bytes], bool | None] | None: ...
 
     def feed(self, read: Any) -> Message | None:
         """Takes what the stream has read; returns the message that it completes.
@@ -96,7 +97,7 @@ class PartsFraming:
         self,
         parser: Parser,
         encode: Encoder[Any] = encode_parts,
-        write_now: Callable[[bytes], int] | None = None,
+        write_now: Callable[[bytes], bool | None] | None = None,
     ) -> None:
         self._parser = parser
         self.encode = encode

@@ -26,14 +26,16 @@ class DataOffer:
     """What a server tells a caller of the data stream that it may attach to its session.
 
     Attributes:
-      path: of the Unix socket.
+      path: of the Unix socket; "" if there is none.
       boot_id: of the machine that the path is on.
       nonce: 32 random bytes, used for nothing else.
+      port: at the server's addresses, where it takes data streams over TCP; 0 if it takes none.
     """
 
     path: str
     boot_id: str
     nonce: bytes
+    port: int = 0
 
     @property
     def caller_proof(self) -> bytes:
@@ -46,7 +48,8 @@ class DataOffer:
         return hmac.digest(self.nonce, b"jflow data stream, server", "sha256")
 
     def __repr__(self) -> str:
-        return f"<jflow.protocol.DataOffer at {self.path}>"
+        places = [self.path, f"port {self.port}" if self.port else ""]
+        return f"<jflow.protocol.DataOffer at {' and '.join(filter(None, places))}>"
 
 
 class OpenOffers(Generic[K]):

@@ -149,7 +149,7 @@ def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
 
 
 def _offer_to_proto(offer: DataOffer) -> pb.DataOffer:
-    return pb.DataOffer(path=offer.path, boot_id=offer.boot_id, nonce=offer.nonce)
+    return pb.DataOffer(path=offer.path, boot_id=offer.boot_id, nonce=offer.nonce, port=offer.port)
 
 
 def info_from_proto(message: pb.ServerInfo) -> ServerInfo:
@@ -177,5 +177,6 @@ def _info(message: pb.ServerInfo) -> ServerInfo:
 
 def _offer(message: pb.DataOffer) -> DataOffer | None:
     """The offer of a message; None if it is not one that this version can take."""
-    is_usable = message.path and len(message.nonce) == OFFER_NONCE_BYTES
-    return DataOffer(message.path, message.boot_id, message.nonce) if is_usable else None
+    if len(message.nonce) != OFFER_NONCE_BYTES or not (message.path or 0 < message.port < 1 << 16):
+        return None
+    return DataOffer(message.path, message.boot_id, message.nonce, message.port)

@@ -87,10 +87,12 @@ class MessageStream:
         if write_now is None or payload is None or len(control) > SMALL_BYTES:
             return self.send_control(control, tensors)
         frame = delimited_message(next(self._frame_ids), control, payload)
-        n_taken = write_now(frame)
-        if n_taken == len(frame):
+        has_left = write_now(frame)
+        if has_left:
             return None
-        return self._write_all(iter(([],))) if n_taken else self.send_control(control, tensors)
+        if has_left is None:
+            return self.send_control(control, tensors)
+        return self._write_all(iter(([],)))
 
     async def _write_all(self, frames: Iterator[Any]) -> None:
         """Sends the frames of a message."""
@@ -113,7 +115,7 @@ class MessageStream:
 
     @property
     def kind(self) -> str:
-        """What carries the messages: "grpc", or "unix"."""
+        """What carries the messages: "grpc", "unix" or "tcp"."""
         return self._stream.kind
 
     @property

@@ -53,7 +53,7 @@ class FrameStream(Protocol):
         none.
       machine: of a caller's end, the machine that the server must be on; "" if the address that it
         has connected to names a machine itself.
-      kind: "grpc", or "unix".
+      kind: "grpc", "unix" or "tcp".
     """
 
     kind: str
@@ -127,8 +127,12 @@ class ClientData(Protocol):
     """A client's end of a data stream, which the threads that wait for answers read.
 
     Attributes:
+      kind: "unix" or "tcp".
       encode: makes the frames of messages.
     """
+
+    @property
+    def kind(self) -> str: ...
 
     @property
     def encode(self) -> Encoder[Buffers]: ...

@@ -1,7 +1,8 @@
 """The file in which `jflow calibrate` keeps what it measured, and what sessions read of it.
 
 A calibration that is missing is silent: the prior is used. One that cannot be read, is old, or was
-made on another machine or with another jaxlib is not used either; a warning says why, once.
+made on another machine or with another jaxlib is not used either; a warning says why, once. One
+whose own checks are far off is used, with a warning.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def current_calibration(
 ) -> Calibration:
     """The calibration of this machine; the prior, with a warning, if it is of no use.
 
+    One that is doubtful (`Calibration.doubts`) is used, with a warning too.
+
     Args:
       path: the file; None for `calibration_path()`.
       now: gives seconds since 1970.
@@ -129,10 +132,17 @@ def current_calibration(
 @functools.lru_cache(maxsize=8)
 def _read_once(path: Path, changed: int, now: Callable[[], float]) -> Calibration:
     try:
-        return read_calibration(path, now=now)
+        found = read_calibration(path, now=now)
     except (InvalidArgumentError, NotFoundError) as error:
         _warn(error.message)
         return PRIOR
+    if found.doubts:
+        _LOG.warning(
+            "the calibration %s is doubtful, and so are placements by it: its own checks are off "
+            "(%s); run `jflow calibrate --output %s` when nothing else runs",
+            *(path, "; ".join(found.doubts), path),
+        )
+    return found
 
 
 @functools.lru_cache(maxsize=64)

@@ -14,3 +14,4 @@ from jflow.wire.transports import TRANSPORTS as TRANSPORTS
 from jflow.wire.transports import cluster_name as cluster_name
 from jflow.wire.transports import connect as connect
 from jflow.wire.transports import load_secret as load_secret
+from jflow.wire.unix_sockets import remove_own_sockets as remove_own_sockets

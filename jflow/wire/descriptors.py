@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -70,3 +72,20 @@ def send(connected: socket.socket, buffers: Buffers, descriptor: int | None = No
         return connected.sendmsg(buffers[:MAX_BUFFERS])
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", descriptor))
     return connected.sendmsg(buffers[:MAX_BUFFERS], [rights])
+
+
+def close_aside(descriptors: Sequence[int]) -> None:
+    """Closes file descriptors of unknown files, in a thread: closing some may block.
+
+    A socket whose other end does not read, for example, blocks for as long as its SO_LINGER says.
+    """
+    if descriptors:
+        threading.Thread(
+            target=_close, args=(descriptors,), name="jflow closes files", daemon=True
+        ).start()
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with suppress(OSError):
+            os.close(descriptor)

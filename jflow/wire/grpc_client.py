@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -15,13 +16,14 @@ from jflow.errors import UnavailableError
 from jflow.protocol.frame import Message
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError
+from jflow.wire.attaching import WITHOUT, Dialler
 from jflow.wire.grpc_channels import client_channel, method_of
 from jflow.wire.grpc_stream import broken
+from jflow.wire.machine import machine_at
 from jflow.wire.names import looked_up, unresolved
+from jflow.wire.socket_client import SocketClient
 from jflow.wire.tls import Tls
 from jflow.wire.tls_refusal import look_for_refusal
-from jflow.wire.unix_attach import DataStreams, UnattachedError, attached_socket, without
-from jflow.wire.unix_client import UnixClient
 
 _PATIENCE_S = 0.2
 """How long gRPC may take to connect before the reason is looked for, in seconds."""
@@ -31,7 +33,8 @@ class GrpcClientStream:
     """A client's stream to a service; see `protocol.transport.Transport.open`.
 
     Args:
-      machine: see `ClientStream`.
+      dialler: how the session attaches a data stream.
+      addresses: the numeric ones of the server's host.
     """
 
     def __init__(
@@ -42,13 +45,12 @@ class GrpcClientStream:
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
         tls: Tls | None = None,
-        data_streams: DataStreams = DataStreams.NEVER,
-        machine: str = "",
+        dialler: Dialler = WITHOUT,
+        addresses: Sequence[str] = (),
     ) -> None:
-        self.machine = machine
-        self._data_streams = data_streams
-        self._is_direct = not target.at
+        self.machine = machine_at(addresses)
         address, name = target.address, _certified_name(target)
+        self._dialler = replace(dialler, addresses=addresses, name=name, is_direct=not target.at)
         self._ended = ended
         self._refusal: str | None = None
         self._is_decided = threading.Event()
@@ -73,16 +75,9 @@ class GrpcClientStream:
         limit: Deadline,
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
-    ) -> UnixClient | None:
-        if self._data_streams is DataStreams.NEVER:
-            return None
-        try:
-            if not self._is_direct:  # what passes a tunnel is meant to pass it
-                raise UnattachedError("the target leads through a tunnel")
-            return UnixClient(attached_socket(offer, limit), received, ended)
-        except UnattachedError as error:
-            without(self._data_streams, str(error), "the server")
-            return None
+    ) -> SocketClient | None:
+        connection = self._dialler.attach_here(offer, limit)
+        return None if connection is None else SocketClient(connection, received, ended)
 
     def close(self) -> None:
         self._is_decided.set()

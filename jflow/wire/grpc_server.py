@@ -13,14 +13,14 @@ import grpc
 from jflow.deadline.clock import now
 from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
+from jflow.wire.data_listener import DataListener
+from jflow.wire.data_streams import DataStreams
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.hang_up import HangUps
 from jflow.wire.health import HealthService
 from jflow.wire.listening import check_alone
 from jflow.wire.tls import Tls
-from jflow.wire.unix_attach import DataStreams
-from jflow.wire.unix_listener import UnixListener
 
 _LOG = logging.getLogger(__name__)
 _STATUS = {
@@ -48,7 +48,7 @@ class GrpcServer:
     ) -> None:
         self._tls = tls
         self._server: grpc.aio.Server | None = None
-        self._data = None if data_streams is DataStreams.NEVER else UnixListener()
+        self._data = None if data_streams is DataStreams.NEVER else DataListener(data_streams, tls)
         self._hang_ups = HangUps()
         methods = _Methods(services, self._data, self._hang_ups, is_encrypted=tls is not None)
         self._handlers = (methods, HealthService(is_serving, self._hang_ups))
@@ -65,7 +65,7 @@ class GrpcServer:
             raise
         server.add_generic_rpc_handlers(self._handlers)
         if self._data is not None:
-            self._data.start()
+            self._data.start(hosts)
         self._hang_ups.port = bound
         await server.start()
         self._server = server
@@ -82,7 +82,7 @@ class _Methods(grpc.GenericRpcHandler):
     def __init__(
         self,
         services: Services,
-        data: UnixListener | None,
+        data: DataListener | None,
         hang_ups: HangUps,
         *,
         is_encrypted: bool,
@@ -104,7 +104,7 @@ async def _serve(
     serve: Callable[[FrameStream], Awaitable[None]],
     refusals: RefusalLog,
     hang_ups: HangUps,
-    data: UnixListener | None,
+    data: DataListener | None,
     names: Callable[[Any], frozenset[str] | None],
     _: Any,
     context: Any,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc
@@ -15,14 +16,14 @@ from jflow.printable import printable
 from jflow.protocol.framing import Framing
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
+from jflow.wire.attaching import WITHOUT, Dialler
+from jflow.wire.data_listener import DataListener, OpenOffer
 from jflow.wire.grpc_channels import aio_channel, method_of
 from jflow.wire.machine import machine_at
 from jflow.wire.names import looked_up, unresolved
 from jflow.wire.paired_stream import PairedStream
 from jflow.wire.tls import Tls
 from jflow.wire.tls_refusal import look_for_refusal
-from jflow.wire.unix_attach import DataStreams, UnattachedError, attach, without
-from jflow.wire.unix_listener import OpenOffer, UnixListener
 
 
 class _Call(Protocol):
@@ -40,7 +41,7 @@ class GrpcStream:
       call: gRPC's object for this end.
       channel: closed with the stream.
       caller_names, machine: see `FrameStream`.
-      data_streams: whether a caller's end attaches them.
+      dialler: how a caller's end attaches data streams; if None, it does not.
       listener: where a server's end offers them.
     """
 
@@ -53,13 +54,13 @@ class GrpcStream:
         call: _Call,
         channel: grpc.aio.Channel | None = None,
         caller_names: frozenset[str] | None = None,
-        data_streams: DataStreams = DataStreams.NEVER,
-        listener: UnixListener | None = None,
+        dialler: Dialler | None = None,
+        listener: DataListener | None = None,
         machine: str = "",
     ) -> None:
         self.caller_names = caller_names
         self.machine = machine
-        self._data_streams = data_streams
+        self._dialler = dialler
         self._listener = listener
         self._upgrade: GrpcUpgrade | None = None
         self.read: Callable[[], Awaitable[Any]] = call.read
@@ -82,19 +83,14 @@ class GrpcStream:
         self.read = again
 
     def offer(self) -> GrpcUpgrade | None:
-        made = None if self._listener is None else self._listener.offer()
+        made = None if self._listener is None else self._listener.offer(self.caller_names)
         if made is not None and self._listener is not None:
             self._upgrade = GrpcUpgrade(self, self._listener, made)
         return self._upgrade
 
     async def attach(self, offer: DataOffer | None) -> PairedStream | None:
-        if self._data_streams is DataStreams.NEVER:
-            return None
-        try:
-            return PairedStream(await attach(offer), self)
-        except UnattachedError as error:
-            without(self._data_streams, str(error), "the server")
-            return None
+        data = None if self._dialler is None else await self._dialler.attach(offer)
+        return None if data is None else PairedStream(data, self)
 
     def end_data(self) -> None:
         """Ends the data stream that a server's end has offered, if there is one."""
@@ -109,7 +105,7 @@ class GrpcStream:
 class GrpcUpgrade:
     """A data stream that was offered beside a server's end; see `protocol.transport.Upgrade`."""
 
-    def __init__(self, stream: GrpcStream, listener: UnixListener, made: OpenOffer) -> None:
+    def __init__(self, stream: GrpcStream, listener: DataListener, made: OpenOffer) -> None:
         self.offer = made.offer
         self._stream = stream
         self._listener = listener
@@ -146,16 +142,17 @@ async def connect(
     address: str,
     refused_s: float | None = None,
     tls: Tls | None = None,
-    data_streams: DataStreams = DataStreams.NEVER,
+    dialler: Dialler = WITHOUT,
 ) -> GrpcStream:
     """Opens a stream to a service of a task; see `protocol.transport.Transport.connect`."""
     addresses = await _resolve(task, address)
-    channel = aio_channel(address, tls, certified_name(task))
+    name = certified_name(task)
+    channel = aio_channel(address, tls, name)
     try:
         await _ready(channel, task, address, refused_s, tls)
         method: Any = channel.stream_stream(method_of(service))
-        machine = machine_at(addresses)
-        return GrpcStream(method(), channel, data_streams=data_streams, machine=machine)
+        dialler = replace(dialler, addresses=addresses, name=name)
+        return GrpcStream(method(), channel, dialler=dialler, machine=machine_at(addresses))
     except BaseException:
         await channel.close()
         raise

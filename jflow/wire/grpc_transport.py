@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from jflow.cluster import Target, Task
 from jflow.deadline import Deadline
 from jflow.protocol.transport import BrokenStreamError, Services
+from jflow.wire.attaching import Dialler
+from jflow.wire.data_streams import DataStreams
 from jflow.wire.grpc_client import GrpcClientStream, resolve
 from jflow.wire.grpc_server import GrpcServer
 from jflow.wire.grpc_stream import GrpcStream, connect
-from jflow.wire.machine import machine_at
 from jflow.wire.tls import Tls
-from jflow.wire.unix_attach import DataStreams
 
 
 class GrpcTransport:
@@ -28,6 +28,9 @@ class GrpcTransport:
     ) -> None:
         self._tls = tls
         self._data_streams = data_streams
+        # Made here, because it reads the files of the certificates again.
+        context = None if tls is None else tls.data_client_context()
+        self._dialler = Dialler(data_streams, context)
 
     def open(
         self,
@@ -38,15 +41,15 @@ class GrpcTransport:
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
     ) -> GrpcClientStream:
-        machine = machine_at(resolve(target.address, limit))
+        addresses = resolve(target.address, limit)
         return GrpcClientStream(
-            service, target, outgoing, received, ended, self._tls, self._data_streams, machine
+            service, target, outgoing, received, ended, self._tls, self._dialler, addresses
         )
 
     async def connect(
         self, service: str, task: Task, address: str, refused_s: float | None = None
     ) -> GrpcStream:
-        return await connect(service, task, address, refused_s, self._tls, self._data_streams)
+        return await connect(service, task, address, refused_s, self._tls, self._dialler)
 
     def listener(
         self, services: Services, is_serving: Callable[[], bool] = lambda: True

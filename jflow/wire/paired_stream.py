@@ -9,7 +9,7 @@ from typing import Any
 from jflow.protocol.framing import PartsFraming
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
-from jflow.wire.unix_stream import UnixStream
+from jflow.wire.socket_stream import SocketStream
 
 
 class PairedStream:
@@ -24,12 +24,11 @@ class PairedStream:
       reading: a read of the lifeline that is pending, if there is one.
     """
 
-    kind = "unix"
-
     def __init__(
-        self, data: UnixStream, lifeline: FrameStream, reading: asyncio.Future[Any] | None = None
+        self, data: SocketStream, lifeline: FrameStream, reading: asyncio.Future[Any] | None = None
     ) -> None:
         self._data = data
+        self.kind = data.kind
         self._lifeline = lifeline
         self.eof, self.errors = data.eof, data.errors
         self.caller_names, self.machine = lifeline.caller_names, lifeline.machine

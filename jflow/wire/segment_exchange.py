@@ -10,7 +10,6 @@ segments back in the middle of anything, so they never take it: they leave a not
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +46,8 @@ from jflow.protocol.segments import (
 )
 from jflow.protocol.ticker import ticker
 from jflow.values import Array
-from jflow.wire.descriptors import send
+from jflow.wire.connections import DataConnection
+from jflow.wire.descriptors import close_aside
 from jflow.wire.shared_memory import make_shared, n_forks, open_shared
 
 IDLE_S = 5.0
@@ -66,10 +66,13 @@ class SegmentExchange:
     Args:
       wake: makes the stream send what there is to tell soon; may be called on any thread, also by
         finalizers.
+      passes_files: whether the connection can pass the files of segments; if not, none are made,
+        and those of the other end are refused.
     """
 
-    def __init__(self, wake: Callable[[], object]) -> None:
+    def __init__(self, wake: Callable[[], object], *, passes_files: bool = True) -> None:
         self._wake = wake
+        self._passes_files = passes_files
         self._lock = threading.Lock()
         self._sent: SentSegments[Array] = SentSegments()
         self._received: ReceivedSegments[Array] = ReceivedSegments()
@@ -85,19 +88,19 @@ class SegmentExchange:
         """Whether there is something to tell the other end."""
         return bool(self._untold or self._given_back) and not self._is_over
 
-    def tell(self, connected: socket.socket) -> bool:
+    def tell(self, connection: DataConnection) -> bool:
         """Tells the other end what there is to tell; False if the kernel takes no more now.
 
         Only the thread that writes to the socket may call it, between two frames.
 
         Raises:
-          OSError: as `socket.sendmsg`.
+          OSError: as `DataConnection.send`.
         """
         while self.has_more and (item := self._next()) is not None:
             frame, descriptor = item
             try:
                 # The kernel takes all of so few bytes, or nothing.
-                send(connected, delimited(segment_frame(frame)), descriptor)
+                connection.send(delimited(segment_frame(frame)), descriptor)
             except (BlockingIOError, InterruptedError):
                 self._put_back(item)
                 return False
@@ -136,7 +139,7 @@ class SegmentExchange:
         A frame without buffers is not to be sent; what else waits may be sent then.
         """
         n_bytes = sum(aligned(len(tensor)) for tensor in tensors)
-        if n_bytes < MIN_SHARED_BYTES or not are_numbers:
+        if n_bytes < MIN_SHARED_BYTES or not (are_numbers and self._passes_files):
             return encode_parts(message_id, control, tensors)
         if len(control) + NUMBER_BYTES > MAX_CONTROL_BYTES:
             return encode_parts(message_id, control, tensors)
@@ -190,8 +193,11 @@ class SegmentExchange:
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
-        while self._descriptors:
-            os.close(self._descriptors.popleft())
+        descriptors = []
+        with suppress(IndexError):  # another thread may take them, too
+            while True:
+                descriptors.append(self._descriptors.popleft())
+        close_aside(descriptors)
 
     def _open(self, one: Shared) -> None:
         """Maps a segment that the other end shares."""
@@ -202,8 +208,10 @@ class SegmentExchange:
             with self._lock:
                 self._received.check(one.number, one.capacity)
             memory = open_shared(descriptor, one.capacity)
-        finally:
-            os.close(descriptor)
+        except BaseException:
+            close_aside([descriptor])
+            raise
+        os.close(descriptor)  # of memory, so it does not block
         with self._lock:
             self._received.shared(one.number, memory, one.capacity)
 

@@ -22,6 +22,9 @@ from jflow.wire.private_files import check_private, read_private
 
 VARIABLE = "JFLOW_TLS_DIR"
 AUTHORITY_FILE = "ca.crt"
+DATA_PROTOCOL = "jflow"
+"""What data streams are called within TLS (ALPN), unlike gRPC's streams."""
+
 _RENEW = "make new certificates with `jflow certs init`"
 
 
@@ -60,12 +63,28 @@ class Tls:
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
+    def data_client_context(self) -> ssl.SSLContext:
+        """For data streams over TCP: as `client_context`, with TLS 1.3 and no other protocol."""
+        return _of_data(self.client_context())
+
+    def data_server_context(self) -> ssl.SSLContext:
+        """For data streams over TCP: as `server_context`, with TLS 1.3 and no other protocol."""
+        context = _of_data(self.server_context())
+        context.num_tickets = 0  # streams are not resumed
+        return context
+
     def _context(self, protocol: int) -> ssl.SSLContext:
         context = ssl.SSLContext(protocol)
         context.load_verify_locations(cadata=self.authority.decode())
         context.load_cert_chain(self.identity_path)
         context.set_alpn_protocols(["h2"])
         return context
+
+
+def _of_data(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols([DATA_PROTOCOL])
+    return context
 
 
 def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls | None:

@@ -10,10 +10,10 @@ from jflow.cluster import Target, checked_cluster_name
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.protocol import MasterClient, Secret, Transport
+from jflow.wire.data_streams import chosen_data_streams
 from jflow.wire.grpc_transport import GrpcTransport
 from jflow.wire.tls import Tls, load_tls
 from jflow.wire.token import load_token
-from jflow.wire.unix_attach import chosen_data_streams
 
 _CLUSTER_VARIABLE = "JFLOW_CLUSTER"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,14 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     assert 0 < found.work_error < 1
     assert found.message_error > 0
     assert f"programs may take {found.work_error:.0%} less" in text
+
+
+def test_a_report_says_which_checks_are_off() -> None:
+    good = replace(PRIOR, machine=HERE, errors={"CPU rates, repeated": 0.5})
+    assert "doubtful" not in report(good, now=lambda: 1e9)
+    bad = replace(good, errors={"CPU rates, repeated": 0.51})
+    assert "doubtful" in report(bad, now=lambda: 1e9)
+    assert "(CPU rates, repeated: 51%): calibrate again" in report(bad, now=lambda: 1e9)
 
 
 def test_rates_and_links_are_timed_in_the_same_turns(monkeypatch) -> None:

@@ -25,18 +25,25 @@ TRUE = replace(
 )
 
 
-def drawn(exchange: LinkProbe, scale: float = 1.0) -> tuple[Problem, Schedule]:
-    """The regions of an exchange, whose programs take 10 ms."""
+def drawn(
+    exchange: LinkProbe, scale: float = 1.0, away: float = 1.0
+) -> tuple[Problem, Schedule]:
+    """The regions of an exchange, whose programs take 10 ms or, short ones, 50 µs.
+
+    Those of the second device take `away` times as long.
+    """
     sent = [float(exchange.n_bytes)] * exchange.number
     first, second = [(0, 1, each) for each in sent], [(1, 2, each) for each in sent]
     edges, places = {
         "nothing": ([], (0,)),
+        "away": ([], (1,)),
         "there": (first, (0, 1)),
         "back": (first + second, (0, 1, 0)),
         "swap": ([(0, 3, each) for each in sent] + [(1, 2, each) for each in sent], (0, 1, 0, 1)),
         "beside": (first, (0, 1, 0)),
     }[exchange.pattern]
-    seconds = np.full((len(places), 2), 0.01 * scale)
+    taken = 0.01 if exchange.products else 5e-5
+    seconds = np.full((len(places), 2), taken * scale) * [1.0, away]
     costs = costs_of(seconds, DEVICES, TRUE, WIRING)
     graph = graph_of(range(len(places)), edges)
     return Problem(graph, DEVICES, costs, Constraints()), Schedule(places, (*range(len(places)),))
@@ -67,10 +74,31 @@ def test_programs_that_take_longer_than_estimated_are_no_messages() -> None:
     assert found.link.latency + n_bytes / found.link.bandwidth == pytest.approx(wanted, rel=0.25)
 
 
+def test_programs_that_take_longer_on_another_task_are_not_what_that_task_adds() -> None:
+    few = [each for each in EXCHANGES if each.is_quick]
+    steps = [drawn(exchange) for exchange in few]
+    measured = times_of([drawn(exchange, away=3.0) for exchange in few])
+    found = fit_link("grpc/host", few, steps, measured, PRIOR, WIRING)
+    assert found.task_seconds == pytest.approx(TRUE.task_seconds["grpc"], rel=0.3)
+
+
+def test_the_kind_of_step_that_no_constants_explain_is_told() -> None:
+    few = [each for each in EXCHANGES if each.is_quick]
+    steps = [drawn(exchange) for exchange in few]
+    slow = [
+        taken * (5 if each.pattern is Pattern.SWAP else 1)
+        for each, taken in zip(few, times_of(steps), strict=True)
+    ]
+    found = fit_link("grpc/host", few, steps, slow, PRIOR, WIRING)
+    assert found.worst_error > 0.5
+    right = fit_link("grpc/host", few, steps, times_of(steps), PRIOR, WIRING)
+    assert right.worst_error < 0.1
+
+
 def test_each_kind_of_exchange_sends_what_it_says() -> None:
     with Site("", time.perf_counter) as site:
         a, b = site.devices[:2]
-        for pattern, factor in zip(Pattern, (0, 1, 2, 2, 1), strict=True):
+        for pattern, factor in zip(Pattern, (0, 0, 1, 2, 2, 1), strict=True):
             step = exchange_step(site, LinkProbe(pattern, 3, 4096), a, b)
             problem, schedule = region_problem(site.compiled(step))
             sent = [

@@ -186,3 +186,14 @@ def test_what_cannot_be_started_is_one_line(
     assert main(["up", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [("--threads", "0", "at least one thread"), ("--gpu-memory-fraction", "2", "at most 1")],
+)
+def test_a_part_that_no_task_can_have_is_refused(
+    capsys: pytest.CaptureFixture[str], option: str, text: str, said: str
+) -> None:
+    assert main(["up", option, text]) == 2
+    assert said in capsys.readouterr().err

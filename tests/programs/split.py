@@ -1,4 +1,7 @@
-"""Trains on two devices: `split.py local|cluster DEVICE DEVICE`; prints what it found as JSON."""
+"""Trains on two devices, `split.py WHERE DEVICE DEVICE`; prints what it found as JSON.
+
+WHERE is local, cluster, or shared for a cluster of two workers.
+"""
 
 import json
 import sys
@@ -7,6 +10,8 @@ from contextlib import nullcontext
 import numpy as np
 
 import jflow as tf
+
+N_WORKERS = {"cluster": 1, "shared": 2}
 
 where, first, second = sys.argv[1:]
 x = tf.placeholder(tf.float32, (2, 4))
@@ -22,7 +27,7 @@ train = tf.group(w.assign_sub(0.1 * slopes[0]), b.assign_sub(0.1 * slopes[1]))
 
 feeds = {x: np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
 with (
-    tf.LocalCluster(ps=1, workers=1) if where == "cluster" else nullcontext() as cluster,
+    tf.LocalCluster(1, N_WORKERS[where]) if where in N_WORKERS else nullcontext() as cluster,
     tf.Session(cluster.target() if cluster else "") as session,
 ):
     session.run(tf.global_variables_initializer())

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from jflow.wire import connect
+from jflow.wire import connect, tcp_sockets
+from jflow.wire.data_streams import DataStreams
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, served
 
 ON_TRANSPORTS = ("test_batches", "test_callbacks", "test_client", "test_peer", "test_traced")
@@ -15,10 +16,14 @@ DIFFERING = re.compile(r"large|chunk|cancel|ctrl_c|close|closing|ends_|stops|bro
 
 
 def pytest_generate_tests(metafunc):
-    """Runs all on data streams, and by gRPC alone what may differ; `product` has the rest."""
+    """Runs all on data streams, and by gRPC alone what may differ; `product` has the rest, and TCP.
+
+    That differs from Unix sockets in `jflow.wire` only, whose tests run on it.
+    """
     if metafunc.module.__name__.rpartition(".")[2] in ON_TRANSPORTS:
         marks = [] if DIFFERING.search(metafunc.function.__name__) else [pytest.mark.product]
-        kinds = [pytest.param("unix"), pytest.param("grpc", marks=marks)]
+        over_tcp = pytest.param("tcp", marks=[pytest.mark.product])
+        kinds = [pytest.param("unix"), pytest.param("grpc", marks=marks), over_tcp]
         metafunc.parametrize("transport_kind", kinds, indirect=True)
 
 
@@ -27,7 +32,10 @@ def transport_kind(request, monkeypatch):
     """What carries messages; data streams if it is not a parameter of the test."""
     kind = getattr(request, "param", "unix")
     # Servers that tests script by hand have no data streams, so it is where they are possible.
-    monkeypatch.setenv("JFLOW_TRANSPORT", "auto" if kind == "unix" else kind)
+    monkeypatch.setenv("JFLOW_TRANSPORT", "grpc" if kind == "grpc" else "auto")
+    if kind == "tcp":  # as between machines
+        monkeypatch.setattr(DataStreams, "has_unix", False)
+        monkeypatch.setattr(tcp_sockets, "are_loopback", lambda _: False)
     return kind
 
 

@@ -38,7 +38,7 @@ from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
-from jflow.wire import machine_id
+from jflow.wire import load_tls, machine_id
 from jflow.wire.grpc_channels import aio_channel, method_of, server_options
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.transports import TRANSPORTS
@@ -204,8 +204,8 @@ async def forever(*_):
 
 
 def transport(tls=None):
-    """The transport that JFLOW_TRANSPORT says, as servers and clients have it."""
-    return TRANSPORTS["grpc"](tls)
+    """The transport that JFLOW_TRANSPORT and JFLOW_TLS_DIR say, as the server of `TASK` has it."""
+    return TRANSPORTS["grpc"](load_tls(TASK) if tls is None else tls)
 
 
 def server_of(host, tls=None):
@@ -260,6 +260,11 @@ def served(host, port=0):
         yield server
     finally:
         server.stop()
+
+
+def listener_of(server):
+    """The listener for data streams of a server that `served` gave."""
+    return server._context.gen.ag_frame.f_locals["server"]._data
 
 
 @asynccontextmanager
@@ -385,4 +390,4 @@ def with_client(host, use, method=SESSION_METHOD):
 
 def cut_data(client):
     """Cuts the data stream of a client's session."""
-    client._channel._data._socket.shutdown(socket.SHUT_RDWR)
+    client._channel._data._connection.shutdown(socket.SHUT_RDWR)

@@ -120,3 +120,17 @@ def test_a_calibration_that_is_written_again_is_read_again(path: Path) -> None:
     assert current_calibration() == measured()
     write_calibration(measured(port_share=0.5), path)
     assert current_calibration() == measured(port_share=0.5)
+
+
+def test_a_calibration_whose_own_checks_are_off_is_used_with_a_warning(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checks = {"link grpc/host, repeated": 0.7, "CPU rates, repeated": 0.2}
+    doubtful = measured(errors=checks, work_error=0.6)
+    write_calibration(doubtful, path)
+    for _ in range(2):
+        assert current_calibration(path, now=now) == doubtful
+    (warning,) = caplog.messages
+    assert "doubtful" in warning
+    assert "programs, against estimates: 60%; link grpc/host, repeated: 70%)" in warning
+    assert f"run `jflow calibrate --output {path}`" in warning

@@ -2,17 +2,32 @@
 
 import pytest
 
-from jflow.wire import connect, unix_attach
+from jflow.wire import connect, data_streams
+from tests.certificates import make_certificates
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, served
+from tests.wire.kinds import VALUES
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("certificates") / "tls")
 
 
 @pytest.fixture
-def own_sockets(monkeypatch, tmp_path_factory):
+def kind(request):
+    """The kind of data streams, by `kinds.on`."""
+    return getattr(request, "param", "unix")
+
+
+@pytest.fixture
+def own_sockets(kind, request, monkeypatch, tmp_path_factory):
     """Data streams are used, with a directory of sockets of the test's own, with a short path."""
     monkeypatch.setenv("JFLOW_TOKEN", TOKEN)
-    monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
+    monkeypatch.setenv("JFLOW_TRANSPORT", VALUES[kind])
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-    unix_attach._tell.cache_clear()
+    if kind == "tls":
+        monkeypatch.setenv("JFLOW_TLS_DIR", str(request.getfixturevalue("certificates")))
+    data_streams.tell.cache_clear()
 
 
 @pytest.fixture

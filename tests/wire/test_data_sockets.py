@@ -15,9 +15,10 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.protocol.frame import Assembler, encode_parts
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.v1 import service_pb2 as pb
-from jflow.wire import connect, unix_attach, unix_listener
+from jflow.wire import attaching, connect, data_listener
+from jflow.wire.attaching import Dialler, UnattachedError, carried, carried_here, received
+from jflow.wire.data_streams import DataStreams
 from jflow.wire.machine import boot_id
-from jflow.wire.unix_attach import UnattachedError, attach, attached_socket
 from jflow.wire.unix_sockets import (
     is_of_this_user,
     listen,
@@ -36,6 +37,14 @@ from tests.protocol.hosts import (
 )
 
 pytestmark = pytest.mark.usefixtures("own_sockets")
+
+
+DIALLER = Dialler(DataStreams.WHERE_POSSIBLE, addresses=["127.0.0.1"])
+
+
+def _attached(offer):
+    """The connection of an offer. Raises UnattachedError."""
+    return carried_here(DIALLER.attaching(offer), Deadline(PATIENCE_S))
 
 
 def _sockets():
@@ -81,17 +90,17 @@ def _offered(address):
 
 def test_an_offer_is_taken_once_and_another_attempt_does_no_harm(server, host):
     with _offered(server.address) as offer:
-        first = attached_socket(offer, Deadline(PATIENCE_S))
+        first = _attached(offer)
         for _ in range(2):
             with pytest.raises(UnattachedError, match="refused"):
-                attached_socket(offer, Deadline(PATIENCE_S))
+                _attached(offer)
         message = pb.Envelope(id=5, run_step=pb.RunStep(handle=1)).SerializeToString()
         (parts,) = encode_parts(1, message, [])
         frame = b"".join(parts)
-        first.setblocking(True)
-        first.sendall(len(frame).to_bytes(4, "little") + frame)
-        answer = first.recv(1 << 16)
-        assert Assembler().feed(answer[4:]).control
+        first.send([len(frame).to_bytes(4, "little") + frame])
+        head = carried_here(received(first, 4), Deadline(PATIENCE_S))
+        answer = carried_here(received(first, int.from_bytes(head, "little")), Deadline(PATIENCE_S))
+        assert Assembler().feed(answer).control
         first.close()
 
 
@@ -134,7 +143,7 @@ def test_a_process_that_took_the_path_gets_neither_the_nonce_nor_a_call(server, 
 
 
 def test_a_socket_of_another_user_is_not_used_by_either_end(server, monkeypatch):
-    for end in (unix_attach, unix_listener):
+    for end in (attaching, data_listener):
         with monkeypatch.context() as patch:
             patch.setattr(end, "is_of_this_user", lambda _: False)
             client = connect(server.address, PATIENCE_S)
@@ -207,9 +216,9 @@ def test_a_path_at_which_nothing_listens_any_more_is_no_obstacle(server):
 def test_an_offer_of_a_path_that_is_not_there_is_an_error_in_words():
     offer = DataOffer("/nonexistent/socket", boot_id(), b"n" * 32)
     with pytest.raises(UnattachedError, match="cannot be reached"):
-        attached_socket(offer, Deadline(1.0))
+        _attached(offer)
     with pytest.raises(UnattachedError, match="cannot be reached"):
-        on_loop(attach(offer))
+        on_loop(carried(DIALLER.attaching(offer)))
 
 
 def _n_files():

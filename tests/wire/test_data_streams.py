@@ -21,8 +21,9 @@ from jflow.protocol.framing import PartsFraming
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.testing import FaultProxy
-from jflow.wire import connect, unix_listener
-from jflow.wire.unix_attach import attach
+from jflow.wire import attaching, connect
+from jflow.wire.attaching import Dialler
+from jflow.wire.data_streams import DataStreams
 from tests.protocol.hosts import (
     PATIENCE_S,
     TASK,
@@ -40,6 +41,7 @@ from tests.protocol.hosts import (
     served,
     serving,
 )
+from tests.wire import kinds
 
 pytestmark = pytest.mark.usefixtures("own_sockets")
 
@@ -47,8 +49,9 @@ pytestmark = pytest.mark.usefixtures("own_sockets")
 # Choice -------------------------------------------------------------------------------------------
 
 
-def test_a_session_on_this_machine_uses_a_data_stream(client):
-    assert client.transport == "unix"
+@kinds.on("unix", "tcp", "tls")
+def test_a_session_uses_a_data_stream(client, kind):
+    assert client.transport == kinds.used(kind)
     assert client.run(1, [np.float32(3)], FOREVER) == [3]
 
 
@@ -85,13 +88,13 @@ def test_a_data_stream_that_must_be_and_cannot_be_is_an_error(host, monkeypatch)
 def test_a_transport_that_does_not_exist_is_an_error(server, monkeypatch):
     monkeypatch.setenv("JFLOW_TRANSPORT", "pigeon")
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"'grpc', 'unix' or 'auto', .* got 'pigeon'"
+        errors.InvalidArgumentError, match=r"'grpc', 'unix', 'tcp' or 'auto', .* got 'pigeon'"
     ):
         connect(server.address, PATIENCE_S)
 
 
 def test_an_offer_of_another_machine_is_not_taken(server, monkeypatch):
-    monkeypatch.setattr(unix_listener, "boot_id", lambda: "another")
+    monkeypatch.setattr(attaching, "boot_id", lambda: "another")
     client = connect(server.address, PATIENCE_S)
     assert client.transport == "grpc"
     assert client.run(1, [], FOREVER) == []
@@ -187,6 +190,7 @@ def _cut_grpc(client):
     client._channel._stream._stream.cancel()
 
 
+@kinds.on("unix", "tcp", "tls")
 @pytest.mark.parametrize("cut", [cut_data, _cut_grpc])
 def test_a_session_ends_with_either_of_its_streams(client, host, cut):
     host.script["run"] = forever
@@ -204,6 +208,7 @@ def test_a_session_ends_with_either_of_its_streams(client, host, cut):
     assert host.cancelled == 4
 
 
+@kinds.on("unix", also=("tcp", "tls"))
 @pytest.mark.parametrize("cut", [cut_data, _cut_grpc])
 def test_a_session_in_which_nothing_is_under_way_ends_too(server, host, monkeypatch, cut):
     monkeypatch.setenv("JFLOW_LIVENESS_S", "1.5")
@@ -215,8 +220,9 @@ def test_a_session_in_which_nothing_is_under_way_ends_too(server, host, monkeypa
     client.close()
 
 
+@kinds.on("unix", "tcp")
 @pytest.mark.parametrize("which", ["data", "lifeline"])
-def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_again(which):
+def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_again(which, kind):
     host = Host(script={"run": forever})
 
     async def check():
@@ -227,7 +233,7 @@ def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_a
             await eventually_async(lambda: host.started == 1)
             paired = peer._link._stream._stream
             if which == "data":
-                paired._data._socket.shutdown(socket.SHUT_RDWR)
+                paired._data._connection.shutdown(socket.SHUT_RDWR)
             else:
                 await paired._lifeline.close()
             with pytest.raises(errors.UnavailableError):
@@ -241,6 +247,7 @@ def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_a
     on_loop(check())
 
 
+@kinds.on("unix", also=("tcp", "tls"))
 def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
     assert client.run(1, [], FOREVER) == []
     client._channel._outbox.put(1, iter([b"frame"]))
@@ -249,9 +256,10 @@ def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
         client.run(1, [], FOREVER)
 
 
+@kinds.on("unix", "tcp", also=("tls",))
 def test_a_message_that_is_malformed_ends_the_session_and_no_other(client, server, host):
     other = connect(server.address, PATIENCE_S)
-    client._channel._data._socket.send(b"\xff" * 64)
+    client._channel._data._connection.send([b"\xff" * 64])
     eventually(host.sessions[0].closed.is_set)
     with pytest.raises(errors.OpError):
         client.run(1, [], FOREVER)
@@ -259,6 +267,7 @@ def test_a_message_that_is_malformed_ends_the_session_and_no_other(client, serve
     other.close()
 
 
+@kinds.on("unix", also=("tcp", "tls"))
 def test_the_thread_that_waits_for_nothing_else_reads_what_was_given_up(client, host):
     """A late answer that nothing waits for is taken, so that the server's memory is free."""
     release = threading.Event()
@@ -280,7 +289,10 @@ def test_the_thread_that_waits_for_nothing_else_reads_what_was_given_up(client, 
     assert client.run(2, [], FOREVER) == []
 
 
-def test_cancelling_what_is_still_being_sent_leaves_the_session_whole(client, host, monkeypatch):
+@kinds.on("unix", "tls", also=("tcp",))
+def test_cancelling_what_is_still_being_sent_leaves_the_session_whole(
+    client, host, monkeypatch, kind
+):
     """The server's loop stands still, so most of the request waits in this process."""
     monkeypatch.setattr("jflow.protocol.settings.GRACE_S", 0.05)
     host.script["run"] = _answer_slowly
@@ -295,7 +307,7 @@ def test_cancelling_what_is_still_being_sent_leaves_the_session_whole(client, ho
     host.script.clear()
     (value,) = client.run(1, [np.float32(1)], Deadline(PATIENCE_S))
     assert value == 1
-    assert client.transport == "unix"
+    assert client.transport == kinds.used(kind)
 
 
 async def _answer_slowly(handle, *_):
@@ -304,6 +316,7 @@ async def _answer_slowly(handle, *_):
     return []
 
 
+@kinds.on("unix", also=("tcp", "tls"))
 def test_what_follows_a_future_does_not_run_in_a_thread_that_waits_for_something_else(client, host):
     release = {1: threading.Event(), 2: threading.Event()}
 
@@ -340,6 +353,7 @@ def test_the_thread_that_reads_for_futures_stays_while_they_come_one_after_the_o
     assert len(others) <= 1
 
 
+@kinds.on("unix", also=("tcp", "tls"))
 def test_interrupts_at_any_moment_leave_the_session_usable(server):
     # In a process of its own: an interrupt may come in the middle of what pytest does, too.
     command = [sys.executable, "-m", "tests.wire.interrupted", server.address]
@@ -348,7 +362,8 @@ def test_interrupts_at_any_moment_leave_the_session_usable(server):
     assert ran.stdout == "usable\n"
 
 
-def test_a_server_does_not_read_calls_whose_answers_are_not_read(host):
+@kinds.on("unix", also=("tcp",))
+def test_a_server_does_not_read_calls_whose_answers_are_not_read(host, kind):
     """What small answers take is limited, and all come once they are read."""
 
     async def run(*_):
@@ -362,7 +377,8 @@ def test_a_server_does_not_read_calls_whose_answers_are_not_read(host):
         async with serving(host) as address, raw_call(address) as call:
             raw = RawClient(call)
             offer = (await raw.handshake()).data_offer
-            stream = await attach(offer)
+            choice = DataStreams(kinds.VALUES[kind])
+            stream = await Dialler(choice, addresses=["127.0.0.1"]).attach(offer)
             messages = MessageStream(stream, PartsFraming(stream.parser))
 
             async def send():

@@ -8,7 +8,7 @@ import struct
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,11 @@ from jflow.protocol.segment_frames import InSegment, Shared, segment_frame
 from jflow.protocol.segments import MAX_SEGMENTS, MIN_SHARED_BYTES
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.wire import connect, segment_exchange
+from jflow.wire.connections import SocketConnection
 from jflow.wire.descriptors import receive_into, send
 from jflow.wire.segment_exchange import SegmentExchange
 from jflow.wire.shared_memory import make_shared
-from jflow.wire.unix_stream import unsent
+from jflow.wire.socket_stream import unsent
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, eventually, served
 
 N = MIN_SHARED_BYTES // 4
@@ -199,6 +200,7 @@ class End:
     def __init__(self, connected):
         connected.setblocking(False)
         self.socket = connected
+        self.connection = SocketConnection(connected)
         self.segments = SegmentExchange(lambda: None)
         self.parser = Parser(segments=self.segments)
 
@@ -206,7 +208,7 @@ class End:
         """Sends a message; the other end has to read meanwhile if it does not fit the buffer."""
         for frame in self.segments.encode(1, control, [memoryview(one) for one in tensors]):
             if frame:
-                assert self.segments.tell(self.socket)
+                assert self.segments.tell(self.connection)
                 left = delimited(frame)
                 while left:
                     try:
@@ -274,7 +276,7 @@ def _returned(ends):
     """Tells the sender which segments were given back; returns False."""
     sender, receiver = ends
     gc.collect()
-    assert receiver.segments.tell(receiver.socket)
+    assert receiver.segments.tell(receiver.connection)
     sender.received()
     return False
 
@@ -336,7 +338,7 @@ def test_a_file_that_could_be_cut_short_or_is_too_large_is_refused(ends, made, s
     send(sender.socket, delimited(frame), descriptor)
     with pytest.raises(InvalidArgumentError, match=said):
         receiver.received()
-    assert psutil.Process().num_fds() == n_files
+    eventually(lambda: psutil.Process().num_fds() == n_files)  # files are closed in a thread
     os.close(descriptor)
 
 
@@ -365,7 +367,25 @@ def test_more_files_than_are_ever_sent_at_once_are_refused_and_closed(ends):
     with pytest.raises(InvalidArgumentError, match="files come at once"):
         receiver.received()
     receiver.segments.close()
-    assert psutil.Process().num_fds() == n_files
+    eventually(lambda: psutil.Process().num_fds() == n_files)
+
+
+def test_closing_a_file_that_blocks_does_not_hold_up_the_stream(ends):
+    """A socket that still has bytes to send, and SO_LINGER, takes as long as that says."""
+    sender, receiver = ends
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        blocking = socket.create_connection(listening.getsockname())
+        unread, _ = listening.accept()
+        blocking.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
+        blocking.setblocking(False)
+        with suppress(BlockingIOError):
+            while blocking.send(bytes(1 << 20)):
+                pass
+        send(sender.socket, delimited(segment_frame(Shared(1, 4096))), blocking.fileno())
+        blocking.close()  # at once, because the file is on its way
+        with pytest.raises(InvalidArgumentError, match="not sealed"):
+            receiver.received()
+        unread.close()  # ends the wait of the thread that closes
 
 
 def test_files_that_come_without_their_frames_are_refused_and_closed(ends):
@@ -381,7 +401,7 @@ def test_files_that_come_without_their_frames_are_refused_and_closed(ends):
     with pytest.raises(InvalidArgumentError, match="5 files wait for their frames"):
         receiver.received()
     receiver.segments.close()
-    assert psutil.Process().num_fds() == n_files
+    eventually(lambda: psutil.Process().num_fds() == n_files)
 
 
 def test_strings_in_a_segment_are_refused(ends):
@@ -401,7 +421,7 @@ def test_a_session_in_which_a_segment_is_refused_ends_and_others_go_on():
     with served(Host()) as server:
         client, other = (connect(server.address, PATIENCE_S) for _ in range(2))
         frame, descriptor = _shared(seals=0)
-        send(client._channel._data._socket, delimited(frame), descriptor)
+        client._channel._data._connection.send(delimited(frame), descriptor)
         os.close(descriptor)
         # The end of the socket may come before that of the session, which comes over gRPC.
         with pytest.raises(UnavailableError, match=r"cannot be reached|ended the session"):

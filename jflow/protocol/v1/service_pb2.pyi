@@ -153,14 +153,16 @@ class ServerInfo(_message.Message):
     def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ..., data_offer: _Optional[_Union[DataOffer, _Mapping]] = ...) -> None: ...
 
 class DataOffer(_message.Message):
-    __slots__ = ("path", "boot_id", "nonce")
+    __slots__ = ("path", "boot_id", "nonce", "port")
     PATH_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
     path: str
     boot_id: str
     nonce: bytes
-    def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+    port: int
+    def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("name", "platform", "incarnation", "transport", "memory_limit_bytes")

@@ -47,12 +47,13 @@ that costs may be off (`Costs.at_worst`). Where they are exact, every gain count
 _MOST_CHECKED = 5
 """How many candidates, of the best, are compared at the worst."""
 
-_STARTS = (0.05, 0.15, 0.1)
+_STARTS = (0.05, 0.15, 0.1, 0.2, 0.1)
 """The temperatures of searches from the best candidates, as shares of their times.
 
-Where transfers take long, a small graph's good schedules are far from each other. Large graphs, of
-which fewer moves can be tried, are searched from the best candidate only, at a temperature of the
-time of one operation or so: hotter searches leave it and do not come back.
+Where transfers take long, a small graph's good schedules are far from each other. More, shorter
+searches find them more often than a few long ones. Large graphs, of which fewer moves can be tried,
+are searched from the best candidate only, at a temperature of the time of one operation or so:
+hotter searches leave it and do not come back.
 """
 
 _SMALL = 50

@@ -15,8 +15,9 @@ from jflow.protocol.frame import CHUNK_BYTES, Buffers, encode_parts
 from jflow.protocol.framing import PartsFraming
 from jflow.protocol.parser import SCRATCH_BYTES, Parser, delimited, delimited_message
 from jflow.testing import PATIENCE_S
+from jflow.wire.connections import SocketConnection
 from jflow.wire.descriptors import SEND_BYTES, send, widen
-from jflow.wire.unix_stream import UnixStream
+from jflow.wire.socket_stream import SocketStream
 
 PIECE_BYTES = 16 << 10
 _LIMIT = Path("/proc/sys/net/core/wmem_max")
@@ -31,12 +32,12 @@ def _frame(n_bytes: int) -> Buffers:
     return frame
 
 
-def _check(use: Callable[[UnixStream, socket.socket, list[None]], Awaitable[None]]) -> None:
+def _check(use: Callable[[SocketStream, socket.socket, list[None]], Awaitable[None]]) -> None:
     """Runs `use(stream, other end, passes)`; there is an item for each pass in which it read."""
 
     async def main() -> None:
         near, far = socket.socketpair(socket.AF_UNIX)
-        stream, passes = UnixStream(near), []
+        stream, passes = SocketStream(SocketConnection(near)), []
         on_readable = stream._on_readable
 
         def counted() -> None:
@@ -57,7 +58,7 @@ def _send(far: socket.socket, sent: bytes) -> None:
 
 
 def test_a_large_frame_that_is_there_is_taken_in_one_pass() -> None:
-    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, passes: list[None]) -> None:
         _send(far, b"".join(delimited(_frame(2 * SCRATCH_BYTES))))
         message = await stream.read()
         assert message is not None
@@ -68,7 +69,7 @@ def test_a_large_frame_that_is_there_is_taken_in_one_pass() -> None:
 
 
 def test_a_large_frame_that_comes_in_parts_is_waited_for() -> None:
-    async def use(stream: UnixStream, far: socket.socket, passes: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, passes: list[None]) -> None:
         sent = b"".join(delimited(_frame(2 * SCRATCH_BYTES)))
         reading = asyncio.ensure_future(stream.read())
         _send(far, sent[:-1])
@@ -84,7 +85,7 @@ def test_a_large_frame_that_comes_in_parts_is_waited_for() -> None:
 
 
 def test_a_message_behind_a_large_one_is_taken_too() -> None:
-    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         (small,) = encode_parts(2, b"small", [])
         _send(far, b"".join(delimited(_frame(2 * SCRATCH_BYTES)) + delimited(small)))
         assert [message.id for message in [await stream.read(), await stream.read()]] == [1, 2]
@@ -96,7 +97,7 @@ def test_the_kernel_takes_a_message_of_some_hundred_kilobytes_while_its_receiver
     if not _LIMIT.exists() or int(_LIMIT.read_text()) < SEND_BYTES:
         pytest.skip("this system limits the send buffers of sockets to less than that")
 
-    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         await stream.write(_frame(3 * CHUNK_BYTES // 4))
 
     _check(use)
@@ -113,31 +114,30 @@ def test_a_frame_that_counts_as_a_sign_of_life_is_not_taken_unless_it_is_read() 
 
 
 def test_a_small_frame_leaves_at_once_and_is_the_message_that_frames_would_be() -> None:
-    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         tensors = [b"abc", b"x" * 64]
         frame = delimited_message(1, b"control", tensors)
         (parts,) = encode_parts(1, b"control", [memoryview(one) for one in tensors])
         assert frame == b"".join(delimited(parts))
-        assert stream.write_now(frame) == len(frame)
+        assert stream.write_now(frame) is True
         assert far.recv(2 * len(frame)) == frame
 
     _check(use)
 
 
 def test_what_the_kernel_leaves_of_a_small_frame_is_sent_before_the_next() -> None:
-    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         first, second = (delimited_message(i, b"control", [b"abc"]) for i in (1, 2))
 
-        class Half:
-            """The socket, of which the kernel takes 10 bytes once."""
+        def send_half(buffers: Buffers) -> int:
+            """The kernel takes 10 bytes, once."""
+            connection.send = send  # type: ignore[method-assign]
+            return send([memoryview(buffers[0])[:10]])
 
-            def send(self, data: bytes) -> int:
-                stream._socket = real
-                return real.send(data[:10])
-
-        real, stream._socket = stream._socket, Half()  # type: ignore[assignment]
-        assert stream.write_now(first) == 10
-        assert stream.write_now(second) == 0
+        connection = stream._connection
+        send, connection.send = connection.send, send_half  # type: ignore[method-assign, assignment]
+        assert stream.write_now(first) is False
+        assert stream.write_now(second) is None
         await stream.write([second[4:]])
         assert far.recv(4096) == first + second
 
@@ -145,7 +145,7 @@ def test_what_the_kernel_leaves_of_a_small_frame_is_sent_before_the_next() -> No
 
 
 def test_nothing_leaves_at_once_when_the_kernel_takes_nothing() -> None:
-    async def use(stream: UnixStream, far: socket.socket, _: list[None]) -> None:
+    async def use(stream: SocketStream, far: socket.socket, _: list[None]) -> None:
         frame = delimited_message(1, b"control", [bytes(2048)])
         n_sent = 0
         while stream.write_now(frame):

@@ -1,4 +1,4 @@
-"""`UnixClient`: a client's end of a data stream, without an event loop.
+"""`SocketClient`: a client's end of a data stream, without an event loop.
 
 The threads that wait for answers read the stream, one at a time (`protocol.readers`), and a thread
 that sends writes to it, as far as the kernel takes it. What is left over is sent by the thread that
@@ -30,9 +30,9 @@ from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.readers import Readers
 from jflow.protocol.transport import BrokenStreamError
-from jflow.wire.descriptors import receive_into, send, widen
+from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
-from jflow.wire.unix_stream import unsent
+from jflow.wire.socket_stream import unsent
 
 T = TypeVar("T")
 
@@ -44,26 +44,26 @@ _LEADS: Any = object()
 """Put into the queue of a waiting thread that has become the leader."""
 
 
-class UnixClient:
+class SocketClient:
     """A client's end of a data stream; see `protocol.transport.ClientData`.
 
     Args:
-      connected: the socket, which does not block; it belongs to the stream from now on.
+      connection: its connection, which belongs to the stream from now on.
       received: takes each message, on the thread that reads; must not block.
       ended: called once when the stream has ended, with the error if it broke.
     """
 
     def __init__(
         self,
-        connected: socket.socket,
+        connection: DataConnection,
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> None:
-        widen(connected)
-        self._socket = connected
+        self._connection = connection
+        self.kind = connection.kind
         self._received, self._ended = received, ended
         # What a finalizer gives back is told with the next message, or at the next tick.
-        self._segments = SegmentExchange(_later)
+        self._segments = SegmentExchange(_later, passes_files=connection.passes_files)
         self._parser = Parser(segments=self._segments)
         self.encode: Encoder[Buffers] = self._segments.encode
         self._outbox: Outbox[Buffers] = Outbox()
@@ -97,7 +97,7 @@ class UnixClient:
         try:
             if self._is_over or self._has_more:
                 return False
-            n_sent = self._socket.send(message)
+            n_sent = self._connection.send([message])
             if n_sent < len(message):
                 self._unsent, self._is_amid = [memoryview(message)[n_sent:]], True
         except OSError:
@@ -171,7 +171,10 @@ class UnixClient:
             if left == 0.0:
                 raise Empty
             has_more = self._has_more
-            self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if has_more else 0))
+            events = select.POLLIN | (select.POLLOUT if has_more else 0)
+            self._poll.register(self._connection, events)
+            if self._connection.has_buffered:
+                left = 0.0
             ready = interrupts.waiting(self._poll.poll, None if left is None else left * 1000)
             if len(ready) > 1 or (ready and ready[0][0] == self._wake.fileno()):
                 self._wake.read(8)
@@ -194,7 +197,7 @@ class UnixClient:
         while not self._is_over:
             buffer = self._parser.buffer()
             try:
-                n_bytes = receive_into(self._socket, buffer, self._segments.add_descriptors)
+                n_bytes = self._connection.receive_into(buffer, self._segments.add_descriptors)
                 messages = self._parser.received(n_bytes) if n_bytes else []
             except (BlockingIOError, InterruptedError):
                 return
@@ -231,13 +234,13 @@ class UnixClient:
             try:
                 if not self._begin():
                     return False
-                n_bytes = send(self._socket, self._unsent)
+                n_bytes = self._connection.send(self._unsent)
             except (BlockingIOError, InterruptedError):
                 return True
             except OSError:
                 # The thread that reads finds the reason, behind the answers that have come.
                 with suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_WR)
+                    self._connection.shutdown(socket.SHUT_WR)
                 self._unsent, self._is_amid = [], False
                 return False
             self._n_chunks += n_bytes >= CHUNK_BYTES // 8
@@ -256,9 +259,9 @@ class UnixClient:
             if frame:  # otherwise more of a large message was copied
                 self._unsent = delimited(frame)
         # A segment that the frame refers to is told before it.
-        if not self._is_amid and not self._segments.tell(self._socket):
+        if not self._is_amid and not self._segments.tell(self._connection):
             raise BlockingIOError
-        return bool(self._unsent)
+        return bool(self._unsent) or self._connection.has_unsent
 
     def _help(self) -> None:
         """Reads while messages are expected that no thread waits for, and completes futures."""
@@ -291,7 +294,8 @@ class UnixClient:
     @property
     def _has_more(self) -> bool:
         """Whether there is something to send."""
-        return bool(self._unsent) or not self._outbox.is_empty or self._segments.has_more
+        is_amid = bool(self._unsent) or self._connection.has_unsent
+        return is_amid or not self._outbox.is_empty or self._segments.has_more
 
     def _end(self, error: Exception | None, *, is_told: bool = True) -> None:
         """Ends the stream; wakes the thread that reads."""
@@ -301,7 +305,7 @@ class UnixClient:
         if was_over:
             return
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._connection.shutdown(socket.SHUT_RDWR)
         if is_told:
             self._ended(error)
         if not has_leader:
@@ -312,7 +316,7 @@ class UnixClient:
         with self._writing:
             was_freed, self._is_freed = self._is_freed, True
             if not was_freed:
-                self._socket.close()
+                self._connection.close()
                 self._wake.close()
                 self._segments.close()
                 self._unsent = []

@@ -1,4 +1,4 @@
-"""`UnixStream`: one end of a data stream, on an event loop.
+"""`SocketStream`: one end of a data stream, on an event loop.
 
 It reads into the memory of its messages and writes from that of the tensors, which asyncio's own
 transports cannot. A write is over when the kernel has taken all of it, so buffers may be used again
@@ -9,7 +9,6 @@ buffer until the server takes it.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -20,36 +19,36 @@ from jflow.protocol.frame import Buffers, Message
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.prompt import PromptFuture
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
-from jflow.wire.descriptors import receive_into, send, widen
+from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
 
 _MAX_QUEUED = 64
 """How many messages may be parsed and not taken before the stream is not read any more."""
 
 
-class UnixStream:
+class SocketStream:
     """One end of a data stream; see `protocol.transport.FrameStream` and `PairedStream`.
 
     What `read` returns are messages, what `write` takes is a frame as its buffers.
 
     Args:
-      connected: the socket; it belongs to the stream from now on.
+      connection: its connection, which belongs to the stream from now on.
 
     Attributes:
-      segments: large messages lie in them.
+      kind: "unix" or "tcp".
+      segments: large messages lie in them, if the other end can be given their files.
       parser: parses what comes.
     """
 
     eof: object = None
     errors: tuple[type[Exception], ...] = (BrokenStreamError,)
 
-    def __init__(self, connected: socket.socket) -> None:
-        connected.setblocking(False)
-        widen(connected)
-        self._socket = connected
-        self._fd = connected.fileno()
+    def __init__(self, connection: DataConnection) -> None:
+        self._connection = connection
+        self.kind = connection.kind
+        self._fd = connection.fileno()
         self._loop = asyncio.get_running_loop()
-        self.segments = SegmentExchange(self._wake)
+        self.segments = SegmentExchange(self._wake, passes_files=connection.passes_files)
         self.parser = Parser(segments=self.segments)
         self._messages: deque[Message] = deque()
         self._reader: PromptFuture[None] | None = None
@@ -81,7 +80,7 @@ class UnixStream:
             self._loop.remove_reader(self._fd)
         if self._writer is not None:
             self._loop.remove_writer(self._fd)
-        self._socket.close()
+        self._connection.close()
         self.segments.close()
         for waiter in (self._reader, self._writer):
             if waiter is not None and not waiter.done():
@@ -97,6 +96,7 @@ class UnixStream:
             if not self._is_reading:
                 self._is_reading = True
                 self._loop.add_reader(self._fd, self._on_readable)
+                self._read_on()
             self._reader = PromptFuture(self._loop)
             try:
                 await self._reader
@@ -104,7 +104,14 @@ class UnixStream:
                 self._reader = None
         return self._messages.popleft()
 
+    def _read_on(self) -> None:
+        """Reads soon what has come and of which the kernel does not tell."""
+        if self._connection.has_buffered:
+            self._loop.call_soon(self._on_readable)
+
     def _on_readable(self) -> None:
+        if not self._is_reading or self._is_over:  # since `_read_on`
+            return
         try:
             is_open = self._receive()
         except OSError as error:
@@ -118,6 +125,8 @@ class UnixStream:
         elif len(self._messages) > _MAX_QUEUED:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
+        else:
+            self._read_on()
         if self._messages and self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
@@ -133,7 +142,7 @@ class UnixStream:
         while True:
             buffer = self.parser.buffer()
             try:
-                n_bytes = receive_into(self._socket, buffer, self.segments.add_descriptors)
+                n_bytes = self._connection.receive_into(buffer, self.segments.add_descriptors)
             except (BlockingIOError, InterruptedError):
                 return True
             if not n_bytes:
@@ -142,42 +151,43 @@ class UnixStream:
             if not self.parser.is_amid_payload:
                 return True
 
-    def write_now(self, frame: bytes) -> int:
+    def write_now(self, frame: bytes) -> bool | None:
         """Sends a small frame, which has its length in front, if the kernel takes it at once.
 
         Use it between two calls of `write`. What the kernel leaves of the frame is sent in front of
         the next one, or by a `write` of no frame.
 
         Returns:
-          How many bytes the kernel took; 0 if nothing was done, and `write` finds the reason.
+          Whether the kernel took all of it; None if nothing was done, and `write` finds the reason.
         """
-        if self._is_over or self._is_amid or self.segments.has_more:
-            return 0
+        connection = self._connection
+        if self._is_over or self._is_amid or self.segments.has_more or connection.has_unsent:
+            return None
         try:
-            n_sent = self._socket.send(frame)
+            n_sent = connection.send([frame])
         except OSError:
-            return 0
+            return None
         if n_sent < len(frame):
             self._rest, self._is_amid = [memoryview(frame)[n_sent:]], True
-        return n_sent
+        return not (self._is_amid or connection.has_unsent)
 
     async def _write(self, frame: Buffers) -> None:
         """Sends a frame; returns when the kernel has all of it."""
-        if not frame and not self._rest:
+        if not (frame or self._rest or self._connection.has_unsent):
             await asyncio.sleep(0)  # others may run while a large message is copied
             return
         left, self._rest = self._rest, []
         if frame:
             left = [*left, *delimited(frame)]
         n_sent = 0
-        while left:
+        while left or self._connection.has_unsent:
             if self._is_over:
                 # The other end ignores a frame that is not complete, and so never acts on it.
                 raise EndedStreamError(_why(self._end))
             try:
-                if not self._is_amid and not self.segments.tell(self._socket):
+                if not self._is_amid and not self.segments.tell(self._connection):
                     raise BlockingIOError
-                n_sent = send(self._socket, left)
+                n_sent = self._connection.send(left)
             except (BlockingIOError, InterruptedError):
                 await self._writable()
                 continue
@@ -197,7 +207,7 @@ class UnixStream:
         if self._is_over or self._is_amid:
             return  # the next frame brings it
         with suppress(OSError):  # the task that reads finds the reason
-            self.segments.tell(self._socket)
+            self.segments.tell(self._connection)
 
     async def _writable(self) -> None:
         self._writer = self._loop.create_future()

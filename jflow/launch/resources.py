@@ -1,0 +1,112 @@
+"""What each task of a cluster on one machine gets of its GPUs, their memory and its cores."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jflow.cluster import Task
+
+_WITHOUT_GPU = "ps"
+"""The job whose tasks keep variables and compute little: they leave the GPUs to the others."""
+_PLATFORMS, _VISIBLE, _THREADS = "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "NPROC"
+_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+_OWN_POLICY = (_FRACTION, "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR")
+"""With any of these the user has said how processes share the memory of a GPU."""
+_JAX_FRACTION = 0.75
+"""What one process takes of the memory of a GPU, if nothing else is said."""
+_DEVICES = Path("/dev")
+
+
+def machine_gpus(environ: Mapping[str, str], devices: Path = _DEVICES) -> list[str]:
+    """The GPUs that processes with this environment use, by the names that CUDA knows.
+
+    These are the ones in CUDA_VISIBLE_DEVICES or, without it, all of NVIDIA's in the machine; none
+    if JAX_PLATFORMS lists platforms and CUDA is not among them.
+    """
+    platforms = environ.get(_PLATFORMS, "")
+    if platforms and not {"cuda", "gpu"} & {name.strip() for name in platforms.split(",")}:
+        return []
+    if (visible := environ.get(_VISIBLE)) is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    numbers = (re.fullmatch(r"nvidia(\d+)", path.name) for path in devices.glob("nvidia*"))
+    return [str(number) for number in sorted(int(found[1]) for found in numbers if found)]
+
+
+@dataclass(frozen=True)
+class TaskResources:
+    """What each task of a cluster on one machine gets of it.
+
+    Attributes:
+      threads: with how many threads XLA computes on the CPU in each task; if None, as many as the
+        task has cores.
+      visible_devices: the NVIDIA GPUs that the workers divide, by number or name, as in
+        CUDA_VISIBLE_DEVICES; if None, those that this process may use.
+      gpu_memory_fraction: the part of the memory of each of its GPUs that a worker takes when it
+        starts; if None, workers that share a GPU divide the 0.75 that JAX takes for one process.
+
+    Raises:
+      ValueError: if there is not at least one thread, or the fraction is not above 0 and at most 1.
+    """
+
+    threads: int | None = None
+    visible_devices: Sequence[int | str] | None = None
+    gpu_memory_fraction: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"a task needs at least one thread, got threads={self.threads!r}")
+        if self.gpu_memory_fraction is not None and not 0 < self.gpu_memory_fraction <= 1:
+            raise ValueError(
+                "gpu_memory_fraction must be above 0 and at most 1, got "
+                f"{self.gpu_memory_fraction!r}"
+            )
+
+
+def divide_machine(
+    resources: TaskResources, tasks: Sequence[Task], environ: Mapping[str, str]
+) -> dict[Task, dict[str, str]]:
+    """The environment variables that divide a machine between tasks.
+
+    Where there are GPUs, tasks of the job "ps" run on the CPU and the others divide the GPUs: each
+    gets several where there are more GPUs than tasks, and one that it may share where there are
+    fewer. What the environment says of the memory of GPUs stays, unless a fraction is given.
+
+    Args:
+      resources: what each task gets.
+      tasks: the tasks.
+      environ: the environment that the variables are added to.
+    """
+    visible, fraction = resources.visible_devices, resources.gpu_memory_fraction
+    gpus = machine_gpus(environ) if visible is None else [str(gpu) for gpu in visible]
+    given = {} if resources.threads is None else {_THREADS: str(resources.threads)}
+    divided = _divided([task for task in tasks if task.job != _WITHOUT_GPU], gpus)
+    n_users = Counter(gpu for names in divided.values() for gpu in names)
+    found = {}
+    for task in tasks:
+        variables = dict(given)
+        if names := divided.get(task):
+            variables[_VISIBLE] = ",".join(names)
+            n_sharing = max(n_users[gpu] for gpu in names)
+            if fraction is not None:
+                variables[_FRACTION] = str(fraction)
+            elif n_sharing > 1 and not any(name in environ for name in _OWN_POLICY):
+                variables[_FRACTION] = f"{_JAX_FRACTION / n_sharing:.4f}"
+        elif gpus or visible is not None:
+            variables[_PLATFORMS] = "cpu"
+        found[task] = variables
+    return found
+
+
+def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[str]]:
+    """The GPUs of each task."""
+    n_tasks, n_gpus = len(tasks), len(gpus)
+    if n_tasks > n_gpus:
+        return {task: gpus[i % n_gpus : i % n_gpus + 1] for i, task in enumerate(tasks) if gpus}
+    return {
+        task: gpus[i * n_gpus // n_tasks : (i + 1) * n_gpus // n_tasks]
+        for i, task in enumerate(tasks)
+    }

@@ -1,0 +1,68 @@
+"""`DataStreams`: what JFLOW_TRANSPORT says of data streams, and what is told of the choice."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+
+from jflow.errors import InvalidArgumentError, UnavailableError
+
+_LOG = logging.getLogger(__name__)
+VARIABLE = "JFLOW_TRANSPORT"
+"""What carries messages: "grpc", "unix" or "tcp" and nothing else, or "auto": the best of them."""
+
+
+class DataStreams(Enum):
+    """Whether sessions use data streams, and which."""
+
+    NEVER = "grpc"
+    WHERE_POSSIBLE = "auto"
+    UNIX = "unix"
+    TCP = "tcp"
+
+    @property
+    def has_unix(self) -> bool:
+        """Whether Unix sockets may be used."""
+        return self in (DataStreams.WHERE_POSSIBLE, DataStreams.UNIX)
+
+    @property
+    def has_tcp(self) -> bool:
+        """Whether connections of TCP may be used."""
+        return self in (DataStreams.WHERE_POSSIBLE, DataStreams.TCP)
+
+
+DEFAULT = DataStreams.WHERE_POSSIBLE
+"""If the variable is not set."""
+
+
+def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
+    """What JFLOW_TRANSPORT says. Raises InvalidArgumentError if it is not one of its values."""
+    text = environ.get(VARIABLE, "")
+    try:
+        return DataStreams(text) if text else DEFAULT
+    except ValueError:
+        raise InvalidArgumentError(
+            f"{VARIABLE} must be 'grpc', 'unix', 'tcp' or 'auto', or not set, got {text!r}"
+        ) from None
+
+
+def without(choice: DataStreams, reason: str, server: str) -> None:
+    """Tells that a session has no data stream, and why.
+
+    Raises:
+      UnavailableError: if it must have one.
+    """
+    if choice in (DataStreams.UNIX, DataStreams.TCP):
+        raise UnavailableError(
+            f"{VARIABLE}={choice.value}, but {server} has no such data stream: {reason}"
+        )
+    tell(f"messages go over gRPC: {reason}")
+
+
+@cache
+def tell(what: str) -> None:
+    """Logs something once in the life of the process."""
+    _LOG.info("%s", what)
