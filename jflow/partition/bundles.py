@@ -27,7 +27,7 @@ from jflow.graph.primitives import ACCESSES, is_on_host
 from jflow.partition.stages import Value
 from jflow.values import is_static, is_switched_off, physical_form
 
-SMALL_BYTES = 16 << 10
+SMALL_BYTES = 8 << 10
 """Larger values are sent as they are: to copy them would take longer than it saves."""
 
 MIN_VARIABLES = 16
