@@ -178,7 +178,7 @@ class PlanBuilder:
         inputs = tuple(arrived)
         leaving = [t for op in ops for t in op.outputs if t in escaping]
         state = analyse(ops, leaving, arriving)
-        outputs = (*state.outputs, *bundles)
+        outputs: tuple[Tensor | Bundle, ...] = (*state.outputs, *bundles)
         segment = Segment(self.device, tuple(ops), state.reads, inputs, state.writes, outputs)
         named = (*state.written.values(), *leaving, *(t for one in bundles for t in one.tensors))
         self.add(

@@ -110,4 +110,5 @@ def _is_small(value: Value | Bundle) -> TypeGuard[Tensor]:
         return False
     if physical_form(dtype) is not None or is_switched_off(dtype):
         return False
-    return 0 < math.prod(shape) * dtype.itemsize <= SMALL_BYTES
+    n_bytes: int = math.prod(shape) * dtype.itemsize
+    return 0 < n_bytes <= SMALL_BYTES
