@@ -10,9 +10,11 @@ import jax
 from jflow.graph.graph import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bundle:
     """Tensors that travel as one array: their elements one after another.
+
+    A bundle equals itself only, because it is a key for each of its tensors, which may be many.
 
     Attributes:
       tensors: at least two, of one dtype that is its own physical form, and with known sizes.

@@ -59,12 +59,14 @@ def bundles_of(
         if _is_small(value) and (value, target) not in in_calls:
             key = piece_of[value.op], target, value.dtype, _is_variable(value)
             groups.setdefault(key, []).append(value)
+    made: dict[tuple[Tensor, ...], Bundle] = {}
     found: dict[tuple[Tensor, Device], Bundle] = {}
     for (_, target, _, are_variables), tensors in groups.items():
         if len(tensors) >= (MIN_VARIABLES if are_variables else 2):
             # In the order of the graph: devices that take the same tensors take the same bundle.
             tensors.sort(key=lambda tensor: (number[tensor.op], tensor.index))
-            found |= dict.fromkeys(((one, target) for one in tensors), Bundle(tuple(tensors)))
+            bundle = made.setdefault(tuple(tensors), Bundle(tuple(tensors)))
+            found |= dict.fromkeys(((one, target) for one in tensors), bundle)
     return found
 
 
