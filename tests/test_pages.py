@@ -16,7 +16,7 @@ PAGES = {
     "distribute": 2,
     "export": 2,
     "monitored": 2,
-    "programs": 1,
+    "programs": 2,
     "queues": 3,
     "saving": 4,
     "training": 2,

@@ -110,11 +110,11 @@ from jflow.ops import substr as substr
 from jflow.ops import trainable_variables as trainable_variables
 from jflow.ops import variable_creator_scope as variable_creator_scope
 from jflow.ops import variables_initializer as variables_initializer
+from jflow.options import ConfigProto as ConfigProto
+from jflow.options import RunOptions as RunOptions
 from jflow.records import FixedLenFeature as FixedLenFeature
 from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature
 from jflow.records import VarLenFeature as VarLenFeature
-from jflow.runtime.config import ConfigProto as ConfigProto
-from jflow.runtime.config import RunOptions as RunOptions
 from jflow.runtime.tracing import RunMetadata as RunMetadata
 from jflow.runtime.tracing import trace_steps as trace_steps
 from jflow.session import Session as Session

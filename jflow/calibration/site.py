@@ -17,9 +17,9 @@ from jflow.cluster import Device, Wiring
 from jflow.deadline import FOREVER
 from jflow.graph import Graph, Tensor, container, device
 from jflow.ops import Variable, as_string, string_to_number, variables_initializer
+from jflow.options import ConfigProto
 from jflow.pipeline import CompiledStep, StepRequest, compile_placed
 from jflow.runtime import open_backend
-from jflow.runtime.config import ConfigProto
 from jflow.session import Session
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from jflow.cli.status import add_output, show
@@ -13,6 +14,7 @@ from jflow.cli.targets import add_options, parse_tasks
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
+    from jflow.watch import WaitStatus
 
 _Cells = Callable[[Any], Sequence[object]]
 
@@ -60,6 +62,13 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         lambda s: (
             *(s.step, age_text(s.age_s), ", ".join(d.partition("/device:")[2] for d in s.devices)),
             "; ".join(s.waiting_for) or "computes",
+        ),
+    ),
+    "pending": (
+        ["STEP", "AGE", "OPERATION", "DEVICE", "WAITS"],
+        lambda w: (
+            *(w.step, age_text(w.age_s), w.op or "-", w.device.partition("/device:")[2] or "-"),
+            w.cause or "computes",
         ),
     ),
 }
@@ -114,7 +123,7 @@ def _not_up(seen: Sequence[Seen]) -> list[str]:
 
 
 def _stack(options: argparse.Namespace) -> int:
-    kinds = ("steps", "threads")
+    kinds = ("steps", "threads", "pending")
     tasks = parse_tasks(options.task)
     return show(
         options,
@@ -129,9 +138,17 @@ def _stack_text(seen: Seen) -> str:
     if status is None:
         return f"{report.task} is {report.state.value}: {report.reason}"
     lines = [f"{report.task} at {report.address}, process {status.pid}"]
-    for step in status.steps:
-        doing = "; ".join(step.waiting_for) or "computes"
-        lines.append(f"  step {step.step}, {age_text(step.age_s)}: {doing}")
+    for step, found in groupby(status.pending, key=lambda wait: wait.step):
+        pending = [*found]
+        doing = "; ".join(map(_wait_text, pending))
+        lines.append(f"  step {step}, {age_text(pending[0].age_s)}: {doing}")
     for thread in status.threads:
         lines += [f"  thread {thread.name}", *(f"    {frame}" for frame in thread.frames)]
     return "\n".join(lines)
+
+
+def _wait_text(wait: WaitStatus) -> str:
+    """What a step waits for, with the operation that waits if that is known."""
+    if not wait.cause:
+        return "computes"
+    return f"{wait.op!r} waits {wait.cause}" if wait.op else f"waits {wait.cause}"

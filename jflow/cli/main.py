@@ -15,10 +15,12 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
-from jflow.cli import acting, bench, certs, doctor, engines, listing, status, up
+from jflow.cli import acting, bench, certs, doctor, engines, listing, logs, status, up
+from jflow.cli.log_options import add_log_options, log_options
 from jflow.cluster import ClusterSpec, parse_cluster
 from jflow.cluster.membership import find_membership
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
+from jflow.logs import log_to_stderr
 from jflow.printable import printable
 
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
@@ -82,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, listing, acting, doctor):
+    for watching in (status, listing, acting, logs, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
     certs.add_command(commands)
@@ -115,6 +117,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "(default: JFLOW_CHECKPOINT_ROOTS; else any directory if the server listens on the "
         "loopback interface only, and none if it does not)",
     )
+    add_log_options(server)
     server.set_defaults(run=_server)
 
 
@@ -169,8 +172,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _server(options: argparse.Namespace) -> None:
     from jflow.server import Server  # noqa: PLC0415 - watchers need none
+    from jflow.server.role import which_task  # noqa: PLC0415
 
     cluster, job, index = _task(options)
+    log_to_stderr(log_options(options), str(which_task(cluster, job, index)))
     server = Server(
         cluster,
         job,

@@ -8,12 +8,13 @@ import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jflow
 from jflow.cli.diagnosis import Finding, differences
 from jflow.cluster import ClusterSpec, Target, Task, numeric_host, split_address
 from jflow.deadline import Deadline
+from jflow.deadline.clock import now
 from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -38,7 +39,7 @@ class TaskProbe:
 
     Attributes:
       task, address: the task, and its address in the cluster.
-      state: "up", "down" or "refused".
+      state: "up", "silent", "down" or "refused".
       version, incarnation: of its process; None unless it is up.
       cluster: the cluster as it knows it; None unless it is up.
       findings: what is wrong with it.
@@ -101,12 +102,14 @@ def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) ->
         is_taken = is_own and _is_taken(address)
         taken = (_taken(task, address, "it is bound, and refuses connections"),) if is_taken else ()
         return TaskProbe(task, address, "down", findings=taken)
+    begun = now()
     try:
         with _connected(task, address, seconds) as client:
             status = _status(client, task, seconds)
             info = client.info
     except OpError as error:
-        return _refused(task, address, error, is_own=is_own)
+        probe = _refused(task, address, error, is_own=is_own)
+        return replace(probe, state="silent") if now() - begun >= seconds else probe
     if status is not None and status.version != _OWN_VERSION:
         what = (
             f"{task} at {address} has jflow {status.version}, and this is {_OWN_VERSION}; install "

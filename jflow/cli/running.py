@@ -26,22 +26,33 @@ class RunningUp:
     Attributes:
       pid: the process of the command.
       targets: its servers, as `grpc://host:port?cluster=name&task=/job:ps/task:0`.
+      logs: the directory with the logs of its tasks; "" if it has none.
     """
 
     pid: int
     targets: tuple[str, ...]
+    logs: str = ""
 
 
 @contextmanager
-def announced(targets: Sequence[str], environ: Mapping[str, str] = os.environ) -> Iterator[None]:
-    """A block in which other commands of this user find the cluster of this process."""
+def announced(
+    targets: Sequence[str], logs: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Iterator[None]:
+    """A block in which other commands of this user find the cluster of this process.
+
+    Args:
+      targets: its servers.
+      logs: the directory with the logs of its tasks, if there is one.
+      environ: the environment variables.
+    """
     from jflow.wire.private_files import make_private_directory  # noqa: PLC0415 - as in _folder
 
     folder = _folder(environ)
     make_private_directory(folder)
     path = folder / f"{os.getpid()}.json"
     aside = path.with_suffix(".new")
-    aside.write_text(json.dumps({"started": _started(os.getpid()), "targets": [*targets]}))
+    about = {"started": _started(os.getpid()), "targets": [*targets]}
+    aside.write_text(json.dumps(about | ({"logs": str(logs.resolve())} if logs else {})))
     aside.replace(path)
     try:
         yield
@@ -72,7 +83,8 @@ def _read(path: Path, content: Any) -> RunningUp | None:
     # A process id is used again; the time at which its process started tells the two apart.
     if not (started := _started(pid)) or started != content.get("started"):
         return None
-    return RunningUp(pid, tuple(targets))
+    logs = content.get("logs", "")
+    return RunningUp(pid, tuple(targets), logs if isinstance(logs, str) else "")
 
 
 def _folder(environ: Mapping[str, str]) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from jflow.cli.log_options import add_log_options, log_options, log_variables
 from jflow.cli.running import announced
 from jflow.cluster import Task
 
@@ -45,6 +46,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         metavar="DIR",
         help="where each task has a file for what it logs (default: the terminal)",
     )
+    add_log_options(up)
     up.add_argument(
         "--threads",
         type=int,
@@ -71,6 +73,8 @@ def _up(options: argparse.Namespace) -> int:
     for name in ("ps", "workers"):
         if getattr(options, name) < 0:
             raise ValueError(f"--{name} must be at least 0, got {getattr(options, name)}")
+    log_options(options)  # refuses variables that the tasks would refuse
+    os.environ.update(log_variables(options))
     if options.logs is not None:
         _make_folder(options.logs)
     try:
@@ -85,7 +89,9 @@ def _up(options: argparse.Namespace) -> int:
                     options.threads, _names(options.visible_devices), options.gpu_memory_fraction
                 ),
             ) as cluster,
-            announced([cluster.target(task.job, task.index) for task in cluster.tasks]),
+            announced(
+                [cluster.target(task.job, task.index) for task in cluster.tasks], options.logs
+            ),
         ):
             return Foreground(cluster, restarts=options.restart).run()
     except KeyboardInterrupt:

@@ -10,10 +10,14 @@ from jflow.cluster.certified import certified_name as certified_name
 from jflow.cluster.config import TaskConfig as TaskConfig
 from jflow.cluster.config import parse_cluster as parse_cluster
 from jflow.cluster.config import read_tf_config as read_tf_config
+from jflow.cluster.definitions import ClusterDef as ClusterDef
+from jflow.cluster.definitions import JobDef as JobDef
 from jflow.cluster.device import LOCAL_TASK as LOCAL_TASK
 from jflow.cluster.device import Device as Device
 from jflow.cluster.device import DeviceSpec as DeviceSpec
 from jflow.cluster.device import Task as Task
+from jflow.cluster.filters import ClusterDeviceFilters as ClusterDeviceFilters
+from jflow.cluster.filters import DeviceFilters as DeviceFilters
 from jflow.cluster.kubernetes import KubernetesClusterResolver as KubernetesClusterResolver
 from jflow.cluster.open_mpi import OpenMPIClusterResolver as OpenMPIClusterResolver
 from jflow.cluster.resolvers import ClusterResolver as ClusterResolver

@@ -71,6 +71,23 @@ def parse_number(name: str, text: str) -> int:
     return int(text)
 
 
+def check_enough(jobs: Mapping[str, int], n_processes: int, engine: str, repair: str) -> None:
+    """Raises RuntimeError if an engine has started fewer processes than there are tasks.
+
+    Args:
+      jobs: how many tasks each job has.
+      n_processes: how many processes there are.
+      engine: what has started them.
+      repair: what makes it start more.
+    """
+    n_tasks = sum(jobs.values())
+    if n_tasks > n_processes:
+        raise RuntimeError(
+            f"the jobs {dict(jobs)} need {n_tasks} processes, and {engine} has started "
+            f"{n_processes}; {repair}, or lower the numbers ({JOBS_VARIABLE})"
+        )
+
+
 def numbered_tasks(jobs: Mapping[str, int]) -> list[Task]:
     """The task of each process number: the jobs by name, one after the other."""
     return [Task(job, index) for job in sorted(jobs) for index in range(jobs[job])]

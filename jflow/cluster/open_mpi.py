@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from jflow.cluster.jobs import (
     DEFAULT_JOB,
     PlacedProcess,
+    check_enough,
     parse_number,
     place_ranks,
     told_jobs,
@@ -59,11 +60,7 @@ class OpenMPIClusterResolver(RankedClusterResolver):
     def placed(self) -> PlacedProcess:
         rank, size = self._number("OMPI_COMM_WORLD_RANK"), self._number("OMPI_COMM_WORLD_SIZE")
         jobs = self._jobs or told_jobs(self._environ) or {DEFAULT_JOB: size}
-        if sum(jobs.values()) > size:
-            raise RuntimeError(
-                f"the jobs {dict(jobs)} need {sum(jobs.values())} processes, and mpirun has "
-                f"started {size}; raise -n, or lower the numbers (JFLOW_JOBS)"
-            )
+        check_enough(jobs, size, "mpirun", "raise -n")
         port = self._port_base or told_port(self._environ)
         return place_ranks(jobs, self._hosts_of_ranks(size), port, rank)
 

@@ -9,6 +9,7 @@ from jflow.cluster.hostlist import expand_counts, expand_hostlist, hosts_of_task
 from jflow.cluster.jobs import (
     DEFAULT_JOB,
     PlacedProcess,
+    check_enough,
     parse_number,
     place_ranks,
     told_jobs,
@@ -69,11 +70,7 @@ class SlurmClusterResolver(RankedClusterResolver):
     def placed(self) -> PlacedProcess:
         hosts = self._hosts()
         jobs = self._jobs or told_jobs(self._environ) or {DEFAULT_JOB: len(hosts)}
-        if sum(jobs.values()) > len(hosts):
-            raise RuntimeError(
-                f"the jobs {dict(jobs)} need {sum(jobs.values())} processes, and Slurm has started "
-                f"{len(hosts)}; raise --ntasks, or lower the numbers (JFLOW_JOBS)"
-            )
+        check_enough(jobs, len(hosts), "Slurm", "raise --ntasks")
         rank = self._rank(hosts)
         port = self._port_base or told_port(self._environ, PORT)
         placed = place_ranks(jobs, hosts, port, rank)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from jflow.cluster.address import join_address, split_address
+from jflow.cluster.definitions import ClusterDef, JobDef, jobs_of
 from jflow.cluster.device import Task
 
 
@@ -16,24 +17,27 @@ class ClusterSpec:
 
     Args:
       cluster: a dict from job name to a list of addresses or to a dict from task index to
-        address, or another ClusterSpec. An index may be a decimal string, as in JSON.
+        address, a ClusterDef, or another ClusterSpec. An index may be a decimal string, as in
+        JSON.
 
     Raises:
       TypeError: if `cluster` has another type or an address is not a string.
-      ValueError: if an address or a task index is malformed, or two tasks have one address.
+      ValueError: if an address or a task index is malformed, two tasks have one address, or a
+        ClusterDef has a job twice.
     """
 
-    def __init__(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
+    def __init__(self, cluster: ClusterSpec | ClusterDef | Mapping[str, object]) -> None:
         self._jobs: dict[str, dict[int, str]]
         if isinstance(cluster, ClusterSpec):
             self._jobs = cluster._jobs
             return
-        if not isinstance(cluster, Mapping):
+        jobs = cluster if isinstance(cluster, Mapping) else jobs_of(cluster)
+        if jobs is None:
             raise TypeError(
                 "a cluster is a dict of lists of addresses, such as {'worker': ['host:port']}, a "
-                f"dict of dicts or a ClusterSpec, got {cluster!r}"
+                f"dict of dicts, a ClusterDef or a ClusterSpec, got {cluster!r}"
             )
-        self._jobs = {job: _addresses(job, tasks) for job, tasks in sorted(cluster.items())}
+        self._jobs = {job: _addresses(job, tasks) for job, tasks in sorted(jobs.items())}
         _check_distinct(self)
 
     @property
@@ -70,6 +74,10 @@ class ClusterSpec:
             dense = tasks and list(tasks) == list(range(len(tasks)))
             result[job] = list(tasks.values()) if dense else dict(tasks)
         return result
+
+    def as_cluster_def(self) -> ClusterDef:
+        """This cluster as a ClusterDef of its own, its jobs in alphabetical order."""
+        return ClusterDef([JobDef(job, dict(tasks)) for job, tasks in self._jobs.items()])
 
     def tasks(self) -> Iterator[Task]:
         """All tasks, ordered by job name and index."""

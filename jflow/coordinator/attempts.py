@@ -80,6 +80,9 @@ class AttemptScheduler(SchedulerState):
             self._durations.note_dispatch(dispatch_s)
         for one in (kind, (kind, n > 1)):
             self._durations.note(one, attempt.worker, now - begun, n)
+        if n > 1:
+            others = [worker for worker in self._workers if worker != attempt.worker]
+            self._bursts.ended(kind, attempt.worker, others, n, begun, now)
 
     # Dispatch -----------------------------------------------------------------------------------
 
@@ -89,7 +92,7 @@ class AttemptScheduler(SchedulerState):
             free = [
                 (state.load, worker)
                 for worker, state in self._workers.items()
-                if state.has_room and self._is_wanted_by(worker, len(state.attempts))
+                if state.has_room and self._is_wanted_by(worker, len(state.attempts), now)
             ]
             if not free:
                 return
@@ -101,17 +104,17 @@ class AttemptScheduler(SchedulerState):
                 worker = worker if near is None else near
             if self._bursts.wanted(first, worker, self._backlog.size_for(worker)):
                 yield PrepareBurst(worker, first.number)
-            yield self._dispatched(worker, self._next(worker, first), now)
+            yield self._dispatched(worker, self._next(worker, first, now), now)
 
-    def _is_wanted_by(self, worker: WorkerIndex, n_ahead: int) -> bool:
+    def _is_wanted_by(self, worker: WorkerIndex, n_ahead: int, now: float) -> bool:
         """Whether a worker with room and so many attempts is to be given a closure now."""
         n_waiting = self._backlog.size_for(worker)
         first = self._backlog.first(worker) if n_waiting else None
         if first is None or n_waiting >= first.burst or not self._may_join(first):
             return first is not None
-        return not self._bursts.holds_back(first, worker, n_ahead, len(self._workers))
+        return not self._bursts.holds_back(first, worker, n_ahead, len(self._workers), now)
 
-    def _next(self, worker: WorkerIndex, first: Closure) -> list[Closure]:
+    def _next(self, worker: WorkerIndex, first: Closure, now: float) -> list[Closure]:
         """Takes the closures that the worker runs next: the first one, or a burst."""
         if together := self._open[first.number].together:
             for number in together:
@@ -121,7 +124,8 @@ class AttemptScheduler(SchedulerState):
         self._backlog.remove(first.number)
         least = self._bursts.least(first, len(self._workers))
         is_short = self._backlog.size_for(worker) < least - 1
-        if is_short or not self._bursts.is_ready(first.kind, worker) or not self._may_join(first):
+        is_ready = self._bursts.is_ready(first.kind, worker, now)
+        if is_short or not is_ready or not self._may_join(first):
             return taken
         while len(taken) < first.burst:
             following = self._backlog.first(worker)

@@ -14,13 +14,17 @@ time that closures of a kind have lately taken, and the coordinator's processor 
   ever wait for others.
 - Any other kind runs in bursts only if there is one for each worker, so that none of them has a
   long burst while others have nothing to do.
+- A worker that *lags*, two bursts of which in a row took `LAGS_BY` times as long as those of
+  another one, rests: for `RESTS_FOR` times as long as the latest took it has closures one by one.
+  Results that are wanted in order would all wait for its bursts. It still has some, because it may
+  be as fast as the others by then, and only a burst tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
-from jflow.coordinator.durations import Durations
+from jflow.coordinator.durations import AHEAD_S, Durations
 from jflow.coordinator.events import Closure, WorkerIndex
 
 BURST_WITHIN_S = 0.25
@@ -33,6 +37,12 @@ what the tasks on the way do for it, are then a tenth of it or more."""
 N_AHEAD = 2
 """As many attempts hide the way of the messages of one behind the other."""
 
+LAGS_BY = 4.0
+"""How many times as long as those of another worker bursts of one that lags take."""
+
+RESTS_FOR = 8.0
+"""A worker that lags has bursts for at most a ninth of its time."""
+
 
 class Bursts:
     """The bursts that are compiled for workers, or are being compiled.
@@ -44,10 +54,12 @@ class Bursts:
     def __init__(self, durations: Durations) -> None:
         self._durations = durations
         self._ready: dict[tuple[Hashable, WorkerIndex], bool] = {}
+        self._lags: dict[tuple[Hashable, WorkerIndex], float] = {}  # until when it rests
 
-    def is_ready(self, kind: Hashable, worker: WorkerIndex) -> bool:
-        """Whether a worker can run bursts of a kind."""
-        return self._ready.get((kind, worker), False)
+    def is_ready(self, kind: Hashable, worker: WorkerIndex, now: float) -> bool:
+        """Whether a worker can run bursts of a kind, and does not rest."""
+        key = kind, worker
+        return self._ready.get(key, False) and now >= self._lags.get(key, now)
 
     def wanted(self, first: Closure, worker: WorkerIndex, n_waiting: int) -> bool:
         """Whether bursts are to be compiled, because many short closures wait.
@@ -77,7 +89,9 @@ class Bursts:
         """
         return first.burst * (1 if self._is_bound(first.kind, n_workers) else n_workers)
 
-    def holds_back(self, first: Closure, worker: WorkerIndex, n_ahead: int, n_workers: int) -> bool:
+    def holds_back(
+        self, first: Closure, worker: WorkerIndex, n_ahead: int, n_workers: int, now: float
+    ) -> bool:
         """Whether a closure waits for others of its kind although its worker has room.
 
         Args:
@@ -85,8 +99,9 @@ class Bursts:
           worker: the worker.
           n_ahead: how many attempts it has.
           n_workers: how many workers there are.
+          now: the time.
         """
-        is_ahead = n_ahead >= N_AHEAD and self.is_ready(first.kind, worker)
+        is_ahead = n_ahead >= N_AHEAD and self.is_ready(first.kind, worker, now)
         return is_ahead and self._is_bound(first.kind, n_workers)
 
     def _is_bound(self, kind: Hashable, n_workers: int) -> bool:
@@ -99,7 +114,37 @@ class Bursts:
         if (kind, worker) in self._ready:
             self._ready[kind, worker] = True
 
+    def ended(
+        self,
+        kind: Hashable,
+        worker: WorkerIndex,
+        others: Iterable[WorkerIndex],
+        n_closures: int,
+        begun: float,
+        now: float,
+    ) -> None:
+        """A burst has ended well; a worker that lags rests.
+
+        Args:
+          kind: of its closures.
+          worker: the worker that has run it.
+          others: the other workers.
+          n_closures: how many closures it was of.
+          begun: when the worker began with it.
+          now: the time.
+        """
+        key, seconds = (kind, worker), now - begun
+        means = (self._durations.of_worker((kind, True), other) for other in others)
+        least = min((mean for mean in means if mean is not None), default=seconds)
+        if seconds < max(AHEAD_S, LAGS_BY * least * n_closures):
+            self._lags.pop(key, None)
+        elif key in self._lags:
+            self._lags[key] = now + RESTS_FOR * seconds
+        else:
+            self._lags[key] = now
+
     def lose(self, worker: WorkerIndex) -> None:
         """A worker was lost, with what was compiled for it."""
-        for key in [key for key in self._ready if key[1] == worker]:
-            del self._ready[key]
+        for kept in (self._ready, self._lags):
+            for key in [key for key in kept if key[1] == worker]:
+                del kept[key]

@@ -154,7 +154,7 @@ class ScheduledClosure:
     Args:
       remote_value: takes its result.
       program: that of the call.
-      arguments: the traced call, and where its arguments come from.
+      arguments: the traced call, and where its arguments come from; it owns them (`own`).
       timeout: its time limit in seconds, from now; None for none.
       is_exactly_once: its mode.
       keeping: where its result stays.
@@ -180,8 +180,6 @@ class ScheduledClosure:
         self._arguments = arguments
         self.keeping = keeping
         self.taken = _NOTHING
-        if arguments.sources or keeping is not Keeping.NOT:
-            arguments.copy()
         call = arguments.call
         self.remote_value = remote_value
         self.name = remote_value.name
@@ -196,9 +194,7 @@ class ScheduledClosure:
         self.sources = arguments.sources
         self.inputs = arguments.inputs
         self._args: list[Any] = call.args
-        # What is fed later is not known now; all else is copied, because the caller may change it.
-        is_later = self.sources or keeping is not Keeping.NOT
-        self._feeds = None if is_later else [*map(np.array, call.run.feeds(call.args))]
+        self._feeds = arguments.feeds
 
     @property
     def kind(self) -> tuple[int, bool]:
@@ -284,9 +280,10 @@ class ScheduledArguments:
       call: the traced call.
       sources: what gives the arguments that are known later.
       inputs: the closures whose results are arguments.
+      feeds: what a step is fed with, after `own`; None if not all of it is known.
     """
 
-    __slots__ = ("call", "inputs", "sources")  # there are many
+    __slots__ = ("call", "feeds", "inputs", "sources")  # there are many
 
     def __init__(
         self,
@@ -299,6 +296,7 @@ class ScheduledArguments:
         function, args = checked_function(function, args)
         self.sources: Sequence[ArgumentSource] = ()
         self.inputs: Sequence[RemoteValue] = ()
+        self.feeds: list[Array] | None = None
         nodes, tree = jax.tree.flatten((args, kwargs))
         specials = [i for i, node in enumerate(nodes) if isinstance(node, _SPECIAL)]
         with owners.owned_by(connection):
@@ -307,8 +305,15 @@ class ScheduledArguments:
                 return
             self.call = self._bound(function, nodes, tree, specials, counts)
 
-    def copy(self) -> None:
-        """Copies the arguments that are known, because the caller may change them."""
+    def own(self, keeping: Keeping) -> None:
+        """Copies the arguments that are known, because the caller may change them.
+
+        Args:
+          keeping: where the result of the closure stays.
+        """
+        if not self.sources and keeping is Keeping.NOT:
+            self.feeds = [*map(np.array, self.call.run.feeds(self.call.args))]
+            return
         later = {index for source in self.sources for index in source.indices}
         args = [x if i in later else _copied(x) for i, x in enumerate(self.call.args)]
         self.call = self.call._replace(args=args)

@@ -34,9 +34,9 @@ from jflow.errors import (
 )
 from jflow.functions import Connection
 from jflow.graph.completion import visible
+from jflow.options import ConfigProto
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.progress import Progress
-from jflow.runtime.config import ConfigProto
 from jflow.runtime.saving import SaveReport
 
 _AT_LEAST_ONCE = "at_least_once"
@@ -242,6 +242,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         keeping, depth = Keeping.NOT, 0
         if not is_exactly_once:
             keeping, depth = arguments.keeping(program)
+        arguments.own(keeping)  # before the engine's lock, which answers wait for, is taken
 
         def make(number: int) -> ScheduledClosure:
             value = RemoteValue(

@@ -68,6 +68,11 @@ class Durations:
         mean = self._means.get((kind, worker)) or self._means.get((kind, None))
         return None if mean is None else mean.seconds
 
+    def of_worker(self, kind: Hashable, worker: WorkerIndex) -> float | None:
+        """The mean time of closures that one worker has run; None if it has run none."""
+        mean = self._means.get((kind, worker))
+        return None if mean is None else mean.seconds
+
     def note_queued(self, kind: Hashable, seconds: float, n_queued: int) -> None:
         """Notes the time from the start of an attempt to its end.
 

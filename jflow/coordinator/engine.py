@@ -44,6 +44,7 @@ from jflow.coordinator.scheduler import ClosureScheduler
 from jflow.coordinator.watchdog import Watchdog
 from jflow.coordinator.worker_results import WorkerResults
 from jflow.deadline import Deadline
+from jflow.deadline.notices import WaitNotice
 from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.functions import Connection
@@ -173,18 +174,17 @@ class Engine:
 
     def join(self, timeout: float | None, show: Callable[[int], None] | None) -> None:
         """Waits until no closure is open; see `ClusterCoordinator.join`."""
-        deadline = Deadline(timeout)
+        deadline, notice = Deadline(timeout), WaitNotice(self._scheduler.open_text)
         with self.changed:
             self._n_joining += 1
             try:
                 while not self._is_quiet() and self._error is None:
-                    left = deadline.remaining()
-                    if left == 0:
-                        raise deadline.error(f"waiting for {self._scheduler.n_open} closures")
+                    if (left := deadline.remaining()) == 0:
+                        raise deadline.error(f"waiting {self._scheduler.open_text()}")
                     if show is not None:
                         show(self._scheduler.n_open)
-                    pause = 0.5 if show is not None else None
-                    self.changed.wait(pause if left is None else min(left, pause or left))
+                    self.changed.wait(notice.pause(left if show is None else min(left or 0.5, 0.5)))
+                    notice.tell()
             finally:
                 self._n_joining -= 1
                 self.changed.notify_all()

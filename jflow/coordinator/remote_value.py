@@ -17,6 +17,7 @@ import jax
 from jflow.coordinator.errors import ClosureInputError
 from jflow.coordinator.metrics import Meter
 from jflow.deadline import Deadline
+from jflow.deadline.notices import WaitNotice
 from jflow.errors import OpError, UnavailableError
 from jflow.values import is_key
 from jflow.xla import internals
@@ -268,13 +269,13 @@ class RemoteValue:
         raise copy.copy(answer) if isinstance(answer, OpError) else answer
 
     def _wait(self, timeout: float | None) -> None:
-        begun = perf_counter()
+        begun, deadline = perf_counter(), Deadline(timeout)
         here: SimpleQueue[None] = SimpleQueue()
         self._add_waiting(here.put)
         try:
-            here.get(timeout=timeout)
+            WaitNotice(lambda: f"for {self!r}").taken(here, deadline)
         except Empty:
-            raise Deadline(timeout).error(f"waiting for {self!r}") from None
+            raise deadline.error(f"waiting for {self!r}") from None
         finally:
             with self._lock:
                 self._waiting = tuple(tell for tell in self._waiting if tell != here.put)

@@ -12,8 +12,8 @@ from jflow.deadline import Deadline, seconds_text
 from jflow.errors import DeadlineExceededError, NotFoundError, RestartedError, UnavailableError
 from jflow.fencing import CLAIMS
 from jflow.functions import Connection
+from jflow.options import ConfigProto
 from jflow.parameter_servers import ParameterServerStrategy
-from jflow.runtime.config import ConfigProto
 from jflow.runtime.saving import SaveReport, StateToSave
 
 _LOG = logging.getLogger(__name__)

@@ -56,6 +56,10 @@ class SchedulerState:
         """How many attempts have not come back."""
         return len(self._attempts)
 
+    def open_text(self) -> str:
+        """What waits for all closures waits for, such as "for 5 closures, of which 2 run"."""
+        return f"for {self.n_open} closures, of which {self.n_running} run"
+
     @property
     def n_ended(self) -> int:
         """A number of which all closures with lower numbers have ended."""

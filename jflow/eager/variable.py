@@ -54,7 +54,8 @@ class EagerVariable(VariableOperations):
         check_initial(aval, dtype, name or "")
         name = scope.names + name if name else owner.unnamed()
         # Device functions of the enclosing blocks take an operation, so it needs a graph.
-        spec = Graph().add(variable_p, [], [], name=name).spec
+        declared = jax.core.ShapedArray(aval.shape, aval.dtype)
+        spec = Graph().add(variable_p, [], [], name=name, declares=declared).spec
         wanted = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
         super().__init__(owner.create(wanted, initial_value))
         self._owner = owner

@@ -7,17 +7,20 @@ then sleeps until an attempt completes that one of them waits for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.deadline import Deadline
+from jflow.deadline.notices import WaitNotice
 from jflow.errors import CancelledError, OpError
 from jflow.execution.callback import ClientFunction, LinkedCallback
 from jflow.execution.step_state import StepState
+from jflow.execution.waiting import waiting_op
 from jflow.plan import Recv, Send
 from jflow.resources.kernel import Wanted
+from jflow.trace.measured import NO_NAMES, StepNames
 
 Name = TypeVar("Name", bound=Hashable)
 Fiber = Generator[Wanted, None, None]
@@ -69,6 +72,7 @@ def run_fibers(
     after: Mapping[Name, Collection[Name]],
     deadline: Deadline,
     woken: Woken,
+    names: StepNames = NO_NAMES,
 ) -> None:
     """Runs fibers to their end.
 
@@ -77,6 +81,7 @@ def run_fibers(
       after: for each fiber, the fibers that have to end before it begins.
       deadline: limits the time of waiting.
       woken: receives the names of fibers that can continue; None cancels all waiting.
+      names: what notices of long waits call operations.
 
     Raises:
       DeadlineExceededError: if the deadline passes; all waiting attempts are cancelled. If by then
@@ -90,7 +95,10 @@ def run_fibers(
     try:
         while ready or parked:
             try:
-                name = ready.pop() if ready else _next(woken, deadline)
+                if ready:
+                    name = ready.pop()
+                else:
+                    name = _next(woken, deadline, lambda: _pending(fibers, parked, names))
             except OpError as error:
                 reasons = _reasons(parked)
                 if _gives_up(parked):
@@ -145,13 +153,23 @@ def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
     return [reason for cell, attempt in parked.values() if (reason := cell.reason(attempt))]
 
 
-def _next(woken: Woken, deadline: Deadline) -> Any:
+def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames) -> str:
+    """Says what the fibers wait for, and which operations do."""
+    return "; ".join(
+        f"{names.op_text(op) if (op := waiting_op(fibers[name])) else 'a step'} "
+        f"{reason.replace('waited', 'waits', 1)}"
+        for name, (cell, attempt) in parked.items()
+        if (reason := cell.reason(attempt))
+    )
+
+
+def _next(woken: Woken, deadline: Deadline, what: Callable[[], str]) -> Any:
     """Waits for the next fiber that can continue and returns its name."""
     try:
-        name = woken.get(timeout=deadline.remaining())
-        if name is None:
-            woken.put(None)  # for the next wait of this step
-            raise CancelledError("Step was cancelled")
-        return name
+        name = WaitNotice(what).taken(woken, deadline)
     except Empty:
         raise deadline.error("running the step") from None
+    if name is None:
+        woken.put(None)  # for the next wait of this step
+        raise CancelledError("Step was cancelled")
+    return name

@@ -323,14 +323,14 @@ class LocalExecutable:
             driver = self._driver or BlockingDriver(self._functions)
             if self._is_blocking:
                 fibers = {name: go(work, states, driver) for name, work in self._work.items()}
-                run_fibers(fibers, self._after, deadline, woken or SimpleQueue())
+                run_fibers(fibers, self._after, deadline, woken or SimpleQueue(), self.names)
             else:
                 for work in self._work.values():
                     fiber = go(work, states, driver)
                     first = next(fiber, None)
                     if first is not None:  # variables that another step writes
                         rest = {_ALL: _resumed(first, fiber)}
-                        run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue())
+                        run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue(), self.names)
             # Read last, so that no device is kept waiting while another one computes.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:

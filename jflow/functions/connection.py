@@ -26,10 +26,10 @@ from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import EFFECTS, initialize_p
 from jflow.graph.request import device_request_scope, empty_request_scope
+from jflow.options import ConfigProto
 from jflow.pipeline import StepRequest
 from jflow.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.runtime.backend import DeviceInfo, Executable
-from jflow.runtime.config import ConfigProto
 from jflow.runtime.saving import SaveReport, StateToSave, restore_state, save_state
 from jflow.runtime.steps import (
     explain_step,

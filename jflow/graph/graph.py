@@ -124,9 +124,23 @@ class Tensor(Symbolic):
 
 
 class Operation:
-    """A node of the graph: a JAX equation with a name and control inputs."""
+    """A node of the graph: a JAX equation with a name and control inputs.
 
-    __slots__ = ("_location", "control_inputs", "eqn", "graph", "inputs", "name", "outputs")
+    Attributes:
+      declares: the abstract value of the variable that the operation stands for; None if it stands
+        for none, or a file or function has brought it into the graph.
+    """
+
+    __slots__ = (
+        "_location",
+        "control_inputs",
+        "declares",
+        "eqn",
+        "graph",
+        "inputs",
+        "name",
+        "outputs",
+    )
 
     def __init__(
         self,
@@ -136,8 +150,10 @@ class Operation:
         inputs: tuple[Tensor, ...],
         control_inputs: tuple[Operation, ...],
         location: origin.SourceLocation | None,
+        declares: AbstractValue | None = None,
     ) -> None:
         self.graph = graph
+        self.declares = declares
         self.name = name
         self.eqn = eqn
         self.inputs = inputs
@@ -217,11 +233,13 @@ class Graph(Collections):
         out_avals: Sequence[Any],
         *,
         name: str,
+        declares: AbstractValue | None = None,
         **params: Any,
     ) -> Operation:
         """Adds an operation of one of jflow's primitives under the current scopes."""
         outvars = [jex.Var(aval) for aval in out_avals]
-        return self._insert(name, list(inputs), outvars, primitive, params)
+        eqn = jex.new_jaxpr_eqn(list(inputs), outvars, primitive, params, jex.no_effects)
+        return self._insert(name, eqn, declares=declares)
 
     def apply(
         self,
@@ -305,16 +323,9 @@ class Graph(Collections):
                 return [tensor.var for tensor in found.outputs]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
             with request.carried(eqn.ctx, here):
-                op = self._insert(
-                    name_of(eqn),
-                    inputs,
-                    outvars,
-                    eqn.primitive,
-                    eqn.params,
-                    after=order.before(eqn),
-                    effects=eqn.effects,
-                    location=location_of(eqn),
-                )
+                # An equation made here gets the device scope of this thread.
+                own = jex.new_jaxpr_eqn(inputs, outvars, eqn.primitive, eqn.params, eqn.effects)
+                op = self._insert(name_of(eqn), own, order.before(eqn), location_of(eqn))
             order.add(op)
             return outvars
 
@@ -334,7 +345,7 @@ class Graph(Collections):
         array = as_array(value, dtype, on_host=on_host)
         carried = np.array(to_physical(array))
         carried.flags.writeable = False
-        params = {"value": carried, "on_host": on_host}
+        params: dict[str, Any] = {"value": carried, "on_host": on_host}
         return self.add(constant_p, [], [abstract_of(array)], name=name, **params).outputs[0]
 
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
@@ -352,26 +363,22 @@ class Graph(Collections):
     def _insert(
         self,
         name: str,
-        inputs: list[jaxprs.Atom],
-        outvars: list[jex.Var],
-        primitive: jex.Primitive,
-        params: dict[str, Any],
+        eqn: jex.JaxprEqn,
         after: Sequence[Operation] = (),
         location: origin.SourceLocation | None = None,
-        effects: jex.Effects = jex.no_effects,
+        declares: AbstractValue | None = None,
     ) -> Operation:
-        # An equation made here gets the device scope of this thread.
-        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
         scope = self.scopes.here
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")
             unique = self._names.unique(scope.names + name)
-        tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
+        tensors = tuple(self._tensors[x] for x in eqn.invars if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
         before = dict.fromkeys((*scope.control_inputs, *after))
         control = tuple(op for op in before if op not in data)
-        op = Operation(self, unique, eqn, tensors, control, location or origin.user_location())
+        made_at = location or origin.user_location()
+        op = Operation(self, unique, eqn, tensors, control, made_at, declares)
         # Without the lock, because this may call the user's device functions.
         resolve(op, self._operations)
         with self._lock:

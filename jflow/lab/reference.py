@@ -12,6 +12,7 @@ import random
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -185,8 +186,8 @@ def training_edges(n_layers: int, n_replicas: int) -> tuple[int, Edges]:
         there = range(made, made + n_layers)
         back = range(made + n_layers, made + 2 * n_layers)
         made += 2 * n_layers
-        edges += zip(there[:-1], there[1:], strict=True)
-        edges += zip(back[1:], back[:-1], strict=True)
+        edges += pairwise(there)
+        edges += pairwise(reversed(back))
         for i in range(n_layers):
             edges += [(i, there[i]), (i, back[i]), (there[i], back[i]), (back[i], n_layers + i)]
     return made, edges

@@ -61,7 +61,8 @@ class Waiting:
         if passed > self._limit:
             raise DeadlineExceededError(
                 f"{self._task} has waited {seconds_text(self._limit)} for {what}; start what is "
-                "missing, correct its address, or give it longer (timeout)",
+                "missing, correct its address, or give it longer (timeout); tasks that ended with "
+                "an earlier chief have to be started again",
                 task=str(self._task),
             )
         if now() - self._said >= _NOTICE_S:

@@ -19,8 +19,9 @@ from typing import Any
 
 import jax
 
-from jflow.cluster import ClusterSpec
+from jflow.cluster import ClusterSpec, Task
 from jflow.errors import OpError
+from jflow.logs import LogOptions, log_to_stderr
 from jflow.server import Server
 from jflow.wire import remove_own_sockets
 
@@ -38,6 +39,7 @@ def main(server_type: Callable[..., Server] = Server) -> None:
         # JAX has been imported before the fork, with the environment of that moment.
         jax.config.update("jax_platforms", platforms)
     try:
+        log_to_stderr(LogOptions.of(), str(Task(job, index)))
         server = server_type(ClusterSpec(cluster), job, index)
     except OpError as error:
         _tell({"error": int(error.error_code), "message": error.message})

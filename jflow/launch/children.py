@@ -16,6 +16,11 @@ from jflow.launch.zygote import Zygote
 _POLL_S = 0.01
 
 
+def log_name(task: Task) -> str:
+    """The name of the file with the log of a task, such as "worker-1.log"."""
+    return f"{task.job}-{task.index}.log"
+
+
 class Child:
     """A server process (`child.py`), which exits at the end of its standard input.
 
@@ -41,7 +46,7 @@ class Child:
         if logs is None:
             self.process = zygote.start(command, environment, core=core)
             return
-        with (logs / f"{task.job}-{task.index}.log").open("ab") as log:
+        with (logs / log_name(task)).open("ab") as log:
             self.process = zygote.start(command, environment, stderr=log.fileno(), core=core)
 
     def tell(self, message: Mapping[str, Any]) -> None:

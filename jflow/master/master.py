@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.deadline.clock import now
-from jflow.errors import AbortedError, OpError
+from jflow.errors import AbortedError, InvalidArgumentError, OpError
 from jflow.fencing import Fences
+from jflow.logs import event
 from jflow.master.session import ClientSession
 from jflow.master.view import ClusterView
 from jflow.protocol import MasterSession, Peers, ServerInfo, WorkerService
 from jflow.watch import SessionStatus, StatusRequest
 from jflow.worker.gate import Gate
+
+_LOG = logging.getLogger(__name__)
 
 
 class _Opened(NamedTuple):
@@ -48,10 +52,11 @@ class Master:
         self._servers = ClusterView(info, worker, peers, gate or Gate(), fences or Fences())
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, _Opened] = {}
+        self._begun: set[ClientSession] = set()
 
     def open_session(self) -> MasterSession:
         """Opens a session for a client."""
-        session = ClientSession(self._servers, self._reset, self._close)
+        session = ClientSession(self._servers, self._reset, self._begin, self._close)
         self._sessions[session] = _Opened(next(self._numbers), now())
         return session
 
@@ -65,8 +70,16 @@ class Master:
         page = found[request.first : request.first + request.limit]
         return len(found), tuple(one.status(number, present - at) for one, (number, at) in page)
 
+    def _begin(self, session: ClientSession) -> None:
+        self._begun.add(session)
+        event(_LOG, logging.INFO, "session_opened", session=self._sessions[session].number)
+
     def _close(self, session: ClientSession) -> None:
-        self._sessions.pop(session, None)
+        opened = self._sessions.pop(session, None)
+        if opened is not None and session in self._begun:
+            self._begun.discard(session)
+            number, age = opened.number, round(now() - opened.at, 3)
+            event(_LOG, logging.INFO, "session_closed", session=number, age_s=age)
 
     async def _reset(
         self,
@@ -74,19 +87,30 @@ class Master:
         containers: Sequence[str],
         connect_timeout: float,
         deadline: Deadline,
+        tasks: Sequence[Task],
     ) -> None:
+        cluster = [*self._servers.info().cluster.tasks()]
+        unknown = [str(task) for task in tasks if task not in cluster]
+        if unknown:
+            raise InvalidArgumentError(
+                f"containers are to be reset on {unknown}, and the cluster has the tasks "
+                f"{[*map(str, cluster)]}"
+            )
         others = [session for session in self._sessions if session is not caller]
+        names = ", ".join(map(repr, containers))
+        event(_LOG, logging.INFO, "reset", containers=names, n_sessions=len(others))
         for session in others:
+            number = self._sessions[session].number
+            event(_LOG, logging.INFO, "session_expired", session=number, reason="reset")
             session.end(
                 AbortedError(
                     f"Session is not found: it ended because containers {list(containers)} of "
                     f"{self._servers.info().task} were reset; open a new one"
                 )
             )
-        cluster = self._servers.info().cluster
         calls = [
             self._reset_task(task, containers, connect_timeout, deadline)
-            for task in cluster.tasks()
+            for task in (tasks or cluster)
         ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for result in results:

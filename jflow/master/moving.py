@@ -190,7 +190,7 @@ def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) ->
             f"to {target!r}"
         )
     for state in states:
-        if state.owner:
+        if state.session:
             raise InvalidArgumentError(
                 f"{state} belongs to one session and cannot move; give it a shared_name"
             )

@@ -98,7 +98,7 @@ class CheckpointSaver:
         self._prefix = prefix
         self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
         self._states = [item.state for item in items.items]
-        self.is_private = any(state.owner for state in self._states)
+        self.is_private = any(state.session for state in self._states)
         self._patience = patience
         self._deadline = deadline
         self._name = secrets.token_hex(8)

@@ -11,6 +11,7 @@ from typing import Any
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
+from jflow.deadline.clock import now
 from jflow.effects import Effect
 from jflow.errors import (
     AbortedError,
@@ -22,6 +23,7 @@ from jflow.failpoints import async_failpoint
 from jflow.master.claiming import SessionClaim
 from jflow.master.effects import EffectRunner
 from jflow.master.moving import StateMover
+from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
@@ -43,7 +45,7 @@ from jflow.protocol import (
 )
 from jflow.saves import StateItems
 from jflow.trace.record import TaskRecord
-from jflow.watch import SessionStatus
+from jflow.watch import SessionStatus, SessionWait, SessionWaits, WaitStatus
 
 _MAX_RENEWALS = 3
 """How often one run of a step registers its plans on a task again."""
@@ -55,6 +57,7 @@ class ClientSession:
     Args:
       servers: the master's view of the cluster.
       reset: frees containers on all tasks on behalf of this session.
+      began: called when it has registered its first step.
       closed: called when the session closes.
 
     Attributes:
@@ -64,21 +67,27 @@ class ClientSession:
     def __init__(
         self,
         servers: ClusterView,
-        reset: Callable[[ClientSession, Sequence[str], float, Deadline], Awaitable[None]],
+        reset: Callable[
+            [ClientSession, Sequence[str], float, Deadline, Sequence[Task]], Awaitable[None]
+        ],
+        began: Callable[[ClientSession], None],
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._servers = servers
         self._own = servers.info().task
         self._reset = reset
+        self._began = began
         self._closed = closed
         self._handles = itertools.count(1)
         # Step ids must be unique in the cluster: a random start keeps masters apart.
-        self._step_ids = itertools.count(secrets.randbits(63))
+        self._first_id = secrets.randbits(63)
+        self._step_ids = itertools.count(self._first_id)
         self._steps: dict[int, RegisteredStep] = {}
         self._restores: list[CheckpointSaver] = []
         self._claim = SessionClaim(servers)
         self._registrar = Registrar(servers, self._claim)
         self._running: set[asyncio.Task[Any]] = set()
+        self._connecting: dict[Task, float] = {}
         self._end: AbortedError | None = None
         self.watch = ClusterWatch(servers)
 
@@ -110,12 +119,16 @@ class ClientSession:
         async def devices(task: Task) -> Sequence[DeviceRecord]:
             if task == own.task:
                 return own.devices
+            since = self._connecting.setdefault(task, now())
             try:
                 return (await self._servers.peers[task].connect(connect_timeout, deadline)).devices
             except UnavailableError:
                 if only_up:
                     return ()
                 raise
+            finally:
+                if self._connecting.get(task) == since:
+                    del self._connecting[task]
 
         found = await asyncio.gather(*(devices(task) for task in tasks))
         return [device for group in found for device in group]
@@ -154,6 +167,8 @@ class ClientSession:
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
         reply = None if _is_blocking(plans) else ReplySize()
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
+        if handle == 1:
+            self._began(self)
         return Registered(handle)
 
     async def run(
@@ -195,6 +210,17 @@ class ClientSession:
         finally:
             self._running.discard(running)
 
+    async def find_waits(self) -> SessionWaits:
+        """See `MasterSession.find_waits`."""
+        found = await find_waits(self._servers, self._steps, self._first_id)
+        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *found.found))
+
+    def _awaited(self, task: Task) -> SessionWait:
+        """What the session says of a task that it is connecting to."""
+        address = self._servers.info().cluster.task_address(task.job, task.index)
+        waited, what = now() - self._connecting[task], f"for {task} at {address} to start"
+        return SessionWait(0, str(self._own), WaitStatus("", 0, waited, what))
+
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
         """See `MasterSession.watch_tasks`."""
         step = self._steps.get(handle)
@@ -222,10 +248,14 @@ class ClientSession:
         return await self._claim.make(name, epoch, connect_timeout, deadline)
 
     async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        tasks: Sequence[Task] = (),
     ) -> None:
         """See `MasterSession.reset`."""
-        await self._reset(self, containers, connect_timeout, deadline)
+        await self._reset(self, containers, connect_timeout, deadline, tasks)
 
     async def move_state(
         self,

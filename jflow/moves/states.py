@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError
-from jflow.plan import CALLBACK, Call, Plan, Run
+from jflow.plan import CALLBACK, Call, Plan, Run, owner_of
 
 VARIABLE = "variable"
 """The kind of variables in a `StateId`."""
@@ -47,6 +47,11 @@ class StateId(NamedTuple):
     def task(self) -> Task:
         """The task of its device."""
         return Device.parse(self.device).task
+
+    @property
+    def session(self) -> str:
+        """The session that it belongs to, by its owner or its container; "" if it is shared."""
+        return self.owner or owner_of(self.container)
 
     @property
     def is_variable(self) -> bool:

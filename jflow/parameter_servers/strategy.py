@@ -16,6 +16,7 @@ from jflow.graph import colocate_with, device, owners
 from jflow.ops import Variable
 from jflow.ops.creators import Creator, variable_creator_scope, without_creators
 from jflow.ops.variable import VariableLike
+from jflow.options import ConfigProto
 from jflow.parameter_servers import replicas
 from jflow.parameter_servers.choice import Choice, choice_of
 from jflow.parameter_servers.datasets import DistributedDataset, InputContext
@@ -23,7 +24,6 @@ from jflow.parameter_servers.per_worker import PerWorkerVariable
 from jflow.parameter_servers.replicas import ReduceOp
 from jflow.parameter_servers.roles import PS_JOB, WORKER_JOB, cluster_of
 from jflow.parameter_servers.sharding import Initial, n_shards_of
-from jflow.runtime.config import ConfigProto
 from jflow.variables.beside import beside
 from jflow.variables.partitioners import Partitioner
 from jflow.variables.sharded import ShardedVariable

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from jflow.graph import Operation
 from jflow.partition import Partition
 from jflow.plan import Call, Instruction, Plan, Program, Recv, Run, Send
 from jflow.trace.measured import EdgeNames, Label, StepNames
@@ -11,13 +12,15 @@ from jflow.trace.measured import EdgeNames, Label, StepNames
 _NO_LABEL = Label("")
 
 
-def names_of(cut: Partition, plans: Sequence[Plan]) -> StepNames:
+def names_of(cut: Partition, plans: Sequence[Plan], ops: Iterable[Operation]) -> StepNames:
     """The names of a step.
 
     Args:
       cut: the partition, whose plans call programs by the names of their segments.
       plans: the same plans with the final names of programs.
+      ops: the operations of the step.
     """
+    called = {one.op for plan in plans for one in plan.instructions if isinstance(one, Call | Run)}
     labels = {
         str(plan.device): tuple(
             _label(cut, before, after)
@@ -31,7 +34,7 @@ def names_of(cut: Partition, plans: Sequence[Plan]) -> StepNames:
         for one in plan.instructions
         if isinstance(one, Send)
     }
-    return StepNames(labels, edges)
+    return StepNames(labels, edges, {op.name: op.origin for op in ops if op.name in called})
 
 
 def _label(cut: Partition, before: Instruction, after: Instruction) -> Label:

@@ -167,7 +167,7 @@ def compile_placed(
         {names[name]: artifact for name, artifact in artifacts.items()},
         tuple(callbacks_of(cut.callbacks)),
         len(request.fetches),
-        names_of(cut, plans),
+        names_of(cut, plans, placement),
     )
 
 

@@ -150,7 +150,7 @@ def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device |
         for device in devices
         if spec.type in (None, device.type) and spec.index in (None, device.index)
     ]
-    if not fitting and not soft:
+    if not fitting and not (soft and devices):
         return None
     return min(
         fitting or devices, key=lambda device: (device.type == "CPU", device.type, device.index)

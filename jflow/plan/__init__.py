@@ -19,6 +19,8 @@ from jflow.plan.plan import VariableKey as VariableKey
 from jflow.plan.plan import VariableSpec as VariableSpec
 from jflow.plan.plan import feed_indices as feed_indices
 from jflow.plan.plan import fetch_indices as fetch_indices
+from jflow.plan.private import owner_of as owner_of
+from jflow.plan.private import private_container as private_container
 from jflow.plan.verify import MAX_OPERANDS as MAX_OPERANDS
 from jflow.plan.verify import MAX_SLOTS as MAX_SLOTS
 from jflow.plan.verify import check_size as check_size

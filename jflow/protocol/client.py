@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -23,12 +22,14 @@ from jflow import _forks
 from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
+from jflow.deadline.notices import notified
 from jflow.effects import Effect
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import admitted, new_nonce
+from jflow.protocol.call_notices import CallNotices
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.client_channel import ClientChannel
 from jflow.protocol.codec import control_of
@@ -65,7 +66,6 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
-_LOG = logging.getLogger(__name__)
 _LEAST_S = 0.001
 """The least remaining time that a request states, in seconds: 0 would mean no limit."""
 
@@ -96,6 +96,7 @@ class MasterClient:
 
     Attributes:
       info: the server info.
+      notices: what it tells of calls that wait for long.
 
     Raises:
       UnavailableError: if the server does not answer within the connect timeout, its name does not
@@ -130,6 +131,7 @@ class MasterClient:
         self._heartbeat = Heartbeat()
         self._liveness = liveness_s()
         self._ticker = ticker(self._liveness / TICKS)
+        self.notices = CallNotices(self._started, f"through the server at {self._address}")
         self._task: str | None = None
         try:
             self._channel.open(transport, MASTER.name, target, limit, self._take, self._ended)
@@ -223,15 +225,9 @@ class MasterClient:
         deadline: Deadline,
         effect: Effect | None = None,
     ) -> Future[list[Array]]:
-        """Starts `run` without functions and does not wait; cancelling the future cancels the step.
-
-        The server enforces the deadline.
-        """
-        outcome = Outcome(self._cancel)
+        """Starts `run`; cancelling the future cancels it, and the server enforces the deadline."""
         request = RUN_STEP.prepared(handle, feeds, effect=effect)
-        with self._channel.expecting():
-            outcome.key = self._begin(request, outcome, deadline)
-        return outcome
+        return self._started(request, Outcome(self._cancel), deadline)
 
     def release(self, handle: int) -> None:
         """See `MasterSession.release`. Never blocks, so a finalizer may call it."""
@@ -241,8 +237,8 @@ class MasterClient:
     def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
     ) -> None:
-        """See `MasterSession.reset`."""
-        self.call(RESET_ALL, deadline, containers, connect_timeout)
+        """See `MasterSession.reset`; on all tasks."""
+        self.call(RESET_ALL, deadline, containers, connect_timeout, ())
 
     def move_state(
         self,
@@ -262,23 +258,17 @@ class MasterClient:
 
     def _entered(self, limit: Deadline) -> ServerInfo:
         """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
-        notice = threading.Timer(
-            settings.NOTICE_AFTER_S,
-            lambda: _LOG.warning("still waiting for the server at %s", self._address),
-        )
-        notice.start()
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         try:
-            self._enroll(next(self._ids), answers)
-            self._channel.put(self._handshake.begin(self._channel.machine))
-            answer = answers.get(timeout=limit.remaining())
+            with notified(f"for the server at {self._address}, which does not answer"):
+                self._enroll(next(self._ids), answers)
+                self._channel.put(self._handshake.begin(self._channel.machine))
+                answer = answers.get(timeout=limit.remaining())
         except Empty:
             raise limit.error(
                 f"connecting to the server at {self._address}",
                 advice="start it or check the address",
             ) from None
-        finally:
-            notice.cancel()
         if isinstance(answer, OpError):
             raise answer
         return admitted(answer[0], self._handshake)
@@ -293,6 +283,8 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         with self._channel.interrupts() as interrupts:
             key = self._begin(request, answers, deadline)
+            if rpc is not RUN_STEP:
+                self.notices.begin(key, partial(rpc.doing, request.body))
             try:
                 answer = self._answer(key, answers, deadline, callbacks, interrupts)
                 if answer is None:
@@ -304,6 +296,7 @@ class MasterClient:
                 raise
             finally:
                 self._give_up(key)
+                self.notices.end(key)
         if isinstance(answer, OpError):
             raise answer
         return answer
@@ -319,6 +312,12 @@ class MasterClient:
                 raise
         # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error
+
+    def _started(self, request: CallRequest, outcome: Outcome, deadline: Deadline) -> Outcome:
+        """Sends a call for whose answer no thread waits."""
+        with self._channel.expecting():
+            outcome.key = self._begin(request, outcome, deadline)
+        return outcome
 
     def _begin(self, request: CallRequest, answers: Answers, deadline: Deadline) -> int:
         """Sends a call; returns its id."""
@@ -485,6 +484,7 @@ class MasterClient:
             case Beat.LOST:
                 self._lose(silence(self._liveness))
                 self._channel.close()
+        self.notices.tick(self._pending, now())
 
     def _finish(self, end: OpError) -> None:
         self._ticker.remove(self._tick)

@@ -16,6 +16,7 @@ from jflow.errors import (
     OpError,
     ResourceExhaustedError,
 )
+from jflow.logs import event
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
@@ -341,6 +342,17 @@ class Dispatcher(Generic[S]):
         """The answer to a call that failed."""
         if not isinstance(error, OpError):
             _LOG.error("a call failed with an unexpected error", exc_info=error)
+        elif _LOG.isEnabledFor(logging.INFO):
+            # Not its message, which may have values of the user's in it.
+            event(
+                _LOG,
+                logging.INFO,
+                "call_failed",
+                call=call,
+                code=error.error_code.name,
+                op=error.op,
+                failed_task=error.task,
+            )
         return pb.Envelope(id=call, status=error_to_status(error, self._task))
 
     def _check_incarnation(self, request: pb.Envelope) -> None:

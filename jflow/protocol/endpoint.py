@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
+from jflow.logs import event
 from jflow.protocol.admission import admit, introduce
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.handshake import Secret
@@ -14,8 +16,10 @@ from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.services import ServerRoles
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.tasks import TaskSet
-from jflow.protocol.transport import FrameStream, Services
+from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.protocol.unproven import Unproven
+
+_LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
@@ -72,6 +76,11 @@ class Endpoint:
         dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()
+        except BrokenStreamError as error:
+            of = "" if caller is None else str(caller)
+            role, reason = service.role, str(error)
+            event(_LOG, logging.INFO, "stream_lost", caller=of, role=role, reason=reason)
+            raise
         finally:
             self._closing.start(dispatcher.end(session.close))
 

@@ -96,8 +96,10 @@ class ServerIdentity:
         if known and known != hello.caller_address:
             expected = f"a cluster with {hello.caller} at {hello.caller_address}"
             advice = (
-                "this is a task of another cluster; correct the address, or if the cluster is the "
-                "same, give all tasks one JFLOW_CLUSTER"
+                f"if {hello.caller} has restarted under another address, start it at {known} "
+                f"again, or all tasks with {hello.caller_address} in the cluster; if this is a "
+                "task of another cluster, correct the address; if one cluster has several "
+                "addresses for a task, give all tasks one JFLOW_CLUSTER"
             )
             return expected, f"one with {hello.caller} at {known}", advice
         return "", "", ""

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from jflow.cluster import Task
@@ -16,6 +17,7 @@ from jflow.deadline.clock import now
 from jflow.errors import OpError, RestartedError, UnavailableError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
+from jflow.logs import event
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import enter, new_nonce
@@ -450,9 +452,9 @@ class _Connector:
         `refused_s` is as in `Transport.connect`.
         """
         task, address = self._task, self._caller.target.address
-        notice = asyncio.get_running_loop().call_later(
-            settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
-        )
+        # No warning: the caller whose call waits for it is told.
+        noted = partial(event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address)
+        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, noted)
         try:
             if (action := async_failpoint("peer.before_connect")) is not None:
                 await action

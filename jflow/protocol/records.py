@@ -54,6 +54,7 @@ class ServerInfo:
       cluster: the cluster as the server knows it.
       devices: its own devices, accelerators first.
       n_compiled: the number of programs that it has compiled.
+      session_defaults: a packed `SessionDefaults`; b"" for the usual options.
       data_offer: of a data stream for this caller.
     """
 
@@ -62,6 +63,7 @@ class ServerInfo:
     cluster: ClusterSpec
     devices: tuple[DeviceRecord, ...]
     n_compiled: int
+    session_defaults: bytes = b""
     data_offer: DataOffer | None = field(default=None, compare=False, repr=False)
 
     def over(self, transport: str) -> ServerInfo:
@@ -144,6 +146,7 @@ def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
         cluster={str(t): cluster.task_address(t.job, t.index) for t in cluster.tasks()},
         devices=[device_to_proto(device) for device in info.devices],
         n_compiled=info.n_compiled,
+        session_defaults=info.session_defaults,
         data_offer=None if offer is None else _offer_to_proto(offer),
     )
 
@@ -171,6 +174,7 @@ def _info(message: pb.ServerInfo) -> ServerInfo:
         ClusterSpec(jobs),
         tuple(device_from_proto(device) for device in message.devices),
         message.n_compiled,
+        message.session_defaults,
         _offer(message.data_offer) if message.HasField("data_offer") else None,
     )
 

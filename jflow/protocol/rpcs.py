@@ -41,7 +41,7 @@ from jflow.protocol.run_rpcs import SEND_TENSORS as SEND_TENSORS
 from jflow.protocol.save_rpcs import OF_MASTER, OF_WORKER
 from jflow.protocol.services import MasterSession, WorkerService, WorkerSession
 from jflow.protocol.v1 import service_pb2 as pb
-from jflow.protocol.watch_rpcs import INSPECT, INSPECT_TASKS, STOP, STOP_TASKS
+from jflow.protocol.watch_rpcs import FIND_WAITS, INSPECT, INSPECT_TASKS, STOP, STOP_TASKS
 from jflow.values import Array
 
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -158,13 +158,17 @@ async def _serve_called_back(_: MasterSession, call: Incoming) -> Outgoing:
 CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, _nothing)
 
 
-def _reset_all(containers: Sequence[str], connect_timeout: float) -> Outgoing:
-    return pb.Reset(containers=containers, connect_timeout_s=connect_timeout), ()
+def _reset_all(
+    containers: Sequence[str], connect_timeout: float, tasks: Sequence[Task]
+) -> Outgoing:
+    named = map(str, tasks)
+    return pb.Reset(containers=containers, connect_timeout_s=connect_timeout, tasks=named), ()
 
 
 async def _serve_reset_all(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.reset
-    await session.reset(list(body.containers), body.connect_timeout_s, call.deadline)
+    tasks = [Task.parse(name) for name in body.tasks]
+    await session.reset(list(body.containers), body.connect_timeout_s, call.deadline, tasks)
     return _DONE
 
 
@@ -380,7 +384,7 @@ MASTER: Service[MasterSession] = Service(
     lambda server, _: server.open_master_session(),
     _by_name(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
-        *(CLAIM, INSPECT_TASKS, STOP_TASKS),
+        *(CLAIM, INSPECT_TASKS, STOP_TASKS, FIND_WAITS),
         *OF_MASTER,
     ),
 )

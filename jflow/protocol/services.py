@@ -24,7 +24,7 @@ from jflow.protocol.records import (
 )
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
-from jflow.watch import StatusRequest, TaskReport, WatchedTask
+from jflow.watch import SessionWaits, StatusRequest, TaskReport, WatchedTask
 
 
 class SaveService(Protocol):
@@ -295,6 +295,9 @@ class MasterSession(Protocol):
         effect, it is applied once.
         """
 
+    async def find_waits(self) -> SessionWaits:
+        """What the calls of this session wait for, as far as the tasks tell within a second."""
+
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
         """Waits until a task is lost that a registered step needs; None if it needs no other one.
 
@@ -321,9 +324,17 @@ class MasterSession(Protocol):
         """
 
     async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline,
+        tasks: Sequence[Task] = (),
     ) -> None:
-        """Frees containers on every task and closes this server's other sessions."""
+        """Frees containers on tasks, all if none are given, and closes this server's sessions.
+
+        Raises:
+          InvalidArgumentError: if the cluster has no such task.
+        """
 
     async def move_state(
         self,

@@ -13,7 +13,7 @@ from jflow.protocol.rpc import Incoming, Outgoing, Rpc
 from jflow.protocol.services import MasterSession, WorkerSession
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
-from jflow.watch import StatusRequest, TaskReport, TaskState
+from jflow.watch import SessionWaits, StatusRequest, TaskReport, TaskState
 
 # Of the worker ----------------------------------------------------------------------------------
 
@@ -125,4 +125,26 @@ STOP_TASKS = Rpc(
     _reports,
     "task_reports",
     lambda _: "stopping tasks",
+)
+
+
+def _find_waits() -> Outgoing:
+    return pb.FindWaits(), ()
+
+
+async def _serve_find_waits(session: MasterSession, _: Incoming) -> Outgoing:
+    return pb.FoundWaits(found=(await session.find_waits()).to_bytes()), ()
+
+
+def _found_waits(message: pb.FoundWaits, _: list[Array]) -> SessionWaits:
+    return SessionWaits.from_bytes(message.found)
+
+
+FIND_WAITS = Rpc(
+    "find_waits",
+    _find_waits,
+    _serve_find_waits,
+    _found_waits,
+    "found_waits",
+    lambda _: "finding what calls wait for",
 )

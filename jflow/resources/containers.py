@@ -11,7 +11,7 @@ import jax
 from jflow.cluster import Device, Task
 from jflow.effects import Ledger
 from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
-from jflow.plan import VariableKey, VariableSpec
+from jflow.plan import VariableKey, VariableSpec, owner_of
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Attempt
 from jflow.resources.cell import Cell
@@ -258,6 +258,16 @@ class Containers:
         def is_freed(key: Hashable) -> bool:
             assert isinstance(key, VariableId)
             return key.container in freed
+
+        self._free(is_freed)
+
+    def end_session(self, owner: str) -> None:
+        """Frees everything that belongs to a session."""
+        self.resources.end(owner)
+
+        def is_freed(key: Hashable) -> bool:
+            assert isinstance(key, VariableId)
+            return owner_of(key.container) == owner
 
         self._free(is_freed)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jflow.cluster import Device, Task
 from jflow.errors import CancelledError
-from jflow.plan import ResourceSpec
+from jflow.plan import ResourceSpec, owner_of
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.cell import Cell
 from jflow.resources.kinds import check_same, make, restored
@@ -140,7 +140,7 @@ class ResourceManager:
 
     def end(self, owner: str) -> None:
         """Frees the resources that belong to a session."""
-        self._free(lambda scope: scope[0] == owner, "its session has ended")
+        self._free(lambda scope: owner in (scope[0], owner_of(scope[1])), "its session has ended")
 
     def clear_all(self) -> None:
         """Frees all resources and closes the manager."""

@@ -1,10 +1,10 @@
 """Backends, which run compiled steps in this process or on a cluster."""
 
+from jflow.options import ConfigProto as ConfigProto
+from jflow.options import RunOptions as RunOptions
 from jflow.runtime.backend import Backend as Backend
 from jflow.runtime.backend import DeviceInfo as DeviceInfo
 from jflow.runtime.backend import Executable as Executable
-from jflow.runtime.config import ConfigProto as ConfigProto
-from jflow.runtime.config import RunOptions as RunOptions
 from jflow.runtime.steps import Replacement as Replacement
 from jflow.runtime.steps import add_origin as add_origin
 from jflow.runtime.steps import explain_step as explain_step

@@ -14,6 +14,7 @@ from jflow.deadline import Deadline
 from jflow.effects import Effect
 from jflow.graph import VariableRef
 from jflow.moves import StateId
+from jflow.options import ConfigProto
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan
@@ -152,6 +153,9 @@ class Backend(Protocol):
 
         On a cluster it is registered with the master when it first runs.
         """
+
+    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+        """The options of a session, completed by those that its server has; connects to it."""
 
     def incarnation(self, deadline: Deadline) -> int:
         """A random number that identifies the life of the server; 0 in this process."""

@@ -19,6 +19,7 @@ from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
 from jflow.lowering import compile_all
 from jflow.moves import StateId
+from jflow.options import ConfigProto
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan, VariableKey, verify, verify_step
@@ -98,6 +99,9 @@ class LocalBackend:
         return LocalExecutable(
             plans, compiled.n_fetches, self._containers, functions, compiled.names, gate
         )
+
+    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+        return config
 
     def incarnation(self, deadline: Deadline) -> int:
         return 0

@@ -10,12 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import jax
 import numpy as np
 
 from jflow import _forks
-from jflow.cluster import Device, Target, Task, Wiring, split_address
+from jflow.cluster import Device, DeviceFilters, Target, Task, Wiring, split_address
 from jflow.deadline import Deadline
 from jflow.effects import Effect, unsupported, writes_once
 from jflow.errors import (
@@ -29,18 +30,22 @@ from jflow.errors import (
 from jflow.failpoints import failpoint
 from jflow.fencing import Claim
 from jflow.graph import VariableRef
-from jflow.moves import StateId
+from jflow.moves import StateId, states_of
+from jflow.options import ConfigProto, SessionDefaults
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
-from jflow.protocol.rpcs import CLAIM
+from jflow.protocol.call_notices import described
+from jflow.protocol.rpcs import CLAIM, RESET_ALL
 from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
-from jflow.runtime.config import ConfigProto
+from jflow.runtime.isolation import Isolation
 from jflow.runtime.numbering import Numbering
 from jflow.saves import SaveReport, StateItems
+from jflow.trace.measured import NO_NAMES
 from jflow.trace.record import TaskRecord
 from jflow.values import Array, narrowed
+from jflow.watch import SessionWait
 from jflow.wire import connect
 
 _MAX_OFFERS = 3
@@ -66,7 +71,8 @@ class RemoteBackend:
 
     Args:
       target: as for `Target.parse`.
-      config: options, of which the connect timeout is used.
+      config: options, of which the connect timeout, the device filters and the isolation of state
+        are used.
     """
 
     keeps_weak_types = False  # arrays are sent as NumPy arrays, which have none
@@ -77,13 +83,14 @@ class RemoteBackend:
         self.owner = secrets.token_hex(8)
         self._target = target
         self._meant = Target.parse(target)
-        self._connect_timeout = config.connect_timeout_in_ms / 1000
+        self._use(config)
         self._lock = threading.Lock()
         self._client: MasterClient | None = None
         self._is_closed = False
         self.reconnects = True
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
+        self._steps: WeakValueDictionary[int, _RemoteExecutable] = WeakValueDictionary()
         self._claim: Claim | None = None
         self.numbering = Numbering(self.owner)
 
@@ -94,7 +101,7 @@ class RemoteBackend:
         for record in found:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in found}
-        every = tuple(info.cluster.tasks())
+        every = tuple(_seen_tasks(info, self._filters))
         memory = {d.device: d.memory_limit_bytes for d in found if d.memory_limit_bytes}
         return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
 
@@ -106,17 +113,22 @@ class RemoteBackend:
         return Wiring(self._target.partition("://")[0], hosts, info.task)
 
     def register(self, compiled: CompiledStep) -> Executable:
-        return _RemoteExecutable(compiled, self)
+        own = compiled if self._isolation is None else self._isolation.step(compiled)
+        return _RemoteExecutable(own, self)
 
     def offer(self, step: _RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
         handle = step.offer(client, self._connect_timeout, deadline)
+        self._steps[handle] = step
         for plan in step.plans:
-            if any(spec.owner == self.owner for spec in plan.resources):
-                # A task frees the resources of a session with its last step that uses them, so one
-                # step per task is kept alive.
+            if any(state.session == self.owner for state in states_of([plan])):
+                # A task frees the state of a session with its last step that uses it, so one step
+                # per task is kept alive.
                 self._kept.setdefault(plan.device.task, step)
         return handle
+
+    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+        return _completed(config, self.connected(deadline).info)
 
     def incarnation(self, deadline: Deadline) -> int:
         return self.connected(deadline).info.incarnation
@@ -131,6 +143,11 @@ class RemoteBackend:
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
     ) -> None:
         client = self.connected(deadline)
+        if self._isolation is not None:
+            raise UnimplementedError(
+                "the state of an isolated session cannot move, because a task frees it with the "
+                "last step that uses it there; open the session without isolate_session_state"
+            )
         client.move_state(states, target, hold_s, self._connect_timeout, deadline)
 
     def save(
@@ -143,16 +160,19 @@ class RemoteBackend:
         is_consistent: bool,
     ) -> SaveReport:
         client, patience = self.connected(deadline), self._connect_timeout
-        packed = items.to_bytes()
+        packed = self._packed(items)
         record = client.call(
             SAVE_CHECKPOINT, deadline, prefix, packed, is_consistent, about, patience
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        client, packed = self.connected(deadline), items.to_bytes()
+        client, packed = self.connected(deadline), self._packed(items)
         record = client.call(RESTORE_CHECKPOINT, deadline, prefix, packed, self._connect_timeout)
         return SaveReport.from_bytes(record)
+
+    def _packed(self, items: StateItems) -> bytes:
+        return (items if self._isolation is None else self._isolation.items(items)).to_bytes()
 
     def peek(self, _: VariableRef) -> None:
         return None  # a request to the server could block
@@ -160,7 +180,8 @@ class RemoteBackend:
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connected(deadline)
         own = client.info.task
-        tasks = sorted(client.info.cluster.tasks(), key=lambda task: (task != own, task))
+        seen = _seen_tasks(client.info, self._filters)
+        tasks = sorted(seen, key=lambda task: (task != own, task))
         found = client.list_devices(tasks, _LIST_TIMEOUT_S, deadline, only_up=True)
         return [
             DeviceInfo(
@@ -171,6 +192,7 @@ class RemoteBackend:
                 d.memory_limit_bytes,
             )
             for d in found
+            if d.device.task == own or self._filters.see(d.device)
         ]
 
     def close(self) -> None:
@@ -202,13 +224,34 @@ class RemoteBackend:
             client = self._client
             if client is None:
                 client = connect(self._meant, self._connect_timeout, limit)
+                try:
+                    self._use(_completed(self._config, client.info))
+                except OpError:
+                    client.close()
+                    raise
             elif not client.is_open:
                 client = self._reconnected(client, limit)
+            if client is not self._client:
+                self._steps = WeakValueDictionary()  # their handles are of the former connection
+                client.notices.describe = self._described
             self._client = client
             if self._is_closed:
                 client.close()
             self._check_open()
             return client
+
+    def _use(self, config: ConfigProto) -> None:
+        self._config = config
+        self._connect_timeout = config.connect_timeout_in_ms / 1000
+        self._filters = DeviceFilters(config.device_filters)
+        self._isolation = Isolation(self.owner) if config.isolate_session_state else None
+
+    def _described(self, one: SessionWait) -> str:
+        """What a step waits for, in the words of its graph."""
+        step = self._steps.get(one.handle)
+        names = NO_NAMES if step is None else step.names
+        edge = None if one.wait.edge is None else names.edges.get(one.wait.edge)
+        return described(one, names.op_text, "" if edge is None else edge.name)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -243,9 +286,23 @@ class RemoteBackend:
         if unknown:
             client = self.connected(deadline)
             found = client.list_devices(unknown, self._connect_timeout, deadline)
+            own, filters = client.info.task, self._filters
             for task in unknown:
-                self._devices[task] = [record for record in found if record.device.task == task]
+                of_task = [record for record in found if record.device.task == task]
+                seen = [one for one in of_task if task == own or filters.see(one.device)]
+                self._devices[task] = seen
         return [self._devices[task] for task in tasks]
+
+
+def _completed(config: ConfigProto, info: ServerInfo) -> ConfigProto:
+    """Options, completed by those of a server. Raises InvalidArgumentError if these are invalid."""
+    packed = info.session_defaults
+    return SessionDefaults.from_bytes(packed).fill(config) if packed else config
+
+
+def _seen_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
+    """The tasks that the filters leave, and that of the server."""
+    return [task for task in info.cluster.tasks() if task == info.task or filters.see_task(task)]
 
 
 def _connected_again(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
@@ -391,10 +448,12 @@ class _RemoteExecutable:
 def reset_containers(
     target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
 ) -> None:
-    """Frees containers on all tasks of a cluster and closes all sessions of one server."""
+    """Frees containers on the tasks that the filters leave; closes all sessions of one server."""
     connect_timeout = config.connect_timeout_in_ms / 1000
+    filters = DeviceFilters(config.device_filters)
     client = connect(target, connect_timeout, deadline)
     try:
-        client.reset(containers, connect_timeout, deadline)
+        tasks = _seen_tasks(client.info, filters) if filters.texts else []
+        client.call(RESET_ALL, deadline, containers, connect_timeout, tasks)
     finally:
         client.close()

@@ -12,6 +12,7 @@ from jflow.errors import AbortedError, OpError
 from jflow.graph import Graph, Operation
 from jflow.graph.primitives import state_of
 from jflow.moves import MovedError
+from jflow.options import ConfigProto
 from jflow.pipeline import StepRequest, compile_placed, prune_step
 from jflow.placement import (
     RULES,
@@ -28,7 +29,6 @@ from jflow.placement import (
 )
 from jflow.runtime.backend import Backend, Executable
 from jflow.runtime.calibration_file import current_calibration
-from jflow.runtime.config import ConfigProto
 from jflow.runtime.moving import MAX_TRIES, MovingExecutable
 
 HOLD_S = 4.0

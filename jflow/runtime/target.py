@@ -11,8 +11,8 @@ from typing import Any
 from jflow.cluster import Target
 from jflow.deadline import Deadline
 from jflow.errors import NotFoundError
+from jflow.options import ConfigProto
 from jflow.runtime.backend import Backend
-from jflow.runtime.config import ConfigProto
 from jflow.runtime.local import LocalBackend
 
 _SCHEME = "grpc://"

@@ -11,8 +11,8 @@ from jflow.context import Stack
 from jflow.deadline import Deadline
 from jflow.deadline.clock import now
 from jflow.graph.completion import visible
+from jflow.options import RunOptions
 from jflow.runtime.backend import Executable
-from jflow.runtime.config import RunOptions
 from jflow.trace import Trace
 from jflow.trace.measured import StepNames, measured
 from jflow.trace.record import TaskRecord

@@ -33,7 +33,7 @@ class RestoreOfTask:
     Attributes:
       wanted: sets the variables, all at one moment.
       n_bytes: the size of what it has read of variables.
-      owners: the sessions that resources belong to which it restores.
+      owners: the sessions that some of what it restores belongs to.
 
     Raises:
       NotFoundError: if the checkpoint lacks a key.
@@ -56,7 +56,7 @@ class RestoreOfTask:
         values: dict[VariableId, VariableSnapshot] = {}
         self._resources: list[tuple[StateItem, Snapshot]] = []
         self.n_bytes = 0
-        self.owners = {item.owner for item in items.items if item.owner}
+        self.owners = {item.state.session for item in items.items} - {""}
         for item, info in zip(items.items, infos, strict=True):
             if info is not None:
                 value = _read(item, info, checkpoint)

@@ -14,11 +14,14 @@ from typing import ClassVar, NamedTuple, Self
 from jflow import _forks
 from jflow.checkpoint_files import ANYWHERE
 from jflow.closing import Closing
-from jflow.cluster import ClusterSpec, Task, split_address
+from jflow.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices, memory_limits
 from jflow.failpoints import async_failpoint
+from jflow.logs import LogOptions, event, log_to_stderr
+from jflow.logs.setup import LEVEL_VARIABLE
 from jflow.master import Master
+from jflow.options import ConfigProto
 from jflow.protocol import (
     Arrivals,
     DeviceRecord,
@@ -33,8 +36,10 @@ from jflow.protocol import (
 )
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.server.address import are_loopback, listening_hosts, location_at
+from jflow.server.definition import ServerDef, defined, packed_defaults
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
+from jflow.server.slow_steps import SlowSteps
 from jflow.server.watched import ServedTask
 from jflow.wire import TRANSPORTS, cluster_name, load_secret, load_tls
 from jflow.worker import Worker
@@ -55,12 +60,16 @@ class Server(Closing):
     for its task, and serves only callers that mean this task and prove that they have the token of
     this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
     the process before, the server switches off `jax_cpu_enable_async_dispatch`.
+    What it logs goes to standard error if JFLOW_LOG is set, which names a level.
 
     Args:
-      server_or_cluster_def: the cluster, as for ClusterSpec.
+      server_or_cluster_def: the cluster, as for ClusterSpec, or a ServerDef, whose fields count
+        where the other arguments do not say something else.
       job_name, task_index: the task of this server. May be omitted if TF_CONFIG gives the task or
         only one is possible.
-      protocol: the transport; "grpc".
+      protocol: the transport; "grpc" if None.
+      config: options of sessions on this server that do not set them themselves; connections take
+        the device filters and the isolation of state. Their `placement` is the name of a strategy.
       start: whether to start at once.
       data_roots: directories below which readers may read files; if None, those of
         JFLOW_DATA_ROOTS, separated as in PATH.
@@ -84,21 +93,26 @@ class Server(Closing):
 
     def __init__(
         self,
-        server_or_cluster_def: ClusterSpec | Mapping[str, object],
+        server_or_cluster_def: ServerDef | ClusterSpec | ClusterDef | Mapping[str, object],
         job_name: str | None = None,
         task_index: int | None = None,
-        protocol: str = "grpc",
-        *,
+        protocol: str | None = None,
+        config: ConfigProto | None = None,
         start: bool = True,
+        *,
         data_roots: Sequence[str | os.PathLike[str]] | None = None,
         checkpoint_roots: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
-        if protocol not in TRANSPORTS:
-            raise NotFoundError(f"No server factory registered for protocol {protocol!r}")
-        cluster = ClusterSpec(server_or_cluster_def)
-        self._task = which_task(cluster, job_name, task_index)
-        self._cluster = cluster
-        self._protocol = protocol
+        told = defined(server_or_cluster_def, job_name, task_index, protocol, config)
+        if told.protocol not in TRANSPORTS:
+            raise NotFoundError(f"No server factory registered for protocol {told.protocol!r}")
+        cluster = ClusterSpec(told.cluster)
+        self._task = which_task(cluster, told.job_name, told.task_index)
+        self._filters = told.cluster_device_filters or ClusterDeviceFilters()
+        self._cluster = self._filters.seen_by(self._task, cluster)
+        self._protocol = told.protocol
+        self._config = told.default_session_config
+        self._defaults = b"" if self._config is None else packed_defaults(self._config)
         self._roots = AllowedDirectories(_paths(data_roots, _ROOTS_VARIABLE))
         paths = _paths(checkpoint_roots, _CHECKPOINTS_VARIABLE)
         self._checkpoints = AllowedDirectories(paths, CHECKPOINTS) if paths else None
@@ -106,6 +120,29 @@ class Server(Closing):
         self._running: _Running | None = None
         if start:
             self.start()
+
+    @classmethod
+    def create_local_server(cls, config: ConfigProto | None = None, start: bool = True) -> Self:
+        """A cluster of one task, "/job:local/task:0", at a free port of this machine.
+
+        Args:
+          config, start: as for `Server`.
+        """
+        return cls({"local": ["localhost:0"]}, config=config, start=start)
+
+    @property
+    def server_def(self) -> ServerDef:
+        """What this server is, as a ServerDef of its own: its task, and the cluster as it is seen.
+
+        A port that was chosen is in it, so it makes an equal server once this one has stopped.
+        """
+        return ServerDef(
+            self._cluster.as_cluster_def(),
+            self._task.job,
+            self._task.index,
+            self._protocol,
+            self._config,
+        )
 
     @property
     def target(self) -> str:
@@ -131,19 +168,25 @@ class Server(Closing):
         """Starts listening; does nothing if it is running. Raises as the constructor."""
         if self._running is None:
             _forks.mark_used()
+            options = LogOptions.of()
+            if os.environ.get(LEVEL_VARIABLE):
+                log_to_stderr(options, str(self._task))
             run_programs_in_their_threads()
             # Not on the loop, which must serve other calls while a name is resolved.
             tls = load_tls(self._task)
             own_host = split_address(self._address)[0]
             hosts = listening_hosts(own_host, self._task, is_encrypted=tls is not None)
             transport = TRANSPORTS[self._protocol](tls)
-            trust = _Trust(load_secret(), cluster_name(), location_at(hosts))
+            location = location_at(hosts)
+            terms = _Terms(load_secret(), cluster_name(), location, self._defaults)
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
-            starting = _start(self._task, self._cluster, hosts, transport, trust, self._roots, make)
+            starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
             self._running = SERVERS.run(starting)
+            SERVERS.run(self._running.watch_steps(options.slow_step_s))
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
+            event(_LOG, logging.INFO, "server_started", server=str(self._task), at=self._address)
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
         """Sets the addresses of the other tasks, if they were not known at the start.
@@ -151,7 +194,7 @@ class Server(Closing):
         Raises:
           InvalidArgumentError: if the cluster has another address for this task.
         """
-        known = ClusterSpec(cluster)
+        known = self._filters.seen_by(self._task, ClusterSpec(cluster))
         if known.task_address(self._task.job, self._task.index) != self._address:
             raise InvalidArgumentError(
                 f"{self._task} listens at {self._address}, but has another address in {known}"
@@ -180,6 +223,7 @@ class Server(Closing):
             # Without waiting: a device may be busy with a program that cannot be cancelled.
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
+            event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
         self._stopped.set()
 
     def __enter__(self) -> Self:
@@ -203,12 +247,18 @@ class Server(Closing):
         return f"<jflow.train.Server {self._task} {state} {self.target}>"
 
 
-class _Trust(NamedTuple):
-    """What callers must prove, and what they may call the server; see `Endpoint`."""
+class _Terms(NamedTuple):
+    """What callers must prove, what they may call the server, and what their sessions get.
+
+    Attributes:
+      secret, cluster_name, location: see `Endpoint`.
+      session_defaults: see `ServerInfo`.
+    """
 
     secret: Secret
     cluster_name: str
     location: ServerLocation
+    session_defaults: bytes
 
 
 class _Running:
@@ -219,7 +269,7 @@ class _Running:
         task: Task,
         cluster: ClusterSpec,
         transport: Transport,
-        trust: _Trust,
+        terms: _Terms,
         threads: ThreadPoolExecutor,
         roots: AllowedDirectories,
         make_worker: Callable[..., Worker],
@@ -227,11 +277,13 @@ class _Running:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
-        self.peers = Peers(cluster, transport, trust.secret, task, trust.cluster_name)
+        self.peers = Peers(cluster, transport, terms.secret, task, terms.cluster_name)
         self.worker = make_worker(task, devices, self.peers, threads, roots, take_64_bits)
         self.peers.arrivals = Arrivals(str(task), self.worker.deliver)
         self._task = task
+        self._slow_steps: SlowSteps | None = None
         self._incarnation = incarnation
+        self._session_defaults = terms.session_defaults
         memory = memory_limits(devices)
         self._devices = tuple(
             DeviceRecord(
@@ -242,7 +294,7 @@ class _Running:
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
         self.master = Master(self.info, self.worker, self.peers, gate, fences)
         self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
-        endpoint = Endpoint(self, trust.secret, trust.location, trust.cluster_name)
+        endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name)
         self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
 
     def info(self) -> ServerInfo:
@@ -252,6 +304,7 @@ class _Running:
             self.peers.cluster,
             self._devices,
             self.worker.programs.n_compiled,
+            self._session_defaults,
         )
 
     def set_cluster(self, cluster: ClusterSpec) -> None:
@@ -263,7 +316,14 @@ class _Running:
     def open_worker_session(self, caller: Task | None) -> WorkerSession:
         return self.worker.open_session(caller)
 
+    async def watch_steps(self, slow_s: float) -> None:
+        """Begins to log steps that take longer than so many seconds."""
+        self._slow_steps = SlowSteps(self.worker.running.listed, slow_s)
+        self._slow_steps.start()
+
     async def stop(self) -> None:
+        if self._slow_steps is not None:
+            self._slow_steps.stop()
         await self.listener.stop()
         await self.peers.close()
 
@@ -273,7 +333,7 @@ async def _start(
     cluster: ClusterSpec,
     hosts: Sequence[str],
     transport: Transport,
-    trust: _Trust,
+    terms: _Terms,
     roots: AllowedDirectories,
     make_worker: Callable[..., Worker],
 ) -> _Running:
@@ -283,7 +343,7 @@ async def _start(
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
-    running = _Running(task, cluster, transport, trust, threads, roots, make_worker)
+    running = _Running(task, cluster, transport, terms, threads, roots, make_worker)
     bound = await running.listener.start(hosts, port)
     shown = f"[{host}]" if ":" in host else host
     running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))

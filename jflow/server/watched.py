@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import sys
 import threading
 import time
@@ -54,11 +55,12 @@ class ServedTask:
             "steps": worker.running.listed,
             "threads": list_threads,
             "variables": lambda request: variables.list(containers, request),
+            "pending": worker.running.list_waits,
         }
 
     def inspect(self, request: StatusRequest) -> TaskStatus:
         """See `WatchedTask.inspect`."""
-        info = self._info()
+        info, (log, log_inode) = self._info(), log_file()
         listed = {kind: self._listers[kind](request) for kind in request.kinds}
         items: dict[str, Any] = {kind: found for kind, (_, found) in listed.items()}
         return TaskStatus(
@@ -72,6 +74,8 @@ class ServedTask:
             cpu_s=time.process_time(),
             n_begun=self._worker.running.n_begun,
             n_compiled=info.n_compiled,
+            log=log,
+            log_inode=log_inode,
             totals={kind: total for kind, (total, _) in listed.items()},
             **items,
         )
@@ -100,6 +104,16 @@ def memory_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def log_file() -> tuple[str, int]:
+    """The path and the number of the file that standard error goes to; "" and 0 if it is none."""
+    try:
+        status = os.fstat(2)
+        path = os.readlink("/proc/self/fd/2") if stat.S_ISREG(status.st_mode) else ""
+    except OSError:  # it is closed, or the system does not tell
+        return "", 0
+    return (path, status.st_ino) if path else ("", 0)
 
 
 def list_threads(request: StatusRequest) -> _Listed:

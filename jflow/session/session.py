@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import Device
-from jflow.deadline import FOREVER, Deadline
+from jflow.deadline import Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, get_default_graph, stack
+from jflow.options import ConfigProto, RunOptions
 from jflow.pipeline import StepRequest
 from jflow.placement import Explanation
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
-from jflow.runtime.config import ConfigProto, RunOptions
 from jflow.runtime.moving import MovingExecutable
 from jflow.runtime.saving import SaveReport, StateToSave, restore_state, save_state
 from jflow.runtime.steps import (
@@ -26,7 +26,6 @@ from jflow.runtime.steps import (
     explain_step,
     named_strategy,
     place_step,
-    placer_of,
     register_step,
     replace_state,
 )
@@ -40,6 +39,7 @@ from jflow.session.fetches import (
     parse_feeds,
     parse_fetches,
 )
+from jflow.session.settings import SessionSettings
 from jflow.tracebacks import handled, hide_frames
 from jflow.xla import internals
 
@@ -70,7 +70,8 @@ class Session(Closing):
       target: "" for this process, or "grpc://host:port" for any server of a cluster. It may go on
         with "?cluster=name&task=/job:ps/task:0"; a server that differs refuses (docs/security.md).
       graph: the graph to run; None for the default graph.
-      config: options.
+      config: options; on a server that has options for its sessions, those that are not set here
+        are the server's.
 
     Raises:
       TypeError: if an argument has the wrong type.
@@ -83,15 +84,14 @@ class Session(Closing):
     ) -> None:
         if graph is not None and not isinstance(graph, Graph):
             raise TypeError(f"graph must be a Graph, got {type(graph).__name__}")
-        self._config = checked_config(config)
+        checked = checked_config(config)
         self._graph = get_default_graph() if graph is None else graph
         self._target = checked_target(target)
-        self._backend: Backend = open_backend(target, self._config)
-        self._placer = placer_of(self._config)
+        self._backend: Backend = open_backend(target, checked)
+        self._settings = SessionSettings(checked, self._backend, is_complete=not target)
         self._executables: dict[StepRequest, Executable] = {}
         # Two tables, because a step has another executable while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
-        self._default_timeout = self._config.operation_timeout_in_ms / 1000 or None
         self._registering = threading.Lock()
         self._closed = False
         self._blocks: ExitStack | None = None
@@ -142,7 +142,7 @@ class Session(Closing):
         """
         try:
             self._check_open()
-            deadline = self._deadline(options)
+            deadline = self._settings.deadline(options)
             run: _Run | None = None
             if run_metadata is not None or BLOCKS.n_open:
                 run = partial(run_noted, options=options, metadata=run_metadata)
@@ -159,7 +159,7 @@ class Session(Closing):
     def _run_by(self, run: _Run, fetches: Any) -> Any:
         """As the public `run`, but the function runs the executable."""
         self._check_open()
-        return self._run_new(None, fetches, None, self._deadline(), run)
+        return self._run_new(None, fetches, None, self._settings.deadline(), run)
 
     def _run_new(
         self,
@@ -179,6 +179,7 @@ class Session(Closing):
         if feeds:
             fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
         try:
+            deadline = self._settings.completed(deadline)
             request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
             executable = self._executable(request, deadline)
             given = list(feeds.values())
@@ -261,8 +262,8 @@ class Session(Closing):
         Raises:
           The errors of `run` that do not depend on fed values or state.
         """
-        request = self._request(fetches, feed_list)
-        return place_step(self._graph, request, self._backend, self._placer, self._deadline())
+        request, deadline = self._request(fetches, feed_list), self._settings.completed()
+        return place_step(self._graph, request, self._backend, self._settings.placer, deadline)
 
     def explain(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Explanation:
         """Why each operation that a step needs would run where it would.
@@ -277,8 +278,8 @@ class Session(Closing):
         Raises:
           As `run` before the step begins.
         """
-        request = self._request(fetches, feed_list)
-        return explain_step(self._graph, request, self._backend, self._placer, self._deadline())
+        request, deadline = self._request(fetches, feed_list), self._settings.completed()
+        return explain_step(self._graph, request, self._backend, self._settings.placer, deadline)
 
     def _request(self, fetches: Any, feed_list: Sequence[Any] | None) -> StepRequest:
         parsed = parse_fetches(self._graph, fetches)
@@ -323,7 +324,7 @@ class Session(Closing):
         if min_gain is not None and not min_gain >= 0:
             raise ValueError(f"min_gain must be at least 0, or None, got {min_gain}")
         chosen = named_strategy(strategy)
-        deadline = self._deadline()
+        deadline = self._settings.completed()
         steps = {
             request: executable.n_runs
             for request, executable in self._executables.copy().items()
@@ -331,7 +332,7 @@ class Session(Closing):
         }
         if fetches is not None:
             request = self._request(fetches, feed_list)
-            place_step(self._graph, request, self._backend, self._placer, deadline)
+            place_step(self._graph, request, self._backend, self._settings.placer, deadline)
             steps = {request: 1}
         if not steps:
             return Replacement((), 0.0, 0.0, 0.0)
@@ -339,7 +340,7 @@ class Session(Closing):
             self._graph,
             steps,
             self._backend,
-            self._placer,
+            self._settings.placer,
             chosen,
             min_gain=min_gain,
             n_steps=n_steps,
@@ -403,11 +404,10 @@ class Session(Closing):
         **options: Any,
     ) -> SaveReport:
         self._check_open()
-        deadline = self._deadline()
+        deadline = self._settings.completed()
+        placer = self._settings.placer
         try:
-            return act(
-                self._graph, states, self._backend, self._placer, prefix, deadline, **options
-            )
+            return act(self._graph, states, self._backend, placer, prefix, deadline, **options)
         except OpError as error:
             add_origin(error, self._graph)
             raise
@@ -419,7 +419,7 @@ class Session(Closing):
           UnavailableError: if the session's server does not answer within the connect timeout.
           DeadlineExceededError: if the operation timeout passes before the tasks have answered.
         """
-        return self._backend.list_devices(self._deadline())
+        return self._backend.list_devices(self._settings.completed())
 
     def close(self) -> None:
         """Cancels running steps and closes the session. Shared state stays. May be called again."""
@@ -477,7 +477,7 @@ class Session(Closing):
                 executable = self._executables.get(request)
                 if executable is None:
                     executable = register_step(
-                        self._graph, request, self._backend, self._placer, deadline
+                        self._graph, request, self._backend, self._settings.placer, deadline
                     )
                     self._executables[request] = executable
             deadline.check("compiling the step")
@@ -486,12 +486,6 @@ class Session(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
-
-    def _deadline(self, options: RunOptions | None = None) -> Deadline:
-        timeout = self._default_timeout
-        if options is not None:
-            timeout = options.timeout_in_ms / 1000 or timeout
-        return FOREVER if timeout is None else Deadline(timeout)
 
     def __repr__(self) -> str:
         state = "closed " if self._closed else ""

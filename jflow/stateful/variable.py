@@ -24,7 +24,15 @@ from jflow.graph.primitives import assign_p, read_p, update_p, value_or_p, varia
 from jflow.stateful.bodies import body_of
 from jflow.stateful.initial import initial_tensor
 from jflow.stateful.sizes import checked
-from jflow.values import as_array, is_compatible, is_known, is_static, is_symbol, unknown_sizes
+from jflow.values import (
+    abstract,
+    as_array,
+    is_compatible,
+    is_known,
+    is_static,
+    is_symbol,
+    unknown_sizes,
+)
 from jflow.xla import internals
 
 
@@ -240,13 +248,16 @@ class GraphVariable(VariableOperations):
         with graph.scopes.replaced(control_inputs=()):
             value = initial_value() if callable(initial_value) else initial_value
             self.initial_value = initial_tensor(graph, value, dtype, name, validate_shape)
-            shape = self.initial_value.shape
-            self._op = graph.add(variable_p, [], [], name=name)
+            shape, dtype = self.initial_value.shape, self.initial_value.dtype
+            if not validate_shape:
+                shape = unknown_sizes(len(shape))
+            declared = abstract(shape, dtype)
+            self._op = graph.add(variable_p, [], [], name=name, declares=declared)
             ref = VariableRef(
                 self._op.name,
                 graph.scopes.here.container,
-                shape if validate_shape else unknown_sizes(len(shape)),
-                self.initial_value.dtype,
+                shape,
+                dtype,
                 self._op.spec,
                 graph,
             )

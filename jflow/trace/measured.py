@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jflow.trace.record import TaskRecord
@@ -47,10 +47,17 @@ class StepNames:
     Attributes:
       labels: for each device those of its instructions, in the order of its plan.
       edges: by number.
+      lines: the user's lines that made the operations which instructions are called by.
     """
 
     labels: Mapping[str, Sequence[Label]]
     edges: Mapping[int, EdgeNames]
+    lines: Mapping[str, str] = field(default_factory=dict)
+
+    def op_text(self, op: str) -> str:
+        """An operation with the user's line that made it, for messages."""
+        line = self.lines.get(op)
+        return f"{op!r} (made at {line})" if line else repr(op)
 
 
 NO_NAMES = StepNames({}, {})

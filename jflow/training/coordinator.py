@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+from jflow.deadline.notices import WaitNotice
 from jflow.errors import OutOfRangeError
 
 _LOG = logging.getLogger(__name__)
@@ -122,10 +123,12 @@ class Coordinator:
             awaited = list(self._threads.union(threads or ()))
         self._wait_for_end_or_stop(awaited)
         deadline = time.monotonic() + stop_grace_period_secs
+        notice = WaitNotice(lambda: f"for threads that were told to stop: {_alive(awaited)}")
         for thread in awaited:
-            if thread.is_alive():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        stragglers = " ".join(sorted(thread.name for thread in awaited if thread.is_alive()))
+            while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+                thread.join(notice.pause(left))
+                notice.tell()
+        stragglers = _alive(awaited)
         with self._lock:
             self._joined = True
             self._threads.clear()
@@ -164,3 +167,8 @@ class Coordinator:
         if not isinstance(error, BaseException | None):
             raise TypeError(f"expected an exception, sys.exc_info() or None as ex, got {ex!r:.80}")
         return None if isinstance(error, self._clean_types) else error
+
+
+def _alive(threads: Iterable[threading.Thread]) -> str:
+    """The names of those threads that are alive."""
+    return " ".join(sorted(thread.name for thread in threads if thread.is_alive()))

@@ -39,8 +39,8 @@ def replica_device_setter(
         operation with a request keeps exactly that.
       cluster: a `ClusterSpec`, or what makes one.
       ps_ops: the types of operations that go to parameter servers; None for `PS_OPS`.
-      ps_strategy: a function from such an operation to the index of its parameter server; None to
-        take them in turn.
+      ps_strategy: a function from such an operation to the index of its parameter server, such as
+        those of `jflow.contrib.training`; None to take them in turn.
 
     Returns:
       The function; None if there are no parameter servers.

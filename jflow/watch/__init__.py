@@ -7,6 +7,8 @@ from jflow.watch.records import ContainerStatus as ContainerStatus
 from jflow.watch.records import DeviceStatus as DeviceStatus
 from jflow.watch.records import QueueStatus as QueueStatus
 from jflow.watch.records import SessionStatus as SessionStatus
+from jflow.watch.records import SessionWait as SessionWait
+from jflow.watch.records import SessionWaits as SessionWaits
 from jflow.watch.records import StatusRequest as StatusRequest
 from jflow.watch.records import StepStatus as StepStatus
 from jflow.watch.records import TaskReport as TaskReport
@@ -14,5 +16,6 @@ from jflow.watch.records import TaskState as TaskState
 from jflow.watch.records import TaskStatus as TaskStatus
 from jflow.watch.records import ThreadStatus as ThreadStatus
 from jflow.watch.records import VariableStatus as VariableStatus
+from jflow.watch.records import WaitStatus as WaitStatus
 from jflow.watch.records import WatchedTask as WatchedTask
 from jflow.watch.records import short_name as short_name

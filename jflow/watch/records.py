@@ -134,6 +134,30 @@ class StepStatus(Record):
 
 
 @dataclass(frozen=True)
+class WaitStatus(Record):
+    """Something that a step waits for on a task, or that it waits for nothing there.
+
+    Attributes:
+      step: its number in the cluster, in hexadecimal.
+      plans: the handle under which the task has its plans.
+      age_s: since the step began on this task, in seconds.
+      cause: what it waits for, such as "to dequeue an element from FIFOQueue 'jobs'"; "" if it
+        computes.
+      op: the operation that waits, "" if that is not known.
+      device: where what it waits for is; "" if that is not known.
+      edge: the number of the value that it waits for; None if it waits for no value.
+    """
+
+    step: str
+    plans: _Count
+    age_s: float
+    cause: str = ""
+    op: str = ""
+    device: str = ""
+    edge: _Count | None = None
+
+
+@dataclass(frozen=True)
 class ThreadStatus(Record):
     """A thread of the process of a task.
 
@@ -153,6 +177,7 @@ KINDS: Mapping[str, type[Record]] = {
     "steps": StepStatus,
     "threads": ThreadStatus,
     "variables": VariableStatus,
+    "pending": WaitStatus,
 }
 """What can be listed: the record of an item by the name of its kind, a field of `TaskStatus`."""
 
@@ -199,6 +224,8 @@ class TaskStatus(Record):
       n_begun: how many steps have begun on the task.
       n_compiled: how many programs it has compiled.
       totals: how many items there are of each kind that was requested.
+      log, log_inode: the path and the number of the file that its standard error goes to; "" and 0
+        if that is no file.
     """
 
     what = "status of a task"
@@ -222,6 +249,34 @@ class TaskStatus(Record):
     steps: tuple[StepStatus, ...] = ()
     threads: tuple[ThreadStatus, ...] = ()
     variables: tuple[VariableStatus, ...] = ()
+    pending: tuple[WaitStatus, ...] = ()
+    log: str = ""
+    log_inode: _Count = 0
+
+
+@dataclass(frozen=True)
+class SessionWait(Record):
+    """Something that a call of a session waits for.
+
+    Attributes:
+      handle: of the step that waits; 0 if it is another call.
+      task: the task on which it waits, or for which.
+      wait: what for.
+    """
+
+    handle: _Count
+    task: str
+    wait: WaitStatus
+
+
+@dataclass(frozen=True)
+class SessionWaits(Record):
+    """What the calls of a session wait for. A step that computes somewhere is not among them."""
+
+    what = "list of what a session waits for"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)
+
+    found: tuple[SessionWait, ...]
 
 
 class WatchedTask(Protocol):

@@ -187,6 +187,9 @@ class SegmentExchange:
             self._sent, self._received = SentSegments(), ReceivedSegments()
             untold, self._untold = self._untold, deque()
             self._given_back.clear()
+            # Finalizers refer to this. What refers to the stream, such as a server that keeps what
+            # it was fed, may own the arrays that they wait for, and could never be collected.
+            self._wake = _nothing
             self._set_swept(False)
         for _, descriptor in untold:
             _close(descriptor)
@@ -298,6 +301,10 @@ class SegmentExchange:
             self._is_swept = is_swept
             change = ticker(IDLE_S).add if is_swept else ticker(IDLE_S).remove
             change(self._sweep)
+
+
+def _nothing() -> None:
+    """Wakes no stream, because it has ended."""
 
 
 def _close(descriptor: int | None) -> None:

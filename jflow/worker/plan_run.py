@@ -41,6 +41,8 @@ from jflow.worker.waker import Waker
 MAX_RIDING_BYTES = 64 << 10
 """A larger value leaves in its own message, as soon as it is there."""
 
+_Interpreter = Generator[Wanted | Awaitable[None], None, None]
+
 CONFLICT_S = 0.05
 """How long, in seconds, a step that is applied once waits before it asks whether two may be waiting
 for each other."""
@@ -197,7 +199,7 @@ class _PlanRun:
         try:
             for pending in running:
                 if isinstance(pending, tuple):
-                    await self._wait_for(*pending)
+                    await self._wait_for(running, *pending)
                 else:
                     await pending
         except BaseException:
@@ -213,11 +215,11 @@ class _PlanRun:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    async def _wait_for(self, cell: Cell, attempt: Attempt) -> None:
+    async def _wait_for(self, interpreter: _Interpreter, cell: Cell, attempt: Attempt) -> None:
         """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if cell.submit(attempt, Waker(waiter, self._step)):
+        if cell.submit(attempt, Waker(waiter, self._step, interpreter)):
             return
         try:
             if self._transaction is None:

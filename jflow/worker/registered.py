@@ -16,6 +16,7 @@ class RegisteredPlans:
     """One task's plans of a step, and the indices of the values they are fed and give.
 
     Attributes:
+      handle: the number by which their master runs them.
       use: the state that they use.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
       writes_often: whether they write variables more than once.
@@ -24,6 +25,7 @@ class RegisteredPlans:
       refusal: the error of a step that is to be applied once, because of what it does.
     """
 
+    handle: int
     plans: tuple[LinkedPlan, ...]
     feeds: tuple[int, ...]
     fetches: tuple[int, ...]

@@ -20,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -135,10 +135,10 @@ class Rendezvous(Generic[Waiter]):
         self._lost.pop(step, None)
         _remember(self._ended, step, self._memory)
 
-    def waiting(self, step: int) -> Collection[Waiter]:
-        """What waits for values of a step."""
+    def waiting(self, step: int) -> Mapping[int, Waiter]:
+        """What waits for values of a step, by edge."""
         state = self._steps.get(step)
-        return () if state is None else state.waiters.values()
+        return {} if state is None else state.waiters
 
     @property
     def has_early(self) -> bool:

@@ -55,7 +55,7 @@ class _Begun:
     """What one caller has begun and not ended, by the name of the save.
 
     Attributes:
-      owners: the sessions that own resources which were restored.
+      owners: the sessions that some of what was restored belongs to.
     """
 
     pauses: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
@@ -288,10 +288,10 @@ class StateSaves:
     def _forget(self, name: str) -> None:
         self._reopen(name)
         self._begun.restores.pop(name, None)
-        # A session's resources are freed with its last plans, of which there may be none.
+        # The state of a session is freed with its last plans, of which there may be none.
         for owner in self._begun.owners.pop(name, ()):
             if not self._is_used(owner):
-                self._context.containers.resources.end(owner)
+                self._context.containers.end_session(owner)
 
     def close(self) -> None:
         """Ends everything that the caller has begun, because it is gone."""

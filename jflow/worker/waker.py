@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Generator
 from typing import Any
 
 from jflow.resources import Attempt
@@ -14,10 +15,17 @@ class Waker:
 
     Attributes:
       step: the number of the step that waits; None if it is none.
+      interpreter: what waits in it; None if that is not known.
     """
 
-    def __init__(self, waiter: asyncio.Future[Any], step: int | None = None) -> None:
+    def __init__(
+        self,
+        waiter: asyncio.Future[Any],
+        step: int | None = None,
+        interpreter: Generator[Any, Any, Any] | None = None,
+    ) -> None:
         self.step = step
+        self.interpreter = interpreter
         self._waiter = waiter
         self._thread = threading.get_ident()
 

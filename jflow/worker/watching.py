@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from jflow.deadline.clock import now
+from jflow.execution.waiting import waiting_op
+from jflow.plan import Recv
 from jflow.resources import Cell
-from jflow.watch import StatusRequest, StepStatus, short_name
+from jflow.watch import StatusRequest, StepStatus, WaitStatus, short_name
 from jflow.worker.context import WorkerContext
+from jflow.worker.registered import RegisteredPlans
 from jflow.worker.waker import Waker
 
 _N_WAITS = 100
@@ -34,38 +39,70 @@ class RunningSteps:
 
     def listed(self, request: StatusRequest) -> tuple[int, tuple[StepStatus, ...]]:
         """How many there are, and those that are requested, the oldest first."""
+        n_steps, page = self._page(request)
+        return n_steps, tuple(
+            StepStatus(
+                f"{step:x}",
+                found[0].age_s,
+                tuple(str(linked.plan.device) for linked in registered.plans),
+                tuple(wait.cause for wait in found if wait.cause),
+            )
+            for step, registered, found in page
+        )
+
+    def list_waits(self, request: StatusRequest) -> tuple[int, tuple[WaitStatus, ...]]:
+        """How many steps there are, and what those wait for that are requested, the oldest first.
+
+        A step that waits for nothing is there once, and says so.
+        """
+        n_steps, page = self._page(request)
+        return n_steps, tuple(wait for _, _, found in page for wait in found)
+
+    def _page(
+        self, request: StatusRequest
+    ) -> tuple[int, list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]]]:
+        """How many steps there are, and the waits of those requested, at least one each."""
         begun = sorted(self._context.begun.items(), key=lambda item: item[1][0])
         page = begun[request.first : request.first + request.limit]
         attempts = self._attempts() if page else {}
         present = now()
-        return len(begun), tuple(
-            StepStatus(
-                f"{step:x}",
-                max(present - at, 0.0),
-                tuple(str(linked.plan.device) for linked in registered.plans),
-                tuple(map(short_name, [*attempts.get(step, ()), *self._values(step)][:_N_SHOWN])),
-            )
-            for step, (at, registered) in page
-        )
+        found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
+        for step, (at, registered) in page:
+            bare = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
+            noted_here = [replace(bare, **noted) for noted in attempts.get(step, ())]
+            noted_here += [replace(bare, **noted) for noted in self._values(step, registered)]
+            found.append((step, registered, noted_here[:_N_SHOWN] or [bare]))
+        return len(begun), found
 
-    def _attempts(self) -> Mapping[int, list[str]]:
-        """What steps wait for at resources, by step."""
-        found: dict[int, list[str]] = defaultdict(list)
-        for cell in self._cells():
+    def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:
+        """What steps wait for at resources, by step, as fields of `WaitStatus`."""
+        found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for device, cell in self._cells():
             for attempt, reason in cell.waiting(_N_WAITS):
                 waker = attempt.then
                 if isinstance(waker, Waker) and waker.step is not None:
-                    found[waker.step].append(reason.removeprefix("waited ") or "for a resource")
+                    op = "" if waker.interpreter is None else waiting_op(waker.interpreter)
+                    what = short_name(reason.removeprefix("waited ") or "for a resource")
+                    found[waker.step].append({"cause": what, "op": op, "device": device})
         return found
 
-    def _cells(self) -> Iterable[Cell]:
+    def _cells(self) -> Iterable[tuple[str, Cell]]:
+        """What steps may wait for, each with its device, "" if it is of the whole task."""
         containers = self._context.containers
-        yield containers.accesses
-        yield containers.writing
-        yield from containers.resources.cells().values()
+        yield "", containers.accesses
+        yield "", containers.writing
+        for resource, cell in containers.resources.cells().items():
+            yield str(resource.device), cell
 
-    def _values(self, step: int) -> Iterable[str]:
-        """What a step waits for from other tasks and devices."""
-        for waiter in self._context.rendezvous.waiting(step):
-            source = self._context.senders.sender_of(waiter)
-            yield f"for a value from {source or 'another device of its task'}"
+    def _values(self, step: int, registered: RegisteredPlans) -> Iterable[dict[str, Any]]:
+        """What a step waits for from other tasks and devices, as fields of `WaitStatus`."""
+        waiting = self._context.rendezvous.waiting(step)
+        if not waiting:
+            return
+        for linked in registered.plans:
+            for one in linked.plan.instructions:
+                if isinstance(one, Recv) and one.edge in waiting:
+                    source = one.source.task
+                    is_own = source == self._context.task
+                    what = f"for a value from {'another device of its task' if is_own else source}"
+                    yield {"cause": what, "device": str(one.source), "edge": one.edge}

@@ -173,6 +173,7 @@ class Worker:
         self.saves.registered(handle, changes := changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = RegisteredPlans(
+            handle,
             tuple(linked),
             feeds,
             fetches,
@@ -200,7 +201,7 @@ class Worker:
                 raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
 
     def release(self, handle: int) -> None:
-        """Forgets registered plans, and frees the session's resources with its last plans here."""
+        """Forgets registered plans, and frees the session's state with its last plans here."""
         self._of_caller.discard(handle)
         registered = self._registered.pop(handle, None)
         if registered is None:
@@ -212,7 +213,7 @@ class Worker:
         for owner in owners:
             if not self._owners[owner]:
                 del self._owners[owner]
-                self.containers.resources.end(owner)
+                self.containers.end_session(owner)
 
     async def run(
         self,
@@ -488,5 +489,5 @@ class Worker:
 
 
 def _owners(plans: Sequence[Plan]) -> set[str]:
-    """The sessions that own resources in plans."""
-    return {spec.owner for plan in plans for spec in plan.resources if spec.owner}
+    """The sessions that own state which plans use."""
+    return {state.session for state in states_of(plans)} - {""}

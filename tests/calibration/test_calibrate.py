@@ -39,7 +39,7 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     assert "measured 3 days ago on" in text
     assert "error of CPU rates, each program predicted from the others" in text
     assert 0 < found.work_error < 1
-    assert found.message_error > 0
+    assert found.message_error >= 0.3  # so much differs between two calibrations
     assert f"programs may take {found.work_error:.0%} less" in text
 
 

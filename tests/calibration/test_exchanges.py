@@ -25,9 +25,7 @@ TRUE = replace(
 )
 
 
-def drawn(
-    exchange: LinkProbe, scale: float = 1.0, away: float = 1.0
-) -> tuple[Problem, Schedule]:
+def drawn(exchange: LinkProbe, scale: float = 1.0, away: float = 1.0) -> tuple[Problem, Schedule]:
     """The regions of an exchange, whose programs take 10 ms or, short ones, 50 µs.
 
     Those of the second device take `away` times as long.

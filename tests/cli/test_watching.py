@@ -58,6 +58,12 @@ ITEMS = {
     },
     "steps": {"step": TEXT, "age_s": float, "devices": LIST, "waiting_for": LIST},
     "threads": {"name": TEXT, "frames": LIST},
+    "pending": {
+        **dict.fromkeys(("step", "cause", "op", "device"), TEXT),
+        "plans": COUNT,
+        "age_s": float,
+        "edge": (int, type(None)),
+    },
 }
 """The fields of what is listed, and their types."""
 
@@ -136,9 +142,10 @@ def test_each_kind_is_listed_for_people_and_for_programs(
         "queues": "FIFOQueue",
         "sessions": "CLAIM",
         "steps": "no steps",
+        "pending": "no pending",
     }
     assert expected[kind] in text
-    assert bool(told[kind]) == (kind != "steps")
+    assert bool(told[kind]) == (kind not in ("steps", "pending"))
 
 
 def test_stack_says_where_the_threads_of_a_task_are(
@@ -150,7 +157,7 @@ def test_stack_says_where_the_threads_of_a_task_are(
     assert "jflow/server/watched.py" in text
     (tasks,) = json.loads(shown(capsys, "stack", cluster[0], "--json")).values()
     for task in tasks:
-        conforms(task, TASK | {"steps": LIST, "threads": LIST})
+        conforms(task, TASK | {"steps": LIST, "threads": LIST, "pending": LIST})
         for thread in task["threads"]:
             conforms(thread, ITEMS["threads"])
 
@@ -220,6 +227,29 @@ def test_a_stopped_task_is_marked_and_the_others_are_listed(
         wait_until(lambda: states("ls", "devices") == expected, "the same in a list")
         words = "/job:ps/task:0: no answer within 1 s"
         wait_until(lambda: words in output("status"), "the same for people")
+        is_marked = "/job:ps/task:0 is silent: no answer within 1 s"
+        wait_until(lambda: is_marked in output("ls", "queues"), "a list for people")
+        wait_until(lambda: states("stack") == expected, "the stacks of the other one")
+
+        def told(*arguments: str, code: int) -> str:
+            """What the command prints if it ends with this code, on either stream."""
+            capsys.readouterr()
+            found = main([*arguments, "--timeout", "1"])
+            return "".join(capsys.readouterr()) if found == code else ""
+
+        top = ("top", target, "--json", "--count", "1", "--interval", "0.01")
+        wait_until(lambda: '"state": "silent"' in told(*top, code=0), "its row in the table")
+        said = "/job:ps/task:0 does not stop: no answer within 1 s"
+        stop = ("stop", target, "--task", "/job:ps/task:0")
+        wait_until(lambda: said in told(*stop, code=3), "it not to be stopped")
+        reset = ("reset", target, "--default")
+        wait_until(lambda: "/job:ps/task:0" in told(*reset, code=1), "it to be named")
+
+        def diagnosed() -> dict[str, str]:
+            found = told("doctor", target, "--json", code=1) or '{"tasks": []}'
+            return {task["name"]: task["state"] for task in json.loads(found)["tasks"]}
+
+        wait_until(lambda: diagnosed() == expected, "the same in a diagnosis")
         processes.resume("ps")
         wait_until(lambda: main(["status", target]) == 0, "both tasks to be up again")
 

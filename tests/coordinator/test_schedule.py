@@ -18,6 +18,7 @@ from jflow.coordinator import ClusterCoordinator, PerWorkerValues, engine
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.testing.waiting import wait_until
 from tests.coordinator.functions import a_counter, a_queue, double
+from tests.notices import notices_after
 
 # Construction ---------------------------------------------------------------------------------
 
@@ -321,6 +322,36 @@ def test_watchdog_logs_the_stacks_of_all_threads_when_nothing_ends(
     assert "Thread MainThread" in caplog.text
     queue.enqueue(1.0)
     coordinator.join()
+
+
+def test_join_and_fetch_say_what_they_wait_for_when_that_takes_long(
+    coordinator: ClusterCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = a_queue(coordinator, "notices")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    with notices_after(0.1):
+        values = [coordinator.schedule(wait) for _ in range(2)]
+        waiting = threading.Thread(target=coordinator.join)
+        waiting.start()
+        try:
+            wait_until(lambda: "now: for 2 closures, of which " in caplog.text, "a notice")
+        finally:
+            queue.enqueue(1.0)
+            queue.enqueue(2.0)
+            waiting.join()
+        late = coordinator.schedule(wait)
+        waiting = threading.Thread(target=late.fetch)
+        waiting.start()
+        try:
+            wait_until(lambda: "now: for <jflow.RemoteValue of " in caplog.text, "a notice")
+        finally:
+            queue.enqueue(3.0)
+            waiting.join()
+    assert sorted(float(value.fetch()) for value in values) == [1.0, 2.0]
 
 
 def test_metrics_count_closures_and_measure_traces_runs_and_fetches(

@@ -324,6 +324,28 @@ def test_a_machine_that_becomes_slow_goes_on_with_bursts_of_short_closures() -> 
     assert all(len(a.closures) == 4 for a in scheduler._attempts.values())
 
 
+def test_the_shortest_time_of_a_kind_rises_slowly_and_falls_at_once() -> None:
+    scheduler, _ = with_bursts(1, each_s=0.001, dispatch_s=0.002, n_waiting=0)
+
+    def is_bound_after(seconds: float, times: int) -> bool:
+        """Whether the third of three closures waits for a burst after some ran for so long."""
+        for _ in range(times):
+            (one,) = of(Dispatch, scheduler.add(Closure(scheduler._n_added, "k", burst=4), 1.0))
+            scheduler.finished(one.attempt, 1.0 + seconds, 0.002)
+        for number in range(scheduler._n_added, scheduler._n_added + 3):
+            scheduler.add(Closure(number, "k", burst=4), 1.0)
+        is_bound = bool(scheduler.n_queued)
+        scheduler.cancel_all()
+        for attempt in sorted(scheduler._attempts):
+            scheduler.lost(attempt, 1.0)
+        scheduler.clear()
+        return is_bound
+
+    assert is_bound_after(0.007, times=1)
+    assert not is_bound_after(0.007, times=30)
+    assert is_bound_after(0.001, times=1)
+
+
 def with_a_burst_that_is_applied_once() -> tuple[ClosureScheduler, Dispatch]:
     """A scheduler whose only worker has a burst in exactly-once mode."""
     scheduler = with_workers(1)

@@ -247,6 +247,28 @@ def test_a_chief_that_comes_back_finds_the_others() -> None:
     assert ps.result(PATIENT_S) is None
 
 
+def test_a_chief_that_is_started_again_needs_the_tasks_that_ended_with_the_first_one() -> None:
+    cluster = cluster_of(chief=1, worker=1)
+
+    def fail(_: tf.ProgramRole) -> None:
+        raise ValueError("the first chief fails")
+
+    worker = started(cluster, "worker")
+    with pytest.raises(ValueError, match="the first chief fails"):
+        started(cluster, "chief", main=fail).result(PATIENT_S)
+    assert worker.result(PATIENT_S) is None
+    alone = started(cluster, "chief", main=no_main, timeout=0.5)
+    with pytest.raises(tf.errors.DeadlineExceededError) as caught:
+        alone.result(PATIENT_S)
+    assert f"for /job:worker/task:0 at {cluster['worker'][0]} (down: " in str(caught.value)
+    assert "tasks that ended with an earlier chief have to be started again" in str(caught.value)
+    # With the worker it runs, in whichever order the two come.
+    again = started(cluster, "chief", main=lambda _: "done")
+    worker = started(cluster, "worker")
+    assert again.result(PATIENT_S) == "done"
+    assert worker.result(PATIENT_S) is None
+
+
 @pytest.mark.parametrize(
     ("environ", "options", "text"),
     [

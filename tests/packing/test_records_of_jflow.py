@@ -21,6 +21,7 @@ from jflow.effects.saved import SavedEffect, SavedWindow, SavedWindows
 from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import host_function, host_kernel
 from jflow.export.document import Aval, Document, Equation, Member, Node, ProgramEntry
+from jflow.options import SessionDefaults
 from jflow.packing import Keywords, Record, pack
 from jflow.plan import CallbackAttributes
 from jflow.records import DECODERS
@@ -208,6 +209,17 @@ BUILDS |= {
         "position": st.none() | st.integers(0, 99) | WORDS,
         "n_records": st.integers(0, 99),
         "n_work_units": st.integers(0, 99),
+    },
+    SessionDefaults: {
+        **dict.fromkeys(
+            ("operation_timeout_in_ms", "connect_timeout_in_ms"), st.integers(0, 2**40)
+        ),
+        **dict.fromkeys(
+            ("allow_soft_placement", "log_device_placement", "isolate_session_state"),
+            st.booleans(),
+        ),
+        "placement": TEXTS,
+        "device_filters": st.lists(TEXTS, max_size=2).map(tuple),
     },
     SaveReport: {"n_bytes": st.integers(0, 2**40), "held_s": SECONDS, "total_s": SECONDS},
     ShardRecord: SHARD_FIELDS,

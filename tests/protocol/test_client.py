@@ -96,7 +96,7 @@ def test_the_host_is_asked_what_the_client_was(client, host):
     assert run[2].timeout == 0.25
     assert run[2].remaining() <= 0.25
     assert endless[:3] == ("run", 10, FOREVER)
-    assert reset == ("reset", ["", "box"], PATIENCE_S, FOREVER)
+    assert reset == ("reset", ["", "box"], PATIENCE_S, FOREVER, [])
 
 
 def test_every_call_takes_along_the_time_given_and_what_is_left_of_it(client, host):
@@ -106,7 +106,7 @@ def test_every_call_takes_along_the_time_given_and_what_is_left_of_it(client, ho
     client.run(1, [], deadline)
     client.start(1, [], deadline).result(PATIENCE_S)
     client.reset([], 1.0, deadline)
-    (_, *_, listed), (_, *_, registered), (_, _, run, _), (_, _, started, _), (_, *_, reset) = (
+    (_, *_, listed), (_, *_, registered), (_, _, run, _), (_, _, started, _), (_, *_, reset, _) = (
         host.calls
     )
     for got in (listed, registered, run, started, reset):

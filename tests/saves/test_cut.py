@@ -224,11 +224,11 @@ def test_a_save_that_waits_for_a_step_ends_with_its_deadline(
         step = threads.submit(session.run, train)
         wait_until(lambda: session.run(v) == 2, "the first write of the step")
         states = states_to_save([v, w])
-        session._default_timeout = hasty.operation_timeout_in_ms / 1000
+        session._settings._timeout = hasty.operation_timeout_in_ms / 1000
         with pytest.raises(tf.errors.DeadlineExceededError, match=r"did not end|timeout"):
             session.save_state(str(tmp_path / "model"), states)
         assert not [*tmp_path.iterdir()]
-        session._default_timeout = None
+        session._settings._timeout = None
         session.run(put)
         got(step)
         session.save_state(str(tmp_path / "model"), states)

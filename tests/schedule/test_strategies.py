@@ -236,6 +236,15 @@ def test_metis_cuts_where_little_is_sent() -> None:
     assert schedule.devices[0] == schedule.devices[1] != schedule.devices[2] == schedule.devices[3]
 
 
+@pytest.mark.parametrize(("n", "n_devices"), [(12, 3), (300, 8)])
+def test_every_strategy_is_a_candidate_of_auto(n: int, n_devices: int) -> None:
+    """So no graph of such a size can be found on which another one is better."""
+    problem = random_problem("layered", n, n_devices, seed=2)
+    chosen = choose(problem, moves=0, margin=0.0, exact=False)
+    assert {*STRATEGIES} - {"auto"} <= {*chosen.predicted}
+    assert chosen.predicted[chosen.strategy] == min(chosen.predicted.values())
+
+
 def test_auto_is_at_least_as_good_as_every_strategy_on_adversarial_graphs() -> None:
     """Annealing of the costs of a graph finds none on which another strategy is much better."""
     rng = np.random.default_rng(0)

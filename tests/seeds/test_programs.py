@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,13 +34,13 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
 
 
 @contextmanager
-def task(
-    how: str, cluster: dict[str, list[str]], job: str, index: int
+def program(
+    name: str, cluster: dict[str, list[str]], job: str, index: int, *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """A server program, killed at the end: there it would serve for ever."""
+    """A program that TF_CONFIG tells its task, killed at the end."""
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "task.py"), how],
+        [sys.executable, str(PROGRAMS / name), *arguments],
         env=os.environ | {"TF_CONFIG": json.dumps(config)},
         stdout=subprocess.PIPE,
         text=True,
@@ -72,7 +72,10 @@ def targets() -> Iterator[dict[str, str]]:
     """
     hosts = free_hosts(2)
     cluster = {"ps": [hosts[0]], "worker": [hosts[1]]}
-    with task("json", cluster, "ps", 0) as ps, task("config", cluster, "worker", 0) as worker:
+    with (
+        program("task.py", cluster, "ps", 0, "json") as ps,
+        program("task.py", cluster, "worker", 0, "config") as worker,
+    ):
         for process, host in zip((ps, worker), hosts, strict=True):
             assert wait_until_ready(process) == f"ready at grpc://{host}:2222\n"
         yield {job: f"grpc://{addresses[0]}" for job, addresses in cluster.items()}
@@ -102,6 +105,29 @@ def test_containers_keep_problems_apart_until_they_are_reset(targets: dict[str, 
         "gone layer/weight",
         "own 100.0",
         "shared 1.0",
+    ]
+
+
+@pytest.fixture(scope="module")
+def coordinating(targets: dict[str, str]) -> dict[str, str]:
+    """The environment of a coordinator of these servers: TF_CONFIG says that it is the chief."""
+    cluster = {job: [target.removeprefix("grpc://")] for job, target in targets.items()}
+    cluster["chief"] = free_hosts(1)
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}})}
+
+
+def test_a_coordinator_fetches_an_element_of_a_dataset_on_a_worker(
+    coordinating: dict[str, str],
+) -> None:
+    assert run("first_element.py", **coordinating) == ["7"]
+
+
+def test_a_coordinator_counts_elements_in_a_variable_of_a_parameter_server(
+    coordinating: dict[str, str],
+) -> None:
+    assert run("counted_elements.py", **coordinating) == [
+        "5",
+        "True 15 /job:ps/task:0/device:CPU:0",
     ]
 
 
@@ -152,3 +178,20 @@ def test_one_program_takes_all_roles_from_its_environment_and_ends_with_the_chie
             process.wait()
     assert told == ["3.0 6.0 9.0\ndone\n", "done\n", "done\n"]
     assert [process.returncode for process in processes] == [0, 0, 0]
+
+
+@pytest.mark.long
+def test_workers_that_know_their_role_by_tf_config_alone_train_together() -> None:
+    ports = free_ports(3)
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    cluster = {"ps": addresses[:1], "worker": addresses[1:]}
+    tasks = [("ps", 0), ("worker", 0), ("worker", 1)]
+    with ExitStack() as stack:
+        ps, *workers = [
+            stack.enter_context(program("roles_by_config.py", cluster, job, index))
+            for job, index in tasks
+        ]
+        told = [worker.communicate(timeout=300)[0] for worker in workers]
+        assert told == ["ready\nTrue True 3.0\n", "ready\nFalse True 3.0\n"]
+        assert [worker.returncode for worker in workers] == [0, 0]
+        assert ps.poll() is None

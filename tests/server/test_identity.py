@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import jflow as tf
-from jflow.testing import FaultProxy, start_servers
+from jflow.errors import UnavailableError
+from jflow.testing import FaultProxy, free_ports, start_servers
 from tests.server.test_deadlines import in_short
 
 PS = "/job:ps/task:0"
@@ -93,6 +94,31 @@ def test_a_step_through_a_stale_address_is_told_what_is_there(
     assert f"the server at {address_of(other)} is not the one that was meant" in message
     assert "correct the address" in message
     assert caught.value.task == PS
+
+
+def test_a_task_that_restarted_under_another_address_is_told_both_and_how_to_mend_it(
+    stack: ExitStack,
+) -> None:
+    (old,) = free_ports(1)
+    ps = stack.enter_context(tf.train.Server({"ps": ["127.0.0.1:0"]}, "ps", 0))
+    worker = stack.enter_context(tf.train.Server({"worker": ["127.0.0.1:0"]}, "worker", 0))
+    ps.connect({"ps": [address_of(ps)], "worker": [f"127.0.0.1:{old}"]})
+    worker.connect({"ps": [address_of(ps)], "worker": [address_of(worker)]})
+    with tf.device("/job:ps/task:0"):
+        x = tf.Variable(1.0)
+    new = address_of(worker)
+    with tf.Session(worker.target) as session, pytest.raises(UnavailableError) as caught:
+        session.run(x.initializer)
+    told = str(caught.value)
+    assert f"expected a cluster with /job:worker/task:0 at {new}" in told
+    assert f"got one with /job:worker/task:0 at 127.0.0.1:{old}" in told
+    assert f"start it at 127.0.0.1:{old} again, or all tasks with {new} in the cluster" in told
+    # The task at its former address, with the former cluster: nothing has to be done but that.
+    worker.stop()
+    cluster = {"ps": [address_of(ps)], "worker": [f"127.0.0.1:{old}"]}
+    back = stack.enter_context(tf.train.Server(cluster, "worker", 0))
+    with tf.Session(back.target) as session:
+        session.run(x.initializer)
 
 
 def test_a_client_may_name_the_task_that_it_means(stack: ExitStack) -> None:

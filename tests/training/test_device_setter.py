@@ -64,3 +64,53 @@ def test_a_strategy_chooses_the_server() -> None:
     setter = tf.train.replica_device_setter(ps_tasks=4, ps_strategy=lambda op: len(op.name) % 4)
     with tf.device(setter):
         assert tf.Variable(1.0, name="abc").device == "/job:ps/task:3"
+
+
+def sized(name: str, n: int) -> tf.Variable:
+    return tf.Variable(tf.numpy.zeros((n,), tf.float32), name=name)
+
+
+def test_the_greedy_strategy_gives_a_variable_to_the_server_with_the_fewest_bytes() -> None:
+    training = tf.contrib.training
+    strategy = training.GreedyLoadBalancingStrategy(2, training.byte_size_load_fn)
+    with tf.device(tf.train.replica_device_setter(ps_tasks=2, ps_strategy=strategy)):
+        made = [sized(f"v{i}", n) for i, n in enumerate((3, 100, 2, 95, 1, 1))]
+        with tf.device("/job:ps/task:1"):
+            sized("pinned", 1000)
+        after = sized("after", 1)
+    assert [v.device for v in made] == [f"/job:ps/task:{i}" for i in (0, 1, 0, 0, 0, 1)]
+    # A variable that requests a server loads the one that the strategy would have chosen.
+    assert after.device == "/job:ps/task:1"
+    assert repr(strategy) == "GreedyLoadBalancingStrategy(loads=[4404.0, 408.0])"
+
+
+def test_the_random_strategy_chooses_by_name_as_tensorflow_does() -> None:
+    training = tf.contrib.training
+    for seed, servers in ((0, [1, 3, 4, 3, 2]), (1, [1, 0, 4, 2, 2])):
+        strategy = training.RandomStrategy(5, seed)
+        setter = tf.train.replica_device_setter(ps_tasks=5, ps_strategy=strategy)
+        with tf.Graph().as_default(), tf.device(setter):
+            made = [tf.Variable(1.0, name=f"r{i}") for i in range(5)]
+        assert [v.device for v in made] == [f"/job:ps/task:{i}" for i in servers]
+
+
+def test_eager_variables_and_parts_have_sizes_too() -> None:
+    training = tf.contrib.training
+    greedy = training.GreedyLoadBalancingStrategy(2, training.byte_size_load_fn)
+    with tf.connect(), tf.device(lambda op: "" if op.declares is None else f"/cpu:{greedy(op)}"):
+        tf.Variable([1.0, 2.0])
+        tf.Variable(lambda: tf.numpy.zeros((3, 5)))
+    with tf.device(tf.train.replica_device_setter(ps_tasks=2, ps_strategy=greedy)):
+        tf.get_variable("pv", [10, 2], partitioner=tf.fixed_size_partitioner(2))
+    assert repr(greedy) == "GreedyLoadBalancingStrategy(loads=[88.0, 60.0])"
+
+
+def test_what_has_no_size_cannot_be_balanced_by_it() -> None:
+    load = tf.contrib.training.byte_size_load_fn
+    with pytest.raises(ValueError, match="'c' declares no variable"):
+        load(tf.constant(1.0, name="c").op)
+    varying = tf.Variable([1.0], validate_shape=False, name="varying")
+    with pytest.raises(ValueError, match="size of variable 'varying' is not known"):
+        load(varying.op)
+    with pytest.raises(ValueError, match="at least one parameter server, got 0"):
+        tf.contrib.training.RandomStrategy(0)

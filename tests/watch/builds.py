@@ -13,11 +13,14 @@ from jflow.watch import (
     DeviceStatus,
     QueueStatus,
     SessionStatus,
+    SessionWait,
+    SessionWaits,
     StatusRequest,
     StepStatus,
     TaskStatus,
     ThreadStatus,
     VariableStatus,
+    WaitStatus,
 )
 from tests.packing.test_record import TEXTS
 
@@ -51,9 +54,25 @@ ITEMS: dict[type, dict[str, Any]] = {
         "shape": st.lists(COUNTS, max_size=3).map(tuple),
         "n_bytes": COUNTS,
     },
+    WaitStatus: {
+        **dict.fromkeys(("step", "cause", "op", "device"), TEXTS),
+        "plans": COUNTS,
+        "age_s": SECONDS,
+        "edge": st.none() | COUNTS,
+    },
+}
+
+SESSION_WAIT: dict[str, Any] = {
+    "handle": COUNTS,
+    "task": TEXTS,
+    "wait": st.builds(WaitStatus, **ITEMS[WaitStatus]),
 }
 
 BUILDS: dict[type, dict[str, Any]] = ITEMS | {
+    SessionWait: SESSION_WAIT,
+    SessionWaits: {
+        "found": st.lists(st.builds(SessionWait, **SESSION_WAIT), max_size=2).map(tuple)
+    },
     StatusRequest: {
         "kinds": st.lists(st.sampled_from([*KINDS]), max_size=3, unique=True).map(tuple),
         "first": COUNTS,
@@ -64,6 +83,8 @@ BUILDS: dict[type, dict[str, Any]] = ITEMS | {
         "incarnation": st.integers(1, 2**64 - 1),
         **dict.fromkeys(("pid", "memory_bytes", "n_begun", "n_compiled"), COUNTS),
         **dict.fromkeys(("uptime_s", "cpu_s"), SECONDS),
+        "log": TEXTS,
+        "log_inode": COUNTS,
         "totals": st.dictionaries(st.sampled_from([*KINDS]), COUNTS, max_size=2),
         **{
             kind: st.lists(st.builds(record, **ITEMS[record]), max_size=1).map(tuple)

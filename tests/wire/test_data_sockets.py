@@ -35,6 +35,7 @@ from tests.protocol.hosts import (
     raw_call,
     served,
 )
+from tests.wire import kinds
 
 pytestmark = pytest.mark.usefixtures("own_sockets")
 
@@ -225,18 +226,19 @@ def _n_files():
     return psutil.Process().num_fds()
 
 
+@kinds.on("unix", also=("tcp", "tls"))
 @pytest.mark.parametrize("n", [20, pytest.param(1000, marks=pytest.mark.long)])
-def test_sessions_leave_no_files_open(server, host, n):
+def test_sessions_leave_no_files_open(server, host, kind, n):
     connect(server.address, PATIENCE_S).close()  # what is opened once
     eventually(host.sessions[-1].closed.is_set)
     before = _n_files()
     for i in range(n):
         client = connect(server.address, PATIENCE_S)
-        assert client.transport == "unix"
+        assert client.transport == kinds.used(kind)
         client.start(1, [], FOREVER).result(PATIENCE_S)
         if i % 2:
             cut_data(client)
         client.close()
     eventually(lambda: all(session.closed.is_set() for session in host.sessions))
     eventually(lambda: _n_files() <= before)
-    assert len(_sockets()) == 1
+    assert len(_sockets()) == (kind == "unix")

@@ -18,7 +18,7 @@ import jflow as tf
 from jflow.launch import LocalCluster
 from jflow.protocol.segments import MIN_SHARED_BYTES
 from jflow.testing import wait_until
-from jflow.wire import connect, data_listener, unix_sockets
+from jflow.wire import connect, data_listener, remove_own_sockets, unix_sockets
 from jflow.wire.unix_sockets import held, remove_earlier, socket_directory
 from tests.protocol.hosts import PATIENCE_S, Host, listener_of, on_loop, served
 from tests.wire import kinds
@@ -98,6 +98,16 @@ def test_a_directory_that_is_removed_while_it_is_taken_is_made_again(monkeypatch
     one.close()
 
 
+def test_a_process_that_ends_at_once_removes_its_own_sockets_and_no_others(server):
+    other = socket_directory() / "1-0123.sock"
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(other))
+    assert len(list(socket_directory().glob(f"{os.getpid()}-*.sock"))) == 1
+    remove_own_sockets()
+    assert list(socket_directory().glob("*.sock")) == [other]
+
+
+@pytest.mark.long
 def test_a_task_that_is_told_to_end_removes_its_socket():
     command = [sys.executable, "-m", "jflow.launch.child", "worker", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
@@ -141,7 +151,7 @@ class Left:
 @kinds.on("unix", "tcp")
 def test_what_a_thousand_sessions_leave_behind_does_not_grow_with_their_number(own_sockets, kind):
     most_segments = 0
-    with LocalCluster({"worker": 2}) as cluster:
+    with LocalCluster(ps=0, workers=2) as cluster:
         pids = [os.getpid(), *(cluster.pid("worker", i) for i in range(2))]
         fed = tf.placeholder(tf.float32, [MIN_SHARED_BYTES // 2])
         with tf.device("/job:worker/task:1"):

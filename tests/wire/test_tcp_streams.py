@@ -121,7 +121,7 @@ def test_a_caller_that_must_have_a_unix_socket_takes_no_other_stream(server, mon
         connect(server.address, PATIENCE_S)
 
 
-@kinds.on("tcp", "tls")
+@kinds.on("tcp", also=("tls",))
 def test_tensors_never_lie_in_segments_over_tcp_and_arrive_whole(client, kind):
     value = np.arange(2_000_003, dtype=np.float64)
     for _ in range(4):
@@ -264,7 +264,7 @@ def test_tasks_call_each_other_over_tls(server, host, certificates, kind):
 # Cuts ---------------------------------------------------------------------------------------------
 
 
-@kinds.on("tcp", "tls")
+@kinds.on("tcp", also=("tls",))
 @pytest.mark.parametrize("fault", ["cut", "hold"])
 def test_a_network_that_cuts_the_data_stream_and_not_grpc_ends_the_session(
     server, host, monkeypatch, fault, kind

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensors", "cancel", "reset", "release", "call_back", "called_back", "traced", "ping", "claim", "claimed", "ran_plans", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes", "take_over_effect", "earlier_effect", "decide_effect", "inspect", "inspected", "inspect_tasks", "task_reports", "stop", "stop_tasks")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensors", "cancel", "reset", "release", "call_back", "called_back", "traced", "ping", "claim", "claimed", "ran_plans", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes", "take_over_effect", "earlier_effect", "decide_effect", "inspect", "inspected", "inspect_tasks", "task_reports", "stop", "stop_tasks", "find_waits", "found_waits")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,8 @@ class Envelope(_message.Message):
     TASK_REPORTS_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     STOP_TASKS_FIELD_NUMBER: _ClassVar[int]
+    FIND_WAITS_FIELD_NUMBER: _ClassVar[int]
+    FOUND_WAITS_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation: int
     status: _tensor_pb2.Status
@@ -127,10 +129,12 @@ class Envelope(_message.Message):
     task_reports: TaskReports
     stop: Stop
     stop_tasks: StopTasks
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensors: _Optional[_Union[SendTensors, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., ran_plans: _Optional[_Union[RanPlans, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ..., take_over_effect: _Optional[_Union[TakeOverEffect, _Mapping]] = ..., earlier_effect: _Optional[_Union[EarlierEffect, _Mapping]] = ..., decide_effect: _Optional[_Union[DecideEffect, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., inspect_tasks: _Optional[_Union[InspectTasks, _Mapping]] = ..., task_reports: _Optional[_Union[TaskReports, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., stop_tasks: _Optional[_Union[StopTasks, _Mapping]] = ...) -> None: ...
+    find_waits: FindWaits
+    found_waits: FoundWaits
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensors: _Optional[_Union[SendTensors, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., ran_plans: _Optional[_Union[RanPlans, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ..., take_over_effect: _Optional[_Union[TakeOverEffect, _Mapping]] = ..., earlier_effect: _Optional[_Union[EarlierEffect, _Mapping]] = ..., decide_effect: _Optional[_Union[DecideEffect, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., inspect_tasks: _Optional[_Union[InspectTasks, _Mapping]] = ..., task_reports: _Optional[_Union[TaskReports, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., stop_tasks: _Optional[_Union[StopTasks, _Mapping]] = ..., find_waits: _Optional[_Union[FindWaits, _Mapping]] = ..., found_waits: _Optional[_Union[FoundWaits, _Mapping]] = ...) -> None: ...
 
 class ServerInfo(_message.Message):
-    __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled", "data_offer")
+    __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled", "session_defaults", "data_offer")
     class ClusterEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,14 +147,16 @@ class ServerInfo(_message.Message):
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     N_COMPILED_FIELD_NUMBER: _ClassVar[int]
+    SESSION_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     DATA_OFFER_FIELD_NUMBER: _ClassVar[int]
     task: str
     incarnation: int
     cluster: _containers.ScalarMap[str, str]
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     n_compiled: int
+    session_defaults: bytes
     data_offer: DataOffer
-    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ..., data_offer: _Optional[_Union[DataOffer, _Mapping]] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ..., session_defaults: _Optional[bytes] = ..., data_offer: _Optional[_Union[DataOffer, _Mapping]] = ...) -> None: ...
 
 class DataOffer(_message.Message):
     __slots__ = ("path", "boot_id", "nonce", "port")
@@ -381,12 +387,14 @@ class Claimed(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class Reset(_message.Message):
-    __slots__ = ("containers", "connect_timeout_s")
+    __slots__ = ("containers", "connect_timeout_s", "tasks")
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedScalarFieldContainer[str]
     connect_timeout_s: float
-    def __init__(self, containers: _Optional[_Iterable[str]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, containers: _Optional[_Iterable[str]] = ..., connect_timeout_s: _Optional[float] = ..., tasks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("handles",)
@@ -669,3 +677,13 @@ class StopTasks(_message.Message):
     tasks: _containers.RepeatedScalarFieldContainer[str]
     seconds: float
     def __init__(self, tasks: _Optional[_Iterable[str]] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class FindWaits(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FoundWaits(_message.Message):
+    __slots__ = ("found",)
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    found: bytes
+    def __init__(self, found: _Optional[bytes] = ...) -> None: ...

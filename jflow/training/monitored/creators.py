@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 
 from jflow.graph import get_default_graph
-from jflow.runtime.config import ConfigProto
+from jflow.options import ConfigProto
 from jflow.session import Session
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.session_manager import SessionManager

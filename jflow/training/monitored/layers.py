@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jflow.errors import AbortedError, UnavailableError
 from jflow.graph import Graph, Tensor
-from jflow.runtime.config import RunOptions
+from jflow.options import RunOptions
 from jflow.runtime.tracing import RunMetadata
 from jflow.session import Session
 from jflow.session.fetches import parse_feed_list

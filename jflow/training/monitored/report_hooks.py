@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import UnimplementedError
-from jflow.runtime.config import RunOptions
+from jflow.options import RunOptions
 from jflow.session import Session
 from jflow.trace.step_stats import ChromeTimeline
 from jflow.training.coordinator import Coordinator

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jflow.runtime.config import RunOptions
+from jflow.options import RunOptions
 from jflow.runtime.tracing import RunMetadata
 from jflow.session import Session
 from jflow.training.coordinator import Coordinator

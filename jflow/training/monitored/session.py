@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from jflow.errors import OutOfRangeError
 from jflow.graph import Graph, get_default_graph
-from jflow.runtime.config import ConfigProto, RunOptions
+from jflow.options import ConfigProto, RunOptions
 from jflow.runtime.tracing import RunMetadata
 from jflow.session import Session
 from jflow.training.monitored.creators import (

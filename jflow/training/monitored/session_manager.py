@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from jflow.deadline.notices import WaitNotice
 from jflow.errors import DeadlineExceededError, FailedPreconditionError
 from jflow.graph import Graph, get_default_graph
-from jflow.runtime.config import ConfigProto, RunOptions
+from jflow.options import ConfigProto, RunOptions
 from jflow.session import Session
 from jflow.training.checkpoint_state import get_checkpoint_state
 
@@ -168,23 +169,28 @@ class SessionManager:
           DeadlineExceededError: if the model is not ready after that time.
         """
         limit = math.inf if max_wait_secs is None else max_wait_secs
-        deadline = time.monotonic() + limit
-        while True:
-            session = self._open(master, config)
-            with _closed_on_error(session):
-                missing = self._initialize_locally(session)
+        deadline, missing = time.monotonic() + limit, None
+        notice = WaitNotice(
+            lambda: f"for the model to be ready: {missing}; the chief initializes the variables"
+        )
+        with notice.timed():
+            while True:
+                session = self._open(master, config)
+                with _closed_on_error(session):
+                    missing = self._initialize_locally(session)
+                    if missing is None:
+                        missing = self._missing(session, self._ready_op)
                 if missing is None:
-                    missing = self._missing(session, self._ready_op)
-            if missing is None:
-                return session
-            session.close()
-            if time.monotonic() + self._recovery_wait_secs > deadline:
-                raise DeadlineExceededError(
-                    f"session was not ready after waiting {limit:g} s: {missing}; the chief "
-                    "initializes the variables, see whether it runs"
-                )
-            _LOG.info("waiting for the model to be ready: %s", missing)
-            time.sleep(self._recovery_wait_secs)
+                    return session
+                session.close()
+                if time.monotonic() + self._recovery_wait_secs > deadline:
+                    raise DeadlineExceededError(
+                        f"session was not ready after waiting {limit:g} s: {missing}; the chief "
+                        "initializes the variables, see whether it runs"
+                    )
+                _LOG.info("waiting for the model to be ready: %s", missing)
+                time.sleep(self._recovery_wait_secs)
+                notice.tell()
 
     def _open(self, master: str, config: ConfigProto | None) -> Session:
         return Session(master, graph=self._graph, config=config)
@@ -210,11 +216,13 @@ class SessionManager:
             return True
         assert checkpoint_dir is not None
         deadline = time.monotonic() + max_wait_secs
+        notice = WaitNotice(lambda: f"for a checkpoint in {checkpoint_dir}")
         while not ((state := get_checkpoint_state(checkpoint_dir)) and state.model_checkpoint_path):
             if time.monotonic() >= deadline:
                 return False
             _LOG.info("waiting for a checkpoint in %s", checkpoint_dir)
             time.sleep(self._recovery_wait_secs)
+            notice.tell()
         saver.restore(session, state.model_checkpoint_path)
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
         return True

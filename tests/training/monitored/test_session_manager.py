@@ -13,6 +13,7 @@ import jflow as tf
 from jflow.testing import VirtualClock
 from jflow.training.monitored import session_manager
 from tests.clusters import Backend
+from tests.notices import notices_after
 from tests.training.monitored.helpers import counting_model
 
 
@@ -150,6 +151,21 @@ def test_wait_for_session_returns_once_the_chief_has_initialized(shared_backend:
         chief.run(init)
         waiter.join()
     assert got == [0]
+
+
+def test_wait_for_session_tells_what_is_missing_when_that_takes_long(
+    backend: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
+    counting_model(backend)
+    manager = _manager(recovery_wait_secs=0.3)
+    with (
+        notices_after(0.2),
+        pytest.raises(tf.errors.DeadlineExceededError, match="not ready after waiting 1 s"),
+    ):
+        manager.wait_for_session(backend.target, max_wait_secs=1)
+    (said, *_) = [one.getMessage() for one in caplog.records if one.name == "jflow.waits"]
+    assert "for the model to be ready: variables not initialized: " in said
+    assert said.endswith("; the chief initializes the variables")
 
 
 def test_wait_for_session_gives_up_after_its_time(backend: Backend) -> None:

@@ -1,0 +1,239 @@
+"""`jflow logs`: what the tasks of a cluster have logged, from their files on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jflow.cli.running import RunningUp, running_ups
+from jflow.cli.status import PARTIAL, connected
+from jflow.cli.targets import HELP, add_options, parse_tasks
+from jflow.cluster import Target, Task, read_tf_config
+from jflow.errors import NotFoundError
+from jflow.printable import printable
+
+if TYPE_CHECKING:
+    from jflow.cli.watcher import Seen
+
+_N_LINES = 20
+_BLOCK_BYTES = 64 << 10
+_POLL_S = 0.25
+_ADVICE = (
+    "start it with `jflow up --logs DIR`, with LocalCluster(logs=DIR), or with its standard error "
+    "in a file"
+)
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to those of `jflow`."""
+    logs = commands.add_parser("logs", help="what the tasks of a cluster on this machine log")
+    logs.add_argument(
+        "names",
+        nargs="*",
+        metavar="[TARGET] TASK",
+        help=f"grpc://HOST:PORT, {HELP}; and tasks, as /job:JOB/task:I (default: all)",
+    )
+    logs.add_argument(
+        "--lines",
+        type=int,
+        default=_N_LINES,
+        metavar="N",
+        help="how many of the last lines of each task (default: %(default)s)",
+    )
+    logs.add_argument("--follow", action="store_true", help="also what comes, until Ctrl-C")
+    logs.add_argument(
+        "--json", action="store_true", help="for programs; with --follow line by line"
+    )
+    add_options(logs, has_target=False)
+    logs.set_defaults(run=_logs)
+
+
+class TaskLog(NamedTuple):
+    """Where the log of a task is.
+
+    Attributes:
+      task: its name.
+      path: the file, on this machine; None if there is none.
+      reason: why there is none.
+    """
+
+    task: str
+    path: Path | None
+    reason: str = ""
+
+
+def _logs(options: argparse.Namespace) -> int:
+    if options.lines < 0:
+        raise ValueError(f"--lines must be at least 0, got {options.lines}")
+    names: list[str] = options.names
+    has_target = bool(names) and names[0].startswith("grpc://")
+    target, tasks = (names[0], names[1:]) if has_target else (None, names)
+    found = find_logs(target, parse_tasks(tasks), options.timeout)
+    if all(log.path is None for log in found):
+        told = "\n".join(f"{log.task}: {log.reason}" for log in found)
+        raise NotFoundError(f"there is no log on this machine:\n{told}")
+    tails = {log.task: LogTail(log.path, options.lines) for log in found if log.path is not None}
+    if options.follow:
+        _follow(tails, found, is_json=options.json)
+    elif options.json:
+        tasks_json = [
+            {
+                "name": log.task,
+                "path": None if log.path is None else str(log.path),
+                "reason": log.reason,
+                "lines": tails[log.task].read() if log.task in tails else [],
+            }
+            for log in found
+        ]
+        print(json.dumps({"tasks": tasks_json}, indent=2))
+    else:
+        for line in _text(tails, found):
+            print(line)
+    return 0 if len(tails) == len(found) else PARTIAL
+
+
+def _text(tails: dict[str, LogTail], found: Sequence[TaskLog]) -> Iterator[str]:
+    """The lines for people, with the name of their task if there are several."""
+    for log in found:
+        if log.path is None:
+            yield printable(f"{log.task}: {log.reason}")
+    for task, tail in tails.items():
+        for line in tail.read():
+            yield printable(f"{task} {line}" if len(found) > 1 else line)
+
+
+def _follow(tails: dict[str, LogTail], found: Sequence[TaskLog], *, is_json: bool) -> None:
+    """Prints what there is and what comes, until Ctrl-C."""
+    silent = [log for log in found if log.path is None]
+    with suppress(KeyboardInterrupt):
+        while True:
+            if is_json:
+                lines = [
+                    json.dumps({"name": task, "line": line})
+                    for task, tail in tails.items()
+                    for line in tail.read()
+                ]
+            else:
+                lines = [*_text(tails, [*silent, *(log for log in found if log.path is not None)])]
+            for line in lines:
+                print(line)
+            sys.stdout.flush()
+            found = [log for log in found if log.path is not None]
+            silent = []
+            time.sleep(_POLL_S)
+
+
+def find_logs(target: str | None, tasks: Sequence[Task], seconds: float) -> list[TaskLog]:
+    """Where the logs of tasks are, of all if none is named.
+
+    Those of a `jflow up` are known by its directory, whether its tasks answer or not; any other
+    task says where its log is.
+
+    Args:
+      target: what the user gave.
+      tasks: the tasks.
+      seconds: how long each has to answer.
+
+    Raises:
+      InvalidArgumentError, ValueError: if there is no such task, and as `candidates`.
+      UnavailableError: if no server answers.
+    """
+    if target is None and not read_tf_config().cluster:
+        ups = running_ups()
+        if len(ups) == 1 and ups[0].logs:
+            return _of_up(ups[0], tasks)
+    with connected(target, seconds) as watcher:
+        return [_of_task(seen) for seen in watcher.inspect((), tasks)]
+
+
+def _of_up(up: RunningUp, tasks: Sequence[Task]) -> list[TaskLog]:
+    from jflow.launch.children import log_name  # noqa: PLC0415 - it starts processes
+
+    known = [task for task in (Target.parse(one).task for one in up.targets) if task is not None]
+    for task in tasks:
+        if task not in known:
+            raise ValueError(f"the cluster has no {task}; it has {', '.join(map(str, known))}")
+    found = []
+    for task in tasks or known:
+        path = Path(up.logs) / log_name(task)
+        there = path.is_file()
+        found.append(TaskLog(str(task), path if there else None, "" if there else f"no {path}"))
+    return found
+
+
+def _of_task(seen: Seen) -> TaskLog:
+    """The log of a task, by what it says of it."""
+    task, status = str(seen.report.task), seen.status
+    if status is None:
+        return TaskLog(task, None, f"is {seen.report.state.value}: {seen.report.reason}")
+    if not status.log:
+        return TaskLog(task, None, f"it logs to a terminal or to another process; {_ADVICE}")
+    path = Path(status.log)
+    try:
+        found = path.stat()
+        is_here = stat.S_ISREG(found.st_mode) and found.st_ino == status.log_inode
+    except OSError:
+        is_here = False
+    if is_here:
+        return TaskLog(task, path)
+    return TaskLog(task, None, f"its log is {path} on the machine of {seen.report.address}")
+
+
+class LogTail:
+    """The end of a file that grows, line by line.
+
+    Args:
+      path: the file. If it is replaced or shortened, it is read from its beginning.
+      n_lines: how many of its last lines are read first.
+    """
+
+    def __init__(self, path: Path, n_lines: int) -> None:
+        self._path = path
+        self._n_first: int | None = n_lines
+        self._position = 0
+        self._inode = 0
+
+    def read(self) -> list[str]:
+        """The whole lines that have come since the last call; at first the last ones."""
+        try:
+            file = self._path.open("rb")
+        except OSError:
+            return []
+        with file:
+            status = os.fstat(file.fileno())
+            if self._n_first is not None:
+                self._position = _start_of_last(file.fileno(), status.st_size, self._n_first)
+                self._n_first = None
+            elif status.st_ino != self._inode or status.st_size < self._position:
+                self._position = 0
+            self._inode = status.st_ino
+            file.seek(self._position)
+            whole, end, _ = file.read(status.st_size - self._position).rpartition(b"\n")
+            self._position += len(whole) + len(end)
+        return whole.decode(errors="replace").split("\n") if end else []
+
+
+def _start_of_last(file: int, size: int, n_lines: int) -> int:
+    """Where the last lines of a file begin, without what follows its last end of a line."""
+    position, n_left = size, n_lines + 1
+    while position > 0:
+        n_bytes = min(_BLOCK_BYTES, position)
+        position -= n_bytes
+        block = os.pread(file, n_bytes, position)
+        ends = block.count(b"\n")
+        if ends < n_left:
+            n_left -= ends
+            continue
+        at = len(block)
+        for _ in range(n_left):
+            at = block.rindex(b"\n", 0, at)
+        return position + at + 1
+    return 0

@@ -1,0 +1,154 @@
+"""What is told of a wait that takes long: what it is for, on which task, at which line."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+import jflow as tf
+from jflow.cluster import Task
+from jflow.deadline import notices
+from jflow.deadline.notices import Notices, WaitNotice, notice_s
+from jflow.errors import CancelledError, InvalidArgumentError, UnavailableError
+from jflow.master import pending as master_pending
+from jflow.testing import BackendUnderTest as Backend
+from jflow.testing import free_ports, start_servers, wait_until
+from jflow.watch import TaskReport, TaskState, TaskStatus, WaitStatus
+from tests.notices import notices_after
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    with notices_after(0.2):
+        yield
+
+
+def test_notices_come_after_ten_seconds_and_then_less_and_less_often() -> None:
+    due: Notices[str] = Notices()
+    times = [t for t in range(2000) if due.due({"wait": float(t)}, 10.0)]
+    assert times == [10, 20, 40, 80, 160, 320, 640, 1240, 1840]
+    assert due.due({}, 10.0) == []
+    assert due.due({"wait": 12.0}, 10.0) == ["wait"], "another wait of that name"
+
+
+def test_nothing_is_told_if_the_variable_is_zero_and_a_malformed_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, soon: None
+) -> None:
+    assert notice_s() == 0.2
+    monkeypatch.setenv(notices.VARIABLE, "0")
+    notice_s.cache_clear()
+    assert notice_s() == math.inf
+    assert WaitNotice(str).pause(None) is None
+    monkeypatch.setenv(notices.VARIABLE, "-1")
+    notice_s.cache_clear()
+    with pytest.raises(InvalidArgumentError, match="JFLOW_WAIT_NOTICE_S must be a number of sec"):
+        notice_s()
+
+
+def test_a_step_that_waits_for_a_queue_tells_the_operation_its_line_and_the_queue(
+    backend: Backend, soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = tf.FIFOQueue(4, ["float32"], [()], shared_name="jobs")
+    element, fill = queue.dequeue(name="take"), queue.enqueue([1.0])
+    with backend.session() as session:
+        waiting = threading.Thread(target=session.run, args=(element,))
+        waiting.start()
+        try:
+            wait_until(lambda: "FIFOQueue 'jobs'" in caplog.text, "a notice")
+        finally:
+            session.run(fill)
+            waiting.join()
+    record = next(one for one in caplog.records if one.name == "jflow.waits")
+    assert record.levelname == "WARNING"
+    text = record.getMessage()
+    assert text.startswith("waiting for ")
+    assert f"'take' (made at {__file__}:" in text
+    assert "waits to dequeue an element from FIFOQueue 'jobs', which has 0 elements" in text
+
+
+def test_a_step_tells_the_values_of_other_tasks_that_it_waits_for(
+    soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tf.device("/job:ps/task:0"):
+        queue = tf.FIFOQueue(4, ["float32"], [()], shared_name="jobs")
+        element, fill = queue.dequeue(name="take"), queue.enqueue([1.0])
+    with tf.device("/job:worker/task:0"):
+        doubled = element * 2.0
+    (port,) = free_ports(1)
+    with start_servers_of(port) as targets, tf.Session(targets[1]) as session:
+        waiting = threading.Thread(target=session.run, args=(doubled,))
+        waiting.start()
+        try:
+            wait_until(lambda: "FIFOQueue 'jobs'" in caplog.text, "a notice")
+        finally:
+            session.run(fill)
+            waiting.join()
+        text = caplog.text
+        assert "on /job:worker/task:0 for 'take:0' from /job:ps/task:0/device:CPU:0" in text
+        assert "'take' (made at " in text
+        assert f"(through the server at {targets[1].removeprefix('grpc://')})" in text
+
+
+def test_a_call_that_waits_for_a_missing_worker_names_it_and_its_address(
+    soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tf.device("/job:worker/task:1"):
+        x = tf.numpy.ones(3) * 2.0
+    (port,) = free_ports(1)
+    with start_servers_of(port) as targets, tf.Session(targets[1]) as session:
+
+        def run() -> None:
+            with pytest.raises((CancelledError, UnavailableError)):
+                session.run(x)
+
+        waiting = threading.Thread(target=run)
+        waiting.start()
+        try:
+            wait_until(lambda: "jflow.waits" in caplog.text, "a notice")
+        finally:
+            session.close()
+            waiting.join()
+    told = [one.getMessage() for one in caplog.records if one.name == "jflow.waits"]
+    assert f"waits for /job:worker/task:1 at 127.0.0.1:{port} to start" in told[0]
+
+
+@contextmanager
+def start_servers_of(port: int) -> Iterator[list[str]]:
+    """The targets of a parameter server and of worker 0; nothing is at the port of worker 1."""
+    with ExitStack() as stack:
+        servers = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+        ps, worker = (server.target.removeprefix("grpc://") for server in servers)
+        for server in servers:
+            server.connect({"ps": [ps], "worker": [worker, f"127.0.0.1:{port}"]})
+        yield [server.target for server in servers]
+
+
+def test_a_step_that_computes_on_some_task_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ps, worker = Task("ps", 0), Task("worker", 0)
+
+    def report(task: Task, *found: WaitStatus) -> TaskReport:
+        status = TaskStatus(str(task), "", 1, "", 0, 0.0, 0, 0.0, 0, 0, pending=found)
+        return TaskReport(task, "h:1", TaskState.UP, status=status.to_bytes())
+
+    reports = [
+        report(ps, WaitStatus("10", 7, 12.0, "to dequeue"), WaitStatus("11", 7, 12.0)),
+        report(worker, WaitStatus("11", 3, 12.0, "for a value"), WaitStatus("fff0", 7, 1.0, "x")),
+    ]
+    found = master_pending.session_waits(reports, {1: [(ps, 7), (worker, 3)]}, first_id=0x10)
+    assert [(one.handle, one.task, one.wait.step) for one in found.found] == [
+        (1, "/job:ps/task:0", "10"),
+        (0, "/job:worker/task:0", "fff0"),
+    ]
+    lost = TaskReport(worker, "h:2", TaskState.SILENT, "no answer within 1 s")
+    found = master_pending.session_waits([reports[0], lost], {1: [(ps, 7), (worker, 3)]}, 0x10)
+    assert found.found[0].wait.cause == (
+        "for /job:worker/task:0 at h:2 (silent: no answer within 1 s)"
+    )
+    others = master_pending.session_waits(reports, {1: [(ps, 7)]}, first_id=1 << 62)
+    assert not others.found, "steps of other sessions"
