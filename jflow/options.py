@@ -33,7 +33,8 @@ class ConfigProto:
         `graph.operations`. Device requests, colocation and the devices of variables are kept.
       device_filters: parts of device names, such as "/job:ps" and "/job:worker/task:0". A session
         sees the devices that match one of them, and those of its own server; nothing waits for the
-        others, and no operation can request them. Empty for all devices.
+        others, and no operation can request them. Empty for all devices. Only consistent saves,
+        which hold back the steps of all sessions, reach the others.
       isolate_session_state: whether the variables, queues and other resources of the session are
         its own, in all containers: no other session sees them, and they go with it. Always so in
         this process.
@@ -112,17 +113,18 @@ class SessionDefaults(Record):
         """The options as they travel.
 
         Raises:
-          InvalidArgumentError: if the placement is a function, which cannot be sent.
+          InvalidArgumentError: if the placement is a function, or names one.
         """
-        if not isinstance(config.placement, str):
-            raise InvalidArgumentError(
-                "the config of a server goes to the processes of its clients, so its placement is "
-                f"the name of a strategy or 'module:function', not {config.placement!r}"
-            )
+        _check_sent(config.placement)
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
     def fill(self, config: ConfigProto) -> ConfigProto:
-        """A session's options; those that it has not changed are the server's."""
+        """A session's options; those that it has not changed are the server's.
+
+        Raises:
+          InvalidArgumentError: if the server's are invalid.
+        """
+        _check_sent(self.placement)
         usual = ConfigProto()
         changes = {
             field.name: getattr(self, field.name)
@@ -130,3 +132,15 @@ class SessionDefaults(Record):
             if getattr(config, field.name) == getattr(usual, field.name)
         }
         return replace(config, **changes)
+
+
+def _check_sent(placement: str | Callable[..., Any]) -> None:
+    """Raises InvalidArgumentError unless a placement is the name of a strategy.
+
+    A client imports no module because a server says so.
+    """
+    if not isinstance(placement, str) or ":" in placement:
+        raise InvalidArgumentError(
+            "the config of a server goes to its clients, so its placement is the name of a "
+            f"strategy, such as 'auto', and no function; got {placement!r}"
+        )

@@ -112,6 +112,20 @@ class WaitNotice:
             if what := self._what():
                 LOG.warning("%s", told(waited, what))
 
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """A block that waits in long pieces: its first notice comes in time, from a timer."""
+        if self._next == math.inf:
+            yield
+            return
+        timer = threading.Timer(self._next, self.tell)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
 
 def told(seconds: float, what: str) -> str:
     """A notice: how long something has waited, and what for."""
@@ -121,14 +135,5 @@ def told(seconds: float, what: str) -> str:
 @contextmanager
 def notified(what: str) -> Iterator[None]:
     """A block that waits; if that takes long, it is told once what for."""
-    first_s = notice_s()
-    if first_s == math.inf:
+    with WaitNotice(lambda: what).timed():
         yield
-        return
-    timer = threading.Timer(first_s, LOG.warning, ("%s", told(first_s, what)))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

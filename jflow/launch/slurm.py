@@ -42,7 +42,7 @@ trap 'exit 143' TERM
 trap 'exit 130' INT
 {security}
 srun --ntasks="$SLURM_NTASKS" --distribution=block --kill-on-bad-exit=0 --wait=0 --label \\
-  jflow server &
+  {serve} &
 servers=$!
 
 for i in $(seq 100); do
@@ -56,6 +56,10 @@ TF_CONFIG="$cluster" JFLOW_ROLE=client {command} &
 program=$!
 wait "$program"
 """
+_SERVE = "jflow server"
+_SERVE_WITH_GPUS = """\
+bash -c '[ "$SLURM_PROCID" -ge {ps} ] || export JAX_PLATFORMS=cpu; exec jflow server'"""
+"""The first processes are those of the job "ps", which compute on the CPU."""
 _ENCRYPTED = """
 # Certificates of this job alone, in a directory that the nodes share.
 TF_CONFIG="$cluster" jflow certs init "$folder" --days 30
@@ -75,7 +79,8 @@ class SlurmJob:
       ps, workers: numbers of tasks.
       name: the name of the job.
       cpus: processors of each task.
-      gpus: GPUs of each task, of parameter servers, too.
+      gpus: GPUs of each task. Slurm reserves as many for each task of a step, so for parameter
+        servers too, which do not use them.
       memory: memory of each processor, such as "4G"; None for the partition's default.
       time: the longest time that the job may take, such as "4:00:00"; None for the partition's.
       options: further options of sbatch, such as "--partition=gpu".
@@ -117,6 +122,7 @@ class SlurmJob:
             options="\n".join(f"#SBATCH {option}" for option in self._options()),
             jobs=",".join(f"{job}={n}" for job, n in jobs.items() if n),
             n_ports=_N_PORTS,
+            serve=_SERVE_WITH_GPUS.format(ps=self.ps) if self.gpus and self.ps else _SERVE,
             security=_ENCRYPTED if self.is_encrypted else _INSECURE,
             command=shlex.join(self.command),
         )

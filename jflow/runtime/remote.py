@@ -83,10 +83,7 @@ class RemoteBackend:
         self.owner = secrets.token_hex(8)
         self._target = target
         self._meant = Target.parse(target)
-        self._connect_timeout = config.connect_timeout_in_ms / 1000
-        self._config = config
-        self._filters = DeviceFilters(config.device_filters)
-        self._isolation: Isolation | None = None
+        self._use(config)
         self._lock = threading.Lock()
         self._client: MasterClient | None = None
         self._is_closed = False
@@ -131,8 +128,7 @@ class RemoteBackend:
         return handle
 
     def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
-        packed = self.connected(deadline).info.session_defaults
-        return SessionDefaults.from_bytes(packed).fill(config) if packed else config
+        return _completed(config, self.connected(deadline).info)
 
     def incarnation(self, deadline: Deadline) -> int:
         return self.connected(deadline).info.incarnation
@@ -228,7 +224,11 @@ class RemoteBackend:
             client = self._client
             if client is None:
                 client = connect(self._meant, self._connect_timeout, limit)
-                self._take_defaults(client.info.session_defaults)
+                try:
+                    self._use(_completed(self._config, client.info))
+                except OpError:
+                    client.close()
+                    raise
             elif not client.is_open:
                 client = self._reconnected(client, limit)
             if client is not self._client:
@@ -240,13 +240,11 @@ class RemoteBackend:
             self._check_open()
             return client
 
-    def _take_defaults(self, packed: bytes) -> None:
-        """Completes the options by those of the server. Raises InvalidArgumentError."""
-        if packed:
-            self._config = SessionDefaults.from_bytes(packed).fill(self._config)
-        self._connect_timeout = self._config.connect_timeout_in_ms / 1000
-        self._filters = DeviceFilters(self._config.device_filters)
-        self._isolation = Isolation(self.owner) if self._config.isolate_session_state else None
+    def _use(self, config: ConfigProto) -> None:
+        self._config = config
+        self._connect_timeout = config.connect_timeout_in_ms / 1000
+        self._filters = DeviceFilters(config.device_filters)
+        self._isolation = Isolation(self.owner) if config.isolate_session_state else None
 
     def _described(self, one: SessionWait) -> str:
         """What a step waits for, in the words of its graph."""
@@ -294,6 +292,12 @@ class RemoteBackend:
                 seen = [one for one in of_task if task == own or filters.see(one.device)]
                 self._devices[task] = seen
         return [self._devices[task] for task in tasks]
+
+
+def _completed(config: ConfigProto, info: ServerInfo) -> ConfigProto:
+    """Options, completed by those of a server. Raises InvalidArgumentError if these are invalid."""
+    packed = info.session_defaults
+    return SessionDefaults.from_bytes(packed).fill(config) if packed else config
 
 
 def _seen_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:

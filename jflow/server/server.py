@@ -69,7 +69,7 @@ class Server(Closing):
         only one is possible.
       protocol: the transport; "grpc" if None.
       config: options of sessions on this server that do not set them themselves; connections take
-        the device filters and the isolation of state. They need a `placement` that is a name.
+        the device filters and the isolation of state. Their `placement` is the name of a strategy.
       start: whether to start at once.
       data_roots: directories below which readers may read files; if None, those of
         JFLOW_DATA_ROOTS, separated as in PATH.

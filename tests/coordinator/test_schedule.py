@@ -347,7 +347,7 @@ def test_join_and_fetch_say_what_they_wait_for_when_that_takes_long(
         waiting = threading.Thread(target=late.fetch)
         waiting.start()
         try:
-            wait_until(lambda: "now: for <jflow.RemoteValue of wait" in caplog.text, "a notice")
+            wait_until(lambda: "now: for <jflow.RemoteValue of " in caplog.text, "a notice")
         finally:
             queue.enqueue(3.0)
             waiting.join()

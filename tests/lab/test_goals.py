@@ -49,5 +49,5 @@ def test_the_limit_of_noisy_plans_is_twice_their_noise_and_said() -> None:
     times = (0.8, 0.8, 1.0, 1.2, 1.2)
     noisy = MeasuredResult("moe", 2, "single", times, 1.3, 1.3)
     goal = goals(noisy)["error of predicted step times"]
-    assert goal.found == "mlp 5%, moe 30% (noise: 40%)"
+    assert goal.found == "mlp 5%, moe 30% (noise allows 40%)"
     assert goal.is_reached

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,29 @@ def test_a_script_asks_for_what_the_tasks_need(capsys: pytest.CaptureFixture[str
     assert "export JFLOW_JOBS=ps=4,worker=64\n" in text
     assert "./train 'a b'" in text
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_parameter_servers_leave_the_gpus_of_their_step_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = rendered("--ps", "2", "--workers", "1", "--gpus", "1", "--", "./train", capsys=capsys)
+    (step,) = re.findall(r"^srun .*? &$", text, re.MULTILINE | re.DOTALL)
+    stand_ins = {"srun": SRUN, "jflow": 'echo "$1 $SLURM_PROCID ${JAX_PLATFORMS-all}"'}
+    for name, content in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{content}\n")
+        (tmp_path / name).chmod(0o755)
+    variables = {"SLURM_JOB_NODELIST": "a", "SLURM_TASKS_PER_NODE": "3", "SLURM_NTASKS": "3"}
+    environ = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
+    environ["PATH"] = f"{tmp_path}:{environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f"{step}\nwait"],
+        env=environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(done.stdout.splitlines()) == ["server 0 cpu", "server 1 cpu", "server 2 all"]
+    assert "JAX_PLATFORMS" not in SlurmJob(["./train"], gpus=0).script()
 
 
 def test_without_certificates_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import jflow as tf
 from jflow.cluster import ClusterDeviceFilters
+from jflow.options import SessionDefaults
 from jflow.plan import owner_of
 from jflow.testing import PATIENCE_S, wait_until
 from tests.clusters import start_servers
@@ -118,11 +119,18 @@ def test_the_time_limit_of_a_server_holds_from_the_first_call_and_a_session_s_ow
 
 
 def test_a_server_cannot_send_a_function_and_takes_no_other_config() -> None:
-    config = tf.ConfigProto(placement=lambda *_: {})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="name of a strategy"):
-        tf.train.Server({"worker": ["127.0.0.1:0"]}, config=config)
+    for placement in (lambda *_: {}, "os:system"):
+        config = tf.ConfigProto(placement=placement)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="name of a strategy"):
+            tf.train.Server({"worker": ["127.0.0.1:0"]}, config=config)
     with pytest.raises(TypeError, match="config must be a ConfigProto, got dict"):
         tf.train.Server({"worker": ["127.0.0.1:0"]}, config={})  # type: ignore[arg-type]
+
+
+def test_a_client_imports_nothing_because_a_server_says_so() -> None:
+    told = SessionDefaults(placement="os:system")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="got 'os:system'"):
+        told.fill(tf.ConfigProto())
 
 
 # Device filters --------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ import pytest
 import jflow as tf
 from jflow.errors import FailedPreconditionError, UnavailableError
 from jflow.launch import LocalCluster
+from jflow.protocol import settings
 from jflow.server.slow_steps import SlowSteps
-from jflow.testing import start_servers, wait_until
+from jflow.testing import free_ports, start_servers, wait_until
 from jflow.watch import StatusRequest, StepStatus
 
 
@@ -92,3 +93,20 @@ def test_a_reset_beside_a_dead_peer_prints_nothing_on_the_standard_error_of_a_se
         with tf.Session(cluster.target()) as session:
             assert session.run(tf.constant(1.0) + 1.0) == 2.0
     assert (tmp_path / "worker-0.log").read_text() == ""
+
+
+def test_a_server_that_waits_for_a_dead_peer_warns_of_nothing_and_notes_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "NOTICE_AFTER_S", 0.05)
+    (port,) = free_ports(1)
+    config = tf.ConfigProto(connect_timeout_in_ms=500)
+    with caplog.at_level(logging.INFO, "jflow"), ExitStack() as stack:
+        (worker,) = start_servers(stack.enter_context, {"worker": 1})
+        address = worker.target.removeprefix("grpc://")
+        worker.connect({"ps": [f"127.0.0.1:{port}"], "worker": [address]})
+        with pytest.raises(UnavailableError):
+            tf.Session.reset(worker.target, [""], config=config)
+    noted = {"silent": "/job:ps/task:0", "at": f"127.0.0.1:{port}"}
+    assert ("task_silent", noted) in events(caplog)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]

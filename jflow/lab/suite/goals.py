@@ -123,7 +123,7 @@ def _of_each(about: str, most: float, found: Sequence[tuple[Accuracy, float]]) -
     figures, is_reached = [], True
     for each, value in found:
         limit = max(most, 2 * each.noise)
-        beside = f" (noise: {limit:.0%})" if limit > most else ""
+        beside = f" (noise allows {limit:.0%})" if limit > most else ""
         figures.append(f"{_plans(each)} {value:.0%}{beside}")
         is_reached = is_reached and value <= limit
     wanted = f"each ≤ {most:.0%}, or twice its noise"

@@ -173,29 +173,24 @@ class SessionManager:
         notice = WaitNotice(
             lambda: f"for the model to be ready: {missing}; the chief initializes the variables"
         )
-        while True:
-            session = self._open(master, config)
-            with _closed_on_error(session):
-                missing = self._initialize_locally(session)
+        with notice.timed():
+            while True:
+                session = self._open(master, config)
+                with _closed_on_error(session):
+                    missing = self._initialize_locally(session)
+                    if missing is None:
+                        missing = self._missing(session, self._ready_op)
                 if missing is None:
-                    missing = self._missing(session, self._ready_op)
-            if missing is None:
-                return session
-            session.close()
-            if time.monotonic() + self._recovery_wait_secs > deadline:
-                raise DeadlineExceededError(
-                    f"session was not ready after waiting {limit:g} s: {missing}; the chief "
-                    "initializes the variables, see whether it runs"
-                )
-            _LOG.info("waiting for the model to be ready: %s", missing)
-            self._pause(notice)
-
-    def _pause(self, notice: WaitNotice) -> None:
-        """Sleeps between two attempts, and tells what is waited for when it is time to."""
-        until = time.monotonic() + self._recovery_wait_secs
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, notice.pause(left) or left))
-            notice.tell()
+                    return session
+                session.close()
+                if time.monotonic() + self._recovery_wait_secs > deadline:
+                    raise DeadlineExceededError(
+                        f"session was not ready after waiting {limit:g} s: {missing}; the chief "
+                        "initializes the variables, see whether it runs"
+                    )
+                _LOG.info("waiting for the model to be ready: %s", missing)
+                time.sleep(self._recovery_wait_secs)
+                notice.tell()
 
     def _open(self, master: str, config: ConfigProto | None) -> Session:
         return Session(master, graph=self._graph, config=config)
@@ -226,7 +221,8 @@ class SessionManager:
             if time.monotonic() >= deadline:
                 return False
             _LOG.info("waiting for a checkpoint in %s", checkpoint_dir)
-            self._pause(notice)
+            time.sleep(self._recovery_wait_secs)
+            notice.tell()
         saver.restore(session, state.model_checkpoint_path)
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
         return True

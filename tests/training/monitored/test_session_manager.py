@@ -130,7 +130,7 @@ def test_prepare_session_waits_for_a_checkpoint(backend: Backend, tmp_path: Path
             wait_for_checkpoint=True,
         ) as session:
             assert session.run(model.step) == 1
-    assert sum(pauses) == pytest.approx(60)
+    assert pauses == [30, 30]
 
 
 def test_wait_for_session_returns_once_the_chief_has_initialized(shared_backend: Backend) -> None:
@@ -157,12 +157,12 @@ def test_wait_for_session_tells_what_is_missing_when_that_takes_long(
     backend: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
     counting_model(backend)
-    manager = _manager(recovery_wait_secs=0.05)
+    manager = _manager(recovery_wait_secs=0.3)
     with (
-        notices_after(0.1),
-        pytest.raises(tf.errors.DeadlineExceededError, match="not ready after waiting 1 s"),
+        notices_after(0.2),
+        pytest.raises(tf.errors.DeadlineExceededError, match=r"not ready after waiting 0\.7 s"),
     ):
-        manager.wait_for_session(backend.target, max_wait_secs=1)
+        manager.wait_for_session(backend.target, max_wait_secs=0.7)
     (said, *_) = [one.getMessage() for one in caplog.records if one.name == "jflow.waits"]
     assert "for the model to be ready: variables not initialized: " in said
     assert said.endswith("; the chief initializes the variables")
