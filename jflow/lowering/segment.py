@@ -12,7 +12,9 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
+from jflow.graph.bundle import Bundle
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
+from jflow.lowering.bundles import bundling, unbundling
 from jflow.lowering.meshes import without_devices
 from jflow.lowering.text import program_text, signature
 from jflow.values import Array, is_switched_off, to_physical, unwrapping, wrapping
@@ -84,6 +86,23 @@ class _Body:
         (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [physical], self.emit)
         return physical, value
 
+    def open(self, bundle: Bundle, ops: Sequence[Operation]) -> jex.Var:
+        """Returns a variable for a bundle; what the operations take of it is known then."""
+        whole = jex.Var(bundle.aval)
+        used = {tensor for op in ops for tensor in op.inputs}
+        wanted = [tensor for tensor in bundle.tensors if tensor in used]
+        parts = jaxprs.inline(unbundling(bundle, used).jaxpr, (), [whole], self.emit)
+        self.known.update(zip((tensor.var for tensor in wanted), parts, strict=True))
+        return whole
+
+    def result(self, value: Tensor | Bundle) -> jaxprs.Atom:
+        """Returns an atom for a tensor or bundle that leaves the program."""
+        if isinstance(value, Tensor):
+            return self.atom(value.var)
+        parts = [self.atom(tensor.var) for tensor in value.tensors]
+        (whole,) = jaxprs.inline(bundling(value).jaxpr, (), parts, self.emit)
+        return whole
+
     def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
         """Returns an atom for the physical form of a value."""
         unwrap = unwrapping(x.aval)
@@ -131,9 +150,9 @@ class _Body:
 def lower(
     ops: Sequence[Operation],
     reads: Sequence[VariableRef],
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Tensor | Bundle],
     writes: Sequence[VariableRef],
-    outputs: Sequence[Tensor],
+    outputs: Sequence[Tensor | Bundle],
 ) -> Lowered:
     """Lowers a segment to a program.
 
@@ -149,21 +168,24 @@ def lower(
       InvalidArgumentError: if an operation has a 64-bit dtype and `jax_enable_x64` is off.
       UnimplementedError: if an operation requires several devices.
     """
-    body = _Body(frozenset(tensor.var for tensor in inputs))
+    body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)))
     invars = []
     for ref in reads:
         physical, body.current[ref] = body.arrive(
             jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
         )
         invars.append(physical)
-    for tensor in inputs:
-        physical, body.known[tensor.var] = body.arrive(tensor.var)
+    for value in inputs:
+        if isinstance(value, Bundle):
+            invars.append(body.open(value, ops))
+            continue
+        physical, body.known[value.var] = body.arrive(value.var)
         invars.append(physical)
     for op in ops:
         _check_width(op)
         body.add(op)
     invars.extend(body.hoisted)
-    results = [body.current[ref] for ref in writes] + [body.atom(t.var) for t in outputs]
+    results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]
     taken = set(invars)
     outvars = []
     for result in map(body.leave, results):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jflow.cluster import Device
 from jflow.errors import UnimplementedError
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph.bundle import Bundle
 from jflow.graph.primitives import check_p, constant_p, is_initialized_p, value_or_p
 from jflow.partition.nans import nan_attributes
 from jflow.partition.segment import Segment
@@ -28,6 +30,8 @@ from jflow.plan import (
     VariableSpec,
 )
 from jflow.values import Array, TensorSpec, as_strings, is_known, unwrapping
+
+_NO_BUNDLES: Mapping[Tensor, Bundle] = MappingProxyType({})
 
 
 @dataclass
@@ -64,13 +68,21 @@ class PlanBuilder:
       device: the device.
       contents: collects what the plan refers to by name.
       owner: the session that owns resources that are not shared.
+      arriving: the bundle in which a tensor comes here, if it comes in one.
     """
 
-    def __init__(self, device: Device, contents: Contents, owner: str) -> None:
+    def __init__(
+        self,
+        device: Device,
+        contents: Contents,
+        owner: str,
+        arriving: Mapping[Tensor, Bundle] = _NO_BUNDLES,
+    ) -> None:
         self.device = device
         self._contents = contents
         self._owner = owner
-        self._slots: dict[Tensor, Slot] = {}
+        self._arriving = arriving
+        self._slots: dict[Tensor | Bundle, Slot] = {}
         self._n_slots = 0
         self._variables: dict[VariableRef, int] = {}
         self._resources: dict[ResourceRef, int] = {}
@@ -81,11 +93,11 @@ class PlanBuilder:
         """Number of stages up to the last one with instructions on this device."""
         return max(self._stages, default=-1) + 1
 
-    def slot(self, tensor: Tensor) -> Slot:
-        """Returns the slot that holds a tensor."""
-        if tensor not in self._slots:
-            self._slots[tensor] = self._new_slot()
-        return self._slots[tensor]
+    def slot(self, value: Tensor | Bundle) -> Slot:
+        """Returns the slot that holds a tensor or bundle."""
+        if value not in self._slots:
+            self._slots[value] = self._new_slot()
+        return self._slots[value]
 
     def _new_slot(self) -> Slot:
         self._n_slots += 1
@@ -144,6 +156,7 @@ class PlanBuilder:
         needed: Collection[Tensor],
         escaping: Collection[Tensor],
         fed: Collection[Tensor],
+        bundles: Collection[Bundle] = (),
     ) -> None:
         """Appends a `Run` of some XLA operations.
 
@@ -153,27 +166,46 @@ class PlanBuilder:
           needed: the tensors that they need, in the order of the program's arguments.
           escaping: tensors that are needed outside of their segment; may include others.
           fed: tensors whose values are inputs of the step.
+          bundles: what leaves the segment in bundles.
         """
         arriving = varying_reads(ops, needed)
         inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
         inside.difference_update(arriving)
-        inputs = tuple(tensor for tensor in needed if tensor not in inside)
+        arrived: dict[Tensor | Bundle, None] = {}
+        for tensor in needed:
+            if tensor not in inside:
+                arrived[self._arriving.get(tensor, tensor)] = None
+        inputs = tuple(arrived)
         leaving = [t for op in ops for t in op.outputs if t in escaping]
         state = analyse(ops, leaving, arriving)
-        outputs = tuple(state.outputs)
+        outputs: tuple[Tensor | Bundle, ...] = (*state.outputs, *bundles)
         segment = Segment(self.device, tuple(ops), state.reads, inputs, state.writes, outputs)
+        named = (*state.written.values(), *leaving, *(t for one in bundles for t in one.tensors))
         self.add(
             stage,
             Run(
                 program=None if segment.is_empty else self._contents.add_segment(segment),
                 reads=tuple(self._variable(ref) for ref in state.reads),
-                inputs=tuple(self.slot(tensor) for tensor in inputs),
+                inputs=tuple(map(self.slot, inputs)),
                 writes=tuple(self._variable(ref) for ref in state.writes),
                 initializes=tuple(self._variable(ref) for ref in state.initialized),
-                outputs=tuple(self.slot(tensor) for tensor in state.outputs),
+                outputs=tuple(map(self.slot, outputs)),
                 before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
-                op=next((t.op for t in (*state.written.values(), *leaving)), ops[-1]).name,
+                op=next((t.op for t in named), ops[-1]).name,
+            ),
+        )
+
+    def add_bundling(self, stage: int, bundle: Bundle) -> None:
+        """Appends a `Run` that makes a bundle of tensors that are in slots."""
+        segment = Segment(self.device, (), (), bundle.tensors, (), (bundle,))
+        self.add(
+            stage,
+            Run(
+                program=self._contents.add_segment(segment),
+                inputs=tuple(map(self.slot, bundle.tensors)),
+                outputs=(self.slot(bundle),),
+                op=bundle.tensors[0].op.name,
             ),
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor, VariableRef
+from jflow.graph.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,9 @@ class Segment:
     device: Device
     ops: tuple[Operation, ...]
     reads: tuple[VariableRef, ...]
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[Tensor | Bundle, ...]
     writes: tuple[VariableRef, ...]
-    outputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor | Bundle, ...]
 
     @property
     def donated(self) -> tuple[int, ...]:

@@ -11,11 +11,13 @@ Segments above a cap, below which fusion pays, are therefore cut into pieces muc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
+from jflow.graph.bundle import Bundle
 from jflow.graph.primitives import (
     HANDLES,
     assign_p,
@@ -26,6 +28,15 @@ from jflow.graph.primitives import (
     read_p,
 )
 from jflow.partition.builder import Contents, PlanBuilder
+from jflow.partition.bundles import (
+    Bundles,
+    Crossings,
+    arriving,
+    bundles_of,
+    is_inside,
+    made_by,
+    together,
+)
 from jflow.partition.nans import may_be_nan
 from jflow.partition.segment import Segment
 from jflow.partition.sizes import needs
@@ -56,7 +67,7 @@ class Partition:
     segments: Mapping[str, Segment]
     constants: Mapping[str, Array]
     callbacks: tuple[Operation, ...]
-    edges: tuple[Value, ...] = ()
+    edges: tuple[Value | Bundle, ...] = ()
 
 
 def partition(
@@ -118,7 +129,6 @@ class _Splitter:
             key = self.placement[op], self.stages.number[op], is_on_host(op.eqn)
             groups.setdefault(key, []).append(op)
         contents = Contents({op: number for number, op in enumerate(self.callbacks)})
-        builders = {device: PlanBuilder(device, contents, owner) for device, _, _ in sorted(groups)}
         pieces = [
             (device, stage, piece)
             for (device, stage, _), group in sorted(groups.items(), key=lambda item: item[0])
@@ -126,6 +136,12 @@ class _Splitter:
         ]
         piece_of = {op: i for i, (_, _, piece) in enumerate(pieces) for op in piece}
         crossings = self._crossings()
+        bundles = self._bundles(crossings, piece_of)
+        crossings = together(crossings, bundles)
+        builders = {
+            device: PlanBuilder(device, contents, owner, arriving(bundles, device))
+            for device in sorted({device for device, _, _ in groups})
+        }
         escaping = {value for value, _ in crossings if isinstance(value, Tensor)}
         escaping.update(self.fetched)
         escaping.update(
@@ -133,15 +149,25 @@ class _Splitter:
             for op in self.ops
             for tensor in self.needs[op]
             if tensor not in self.feeds and piece_of[tensor.op] != piece_of[op]
+            if (tensor, self.placement[op]) not in bundles
+        )
+        made = made_by(piece_of, crossings)
+        escaping.update(
+            t for one in chain(*made.values()) if not is_inside(one) for t in one.tensors
         )
         # Instructions of a stage run in the order in which they are added: arrivals, then
         # computation, then departures.
         self._add_arrivals(builders, crossings)
-        for device, stage, piece in pieces:
+        for number, (device, stage, piece) in enumerate(pieces):
             if is_on_host(piece[0].eqn):
                 builders[device].add_calls(stage, piece, self.feeds)
             else:
-                self._add_run(builders[device], stage, piece, escaping, piece_of)
+                bundles_here = made.get(number, ())
+                inside = [one for one in bundles_here if is_inside(one)]
+                self._add_run(builders[device], stage, piece, escaping, inside, piece_of)
+                for one in bundles_here:
+                    if not is_inside(one):
+                        builders[device].add_bundling(stage, one)
         self._add_departures(builders, crossings)
         plans = tuple(
             builder.plan(() if self.stages.is_sequential else self._after(builder))
@@ -156,11 +182,12 @@ class _Splitter:
         stage: int,
         ops: Sequence[Operation],
         escaping: set[Tensor],
+        bundles: Collection[Bundle],
         piece_of: Mapping[Operation, int],
     ) -> None:
         needed = dict.fromkeys(tensor for op in ops for tensor in self.needs[op])
         if not self.checks_nans:
-            builder.add_run(stage, ops, needed, escaping, self.feeds)
+            builder.add_run(stage, ops, needed, escaping, self.feeds, bundles)
             return
         # All of them leave the program, so that the error can name the operation that made NaN.
         checked = may_be_nan(ops, self.feeds)
@@ -195,13 +222,22 @@ class _Splitter:
                     before.add(0)
         return tuple(tuple(sorted(stages - {i})) for i, stages in enumerate(needed))
 
-    def _crossings(self) -> dict[tuple[Value, Device], int]:
+    def _bundles(self, crossings: Crossings, piece_of: Mapping[Operation, int]) -> Bundles:
+        """Returns what travels in bundles; nothing if each result is to be checked for NaN."""
+        if self.checks_nans:
+            return {}
+        number = {op: i for i, op in enumerate(self.ops)}
+        on_host = (op for op in self.ops if is_on_host(op.eqn))
+        in_calls = {(one, self.placement[op]) for op in on_host for one in self.needs[op]}
+        return bundles_of(crossings, number, piece_of, in_calls)
+
+    def _crossings(self) -> Crossings:
         """Maps (value, target) to the stage that receives the value; the order numbers the edges.
 
         In sequential order that is the first stage that needs the value. In dataflow order it is a
         separate stage, because the stages that need the value do not wait for each other.
         """
-        crossings: dict[tuple[Value, Device], int] = {}
+        crossings: Crossings = {}
         for op in self.ops:
             target, stage = self.placement[op], self.stages.number[op]
             for source in self.stages.sources[op]:
@@ -215,7 +251,7 @@ class _Splitter:
     def _add_arrivals(
         self,
         builders: Mapping[Device, PlanBuilder],
-        crossings: Mapping[tuple[Value, Device], int],
+        crossings: Crossings,
     ) -> None:
         first_use: dict[tuple[Device, Tensor], int] = {}
         for op in self.ops:
@@ -228,23 +264,27 @@ class _Splitter:
             builder = builders[device]
             builder.add(stage, Feed(self.feeds[tensor], builder.slot(tensor)))
         for edge, ((value, target), stage) in enumerate(crossings.items()):
-            slot = builders[target].slot(value) if isinstance(value, Tensor) else None
-            source = self.placement[producer_of(value)]
+            slot = None if isinstance(value, Operation) else builders[target].slot(value)
+            source = self.placement[_producer_of(value)]
             builders[target].add(stage, Recv(edge, source, slot))
 
     def _add_departures(
         self,
         builders: Mapping[Device, PlanBuilder],
-        crossings: Mapping[tuple[Value, Device], int],
+        crossings: Crossings,
     ) -> None:
         for edge, (value, target) in enumerate(crossings):
-            producer = producer_of(value)
+            producer = _producer_of(value)
             builder = builders[self.placement[producer]]
-            slot = builder.slot(value) if isinstance(value, Tensor) else None
+            slot = None if isinstance(value, Operation) else builder.slot(value)
             builder.add(self.stages.number[producer], Send(edge, target, slot))
         for index, tensor in enumerate(self.fetched):
             builder = builders[self.placement[tensor.op]]
             builder.add(self.stages.number[tensor.op], Fetch(builder.slot(tensor), index))
+
+
+def _producer_of(value: Value | Bundle) -> Operation:
+    return producer_of(value.tensors[0] if isinstance(value, Bundle) else value)
 
 
 def _pieces(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[Operation, ...]]:

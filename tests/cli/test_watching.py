@@ -227,9 +227,18 @@ def test_a_stopped_task_is_marked_and_the_others_are_listed(
         wait_until(lambda: states("ls", "devices") == expected, "the same in a list")
         words = "/job:ps/task:0: no answer within 1 s"
         wait_until(lambda: words in output("status"), "the same for people")
-        is_marked = "/job:ps/task:0 is silent: no answer within 1 s"
-        wait_until(lambda: is_marked in output("ls", "queues"), "a list for people")
-        wait_until(lambda: states("stack") == expected, "the stacks of the other one")
+        processes.resume("ps")
+        wait_until(lambda: main(["status", target]) == 0, "both tasks to be up again")
+
+
+@pytest.mark.long
+def test_every_other_verb_marks_a_task_that_is_stopped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ProcessCluster(ps=1, workers=1) as processes:
+        target = processes.target()
+        wait_until(lambda: main(["status", target]) == 0, "both tasks to be up")
+        processes.pause("ps")
 
         def told(*arguments: str, code: int) -> str:
             """What the command prints if it ends with this code, on either stream."""
@@ -237,21 +246,30 @@ def test_a_stopped_task_is_marked_and_the_others_are_listed(
             found = main([*arguments, "--timeout", "1"])
             return "".join(capsys.readouterr()) if found == code else ""
 
-        top = ("top", target, "--json", "--count", "1", "--interval", "0.01")
-        wait_until(lambda: '"state": "silent"' in told(*top, code=0), "its row in the table")
-        said = "/job:ps/task:0 does not stop: no answer within 1 s"
-        stop = ("stop", target, "--task", "/job:ps/task:0")
-        wait_until(lambda: said in told(*stop, code=3), "it not to be stopped")
-        reset = ("reset", target, "--default")
-        wait_until(lambda: "/job:ps/task:0" in told(*reset, code=1), "it to be named")
+        def states(*arguments: str, code: int) -> dict[str, str]:
+            found = json.loads(told(*arguments, "--json", code=code) or '{"tasks": []}')
+            return {task["name"]: task["state"] for task in found["tasks"]}
 
-        def diagnosed() -> dict[str, str]:
-            found = told("doctor", target, "--json", code=1) or '{"tasks": []}'
-            return {task["name"]: task["state"] for task in json.loads(found)["tasks"]}
+        expected = {"/job:worker/task:0": "up", "/job:ps/task:0": "silent"}
+        wait_until(lambda: states("stack", target, code=3) == expected, "the other one's stacks")
+        wait_until(lambda: states("doctor", target, code=1) == expected, "a diagnosis")
+        verbs = [
+            (("ls", "queues"), (), 3, "/job:ps/task:0 is silent: no answer within 1 s"),
+            (("top",), ("--json", "--count", "1"), 0, '"state": "silent"'),
+            (("stop",), ("--task", "/job:ps/task:0"), 3, "does not stop: no answer within 1 s"),
+            (("reset",), ("--default",), 1, "/job:ps/task:0"),
+        ]
+        for verb, options, code, said in verbs:
 
-        wait_until(lambda: diagnosed() == expected, "the same in a diagnosis")
+            def is_told(
+                command: tuple[str, ...] = (*verb, target, *options),
+                code: int = code,
+                said: str = said,
+            ) -> bool:
+                return said in told(*command, code=code)
+
+            wait_until(is_told, f"{verb[0]} to name the task")
         processes.resume("ps")
-        wait_until(lambda: main(["status", target]) == 0, "both tasks to be up again")
 
 
 def test_reset_frees_containers_and_stop_ends_servers(

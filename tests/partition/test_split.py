@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow.cluster import Device, Task
 from jflow.graph import Operation, Tensor
+from jflow.graph.bundle import Bundle
 from jflow.graph.control import control_sources
 from jflow.graph.primitives import ACCESSES, assign_p, group_p, read_p, variable_p
 from jflow.partition import Lengths, partition, prune
@@ -47,6 +48,7 @@ class _Case:
         )
         self.plans = found.plans
         self.named = found.segments
+        self.edges = found.edges
         self.segments = list(found.segments.values())
         self.running = [op for op in self.ops if op.eqn.primitive not in (group_p, variable_p)]
 
@@ -75,6 +77,11 @@ class _Case:
                 if self.placement[producer] != self.placement[op]:
                     found.add((source, self.placement[op]))
         return found
+
+    def sources_of(self, edge):
+        """What an edge brings: tensors, or an operation whose end it signals."""
+        value = self.edges[edge]
+        return value.tensors if isinstance(value, Bundle) else (value,)
 
     def moments(self):
         """When an operation that is lowered runs: its stage and its place in its plan."""
@@ -160,12 +167,23 @@ def test_nothing_is_received_that_an_earlier_stage_did_not_send(case):
 @given(_cases())
 def test_a_tensor_is_sent_once_to_each_device_that_needs_it(case):
     crossings = case.crossings()
-    tensors = [(device, step.slot, step.target) for device, _, step in case.steps(Send) if
-               step.slot is not None]  # fmt: skip
-    signals = [step for _, _, step in case.steps(Send) if step.slot is None]
-    assert len(tensors) == len(set(tensors))
-    assert len(tensors) == sum(isinstance(source, Tensor) for source, _ in crossings)
-    assert len(signals) == sum(isinstance(source, Operation) for source, _ in crossings)
+    sent = [
+        (source, step.target)
+        for _, _, step in case.steps(Send)
+        for source in case.sources_of(step.edge)
+    ]
+    assert len(sent) == len(set(sent))
+    assert set(sent) == crossings
+    for _, _, step in case.steps(Send):
+        assert (step.slot is None) == isinstance(case.edges[step.edge], Operation)
+
+
+@given(_cases())
+def test_nothing_is_sent_with_what_another_program_makes(case):
+    program_of = {op: name for name, segment in case.named.items() for op in segment.ops}
+    for _, _, step in case.steps(Send):
+        assert len({program_of.get(t.op) for t in case.sources_of(step.edge) if
+                    isinstance(t, Tensor)}) <= 1  # fmt: skip
 
 
 @given(_cases())

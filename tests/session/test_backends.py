@@ -46,6 +46,33 @@ def test_values_cross_devices_and_come_back(backend: Backend) -> None:
     np.testing.assert_allclose(got_total, np.sum(np.sin(given)) * 4, rtol=1e-5)
 
 
+def test_small_values_that_cross_together_arrive_apart(backend: Backend) -> None:
+    shapes: list[tuple[int, ...]] = [(), (3,), (2, 2)]
+    given = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]
+    with tf.device(backend.devices[0]):
+        numbers = [tf.Variable(float(number)) for number in range(20)]
+        made = [tf.numpy.cos(value) for value in given]
+        counts = [tf.cast(value, tf.int32) + number for number, value in enumerate(made)]
+    with tf.device(backend.devices[1]):
+        back = [tf.numpy.negative(value) for value in (*made, *counts)]
+        stacked = tf.numpy.stack([number.value() for number in numbers])
+        doubled = stacked * 2.0
+    with tf.device(backend.devices[0]):
+        total = tf.numpy.sum(doubled)
+    with backend.session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(numbers[0].assign(3.0))
+        got_back, got_total, got_made = session.run([back, total, made[1]])
+    made_there = [np.cos(value) for value in given]
+    expected = [-value for value in made_there]
+    expected += [-(value.astype(np.int32) + number) for number, value in enumerate(made_there)]
+    for got, value in zip(got_back, expected, strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-6)
+        assert got.shape == value.shape
+    assert got_total == 2 * (3 + sum(range(1, 20)))
+    np.testing.assert_allclose(got_made, made_there[1], rtol=1e-6)
+
+
 def test_a_gradient_through_two_devices_is_jax_s(backend: Backend) -> None:
     def layers(x: object, w: object, where: list[str]) -> object:
         with tf.device(where[0]):

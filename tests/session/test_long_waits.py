@@ -15,7 +15,6 @@ from jflow.deadline import notices
 from jflow.deadline.notices import Notices, WaitNotice, notice_s
 from jflow.errors import CancelledError, InvalidArgumentError, UnavailableError
 from jflow.master import pending as master_pending
-from jflow.testing import BackendUnderTest as Backend
 from jflow.testing import free_ports, start_servers, wait_until
 from jflow.watch import TaskReport, TaskState, TaskStatus, WaitStatus
 from tests.notices import notices_after
@@ -49,12 +48,12 @@ def test_nothing_is_told_if_the_variable_is_zero_and_a_malformed_one_is_refused(
         notice_s()
 
 
-def test_a_step_that_waits_for_a_queue_tells_the_operation_its_line_and_the_queue(
-    backend: Backend, soon: None, caplog: pytest.LogCaptureFixture
+def test_a_local_step_that_waits_for_a_queue_tells_the_operation_its_line_and_the_queue(
+    soon: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = tf.FIFOQueue(4, ["float32"], [()], shared_name="jobs")
     element, fill = queue.dequeue(name="take"), queue.enqueue([1.0])
-    with backend.session() as session:
+    with tf.Session() as session:
         waiting = threading.Thread(target=session.run, args=(element,))
         waiting.start()
         try:
