@@ -173,11 +173,7 @@ class Calibration:
         A placement by such constants may be slower than one device. It means that the machine did
         something else in a part of the measurement, or that the model does not describe it.
         """
-        checks = {
-            "programs, against estimates": self.work_error,
-            "what is sent, against estimates": self.message_error,
-            **self.errors,
-        }
+        checks = {"programs, against estimates": self.work_error, **self.errors}
         return tuple(f"{name}: {off:.0%}" for name, off in checks.items() if off > DOUBTFUL)
 
     def rates_of(self, device_type: str) -> Rates:

@@ -39,7 +39,8 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     assert "measured 3 days ago on" in text
     assert "error of CPU rates, each program predicted from the others" in text
     assert 0 < found.work_error < 1
-    assert found.message_error >= 0.3  # so much differs between two calibrations
+    assert found.message_error >= 1.0  # so much more it may be in a training step
+    assert not any("sent" in doubt for doubt in found.doubts)
     assert f"programs may take {found.work_error:.0%} less" in text
 
 

@@ -97,7 +97,7 @@ def test_each_kind_of_exchange_sends_what_it_says() -> None:
     with Site("", time.perf_counter) as site:
         a, b = site.devices[:2]
         for pattern, factor in zip(Pattern, (0, 0, 1, 2, 2, 1), strict=True):
-            step = exchange_step(site, LinkProbe(pattern, 3, 4096), a, b)
+            step = exchange_step(site, LinkProbe(pattern, 3, 1 << 14), a, b)
             problem, schedule = region_problem(site.compiled(step))
             sent = [
                 edge.n_bytes
@@ -106,4 +106,4 @@ def test_each_kind_of_exchange_sends_what_it_says() -> None:
                     schedule.devices[c] != schedule.devices[edge.producer] for c in edge.consumers
                 )
             ]
-            assert sent == [4096.0] * 3 * factor, pattern
+            assert sent == [16384.0] * 3 * factor, pattern  # too large to travel together
