@@ -110,7 +110,7 @@ def _is_small(value: Value | Bundle) -> TypeGuard[Tensor]:
     dtype, shape = value.dtype, value.shape
     if not isinstance(dtype, np.dtype) or not is_static(shape):
         return False
-    if physical_form(dtype) is not None or is_switched_off(dtype):
-        return False
+    if physical_form(dtype) is not None or is_switched_off(dtype) or dtype.isbuiltin != 1:
+        return False  # XLA may convert dtypes that are not NumPy's, and change the bits of a NaN
     n_bytes: int = math.prod(shape) * dtype.itemsize
     return 0 < n_bytes <= SMALL_BYTES

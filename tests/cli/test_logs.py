@@ -116,10 +116,11 @@ def test_tasks_of_a_local_cluster_say_where_their_logs_are_and_a_stopped_one_is_
         (log,) = find_logs(target, [Task("ps", 0)], 30.0)
         assert log.path == tmp_path / "ps-0.log"
         assert main(["logs", target, "--timeout", "30"]) == 0
-        first = capsys.readouterr().out.splitlines()[0]
-        task, _, line = first.partition(" ")
-        told = json.loads(line)
-        assert (told["event"], told["task"], told["level"]) == ("server_started", task, "INFO")
+        shown = [line.partition(" ")[::2] for line in capsys.readouterr().out.splitlines()]
+        events = [(task, json.loads(line)) for task, line in shown]
+        started = [(task, told) for task, told in events if told.get("event") == "server_started"]
+        assert [task for task, _ in started] == ["/job:ps/task:0", "/job:worker/task:0"]
+        assert all((told["task"], told["level"]) == (task, "INFO") for task, told in started)
         os.kill(cluster.pid("ps"), signal.SIGSTOP)
 
         def is_marked() -> bool:

@@ -372,9 +372,9 @@ def test_cancelling_a_call_whose_answer_is_under_way_leaves_the_stream_whole():
             reply, _ = await client.receive()
             replies[reply.id] = reply.status.code
         assert replies[3] == 0
-        if assembler._unfinished:
+        if assembler.unfinished:
             reply, (value,) = await client.receive()
             same(value, tensor)
-        assert assembler._unfinished == {}, "no memory waits for what will never come"
+        assert assembler.unfinished == {}, "no memory waits for what will never come"
 
     with_client(Host(script={"run": run}), check)
