@@ -33,9 +33,13 @@ def run(
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[str]:
-    """What the cells print and show, as text."""
+    """What the cells print and show, as text, without what is said on a slow machine of waits."""
     found = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return [output.get("text") or output["data"]["text/plain"] for output in found]
+    return [
+        output.get("text") or output["data"]["text/plain"]
+        for output in found
+        if output.get("name") != "stderr"
+    ]
 
 
 def losses(text: str) -> list[float]:

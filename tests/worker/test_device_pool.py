@@ -51,6 +51,8 @@ def test_a_device_that_takes_no_more_keeps_only_its_own_programs_waiting() -> No
 def test_a_program_keeps_its_place_until_it_ends_though_it_was_cancelled() -> None:
     async def use(devices: DevicePool, end: threading.Event) -> None:
         jobs = [await devices.start(ONE, end.wait) for _ in range(N_LONG)]
+        while not all(job.running() for job in jobs):
+            await asyncio.sleep(0.001)
         assert not any(job.cancel() for job in jobs), "they run"
         given_up = asyncio.ensure_future(devices.start(ONE, end.wait))
         await asyncio.sleep(0)
