@@ -16,6 +16,7 @@ from typing import ClassVar
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
+from jflow.cluster.jobs import numbered_tasks
 from jflow.errors import DeadlineExceededError, UnavailableError
 from jflow.launch.children import Child
 from jflow.launch.pinning import check_cores
@@ -73,7 +74,7 @@ class LocalCluster(Closing):
         logs: str | os.PathLike[str] | None = None,
         on_ready: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
-        tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
+        tasks = numbered_tasks({"ps": ps, "worker": workers})
         if not tasks:
             raise ValueError("a cluster needs at least one task")
         if cores is not None and len(cores) != len(tasks):

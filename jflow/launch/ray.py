@@ -15,6 +15,7 @@ from typing import Any
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
+from jflow.cluster.jobs import numbered_tasks
 from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
 from jflow.launch.ray_task import RayTask, check_tf_config, free_address
 
@@ -64,7 +65,7 @@ class RayCluster(Closing):
         n_restarts: int = -1,
         timeout: float = 120.0,
     ) -> None:
-        tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
+        tasks = numbered_tasks({"ps": ps, "worker": workers})
         if not tasks:
             raise ValueError("a cluster needs at least one task")
         check_tf_config(f"RayCluster starts one with ps={ps} and workers={workers}")

@@ -82,7 +82,7 @@ def location_at(bound: Sequence[str], advertised: Advertised | None = None) -> S
 
 
 class Advertised(NamedTuple):
-    """Addresses by which callers reach a server, besides those that it has itself.
+    """Addresses by which callers reach a server, besides the ones it listens at.
 
     Attributes:
       hosts: other names of its host, in lower case, with its own port.

@@ -9,6 +9,7 @@ from typing import Any
 
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
+from jflow.cluster.jobs import numbered_tasks
 from jflow.errors import UnavailableError, from_code
 from jflow.failpoints.actions import FailpointAction
 from jflow.launch.zygote import Zygote
@@ -42,7 +43,7 @@ class ProcessCluster(Closing):
         points: Mapping[str, Mapping[str, FailpointAction]] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
+        tasks = numbered_tasks({"ps": ps, "worker": workers})
         names, points = list(map(str, tasks)), points or {}
         self._environment = dict(environment or {})
         if not points.keys() <= set(names):
