@@ -228,6 +228,16 @@ def peer_of(task, address, token=TOKEN):
     return Peer(transport(), task, caller)
 
 
+@asynccontextmanager
+async def peer_at(address, token=TOKEN):
+    """A connection to the worker service of `TASK`, which is closed after the block."""
+    peer = peer_of(TASK, address, token)
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
 def peers_of(cluster):
     """Connections of the first task of a cluster to all of them."""
     return Peers(cluster, transport(), Secret(TOKEN), next(iter(cluster.tasks())))
@@ -391,6 +401,16 @@ def with_client(host, use, method=SESSION_METHOD):
     async def check(address):
         async with connected(address, method) as client:
             await use(client)
+
+    beside_server(host, check)
+
+
+def with_peer(host, use):
+    """Runs `use(peer)` on the loop with a connection of another server to the host."""
+
+    async def check(address):
+        async with peer_at(address) as peer:
+            await use(peer)
 
     beside_server(host, check)
 
