@@ -14,7 +14,6 @@ from jflow.graph import Tensor
 from jflow.graph.bundle import Bundle
 from jflow.xla import jaxprs
 
-
 MIN_APART = 8
 """So many tensors are joined apart from the operations that make them; XLA can fuse fewer."""
 
@@ -40,7 +39,8 @@ def _apart(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
 
     def called(*values: jax.Array) -> jax.Array:
         with jax.experimental.xla_metadata.set_xla_metadata(inlineable="false"):
-            return jax.jit(function)(*values)
+            whole: jax.Array = jax.jit(function)(*values)
+        return whole
 
     return called
 

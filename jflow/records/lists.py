@@ -97,9 +97,9 @@ def _find_alike(
     joined = b"".join(map(examples.__getitem__, rows))
     bytes_ = np.frombuffer(joined, np.uint8).reshape(len(rows), -1)
     is_alike = alike(bytes_, layout)
-    others = [rows[i] for i in np.flatnonzero(~is_alike)]
+    others = [rows[int(i)] for i in np.flatnonzero(~is_alike)]
     if others:
-        rows = [rows[i] for i in np.flatnonzero(is_alike)]
+        rows = [rows[int(i)] for i in np.flatnonzero(is_alike)]
     for lists, key in zip(found, keys, strict=True):
         kind, spans = layout.value_spans.get(key, (NO_LIST, ()))
         start, end = spans[0] if spans else (0, 0)
