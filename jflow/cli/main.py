@@ -172,6 +172,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _server(options: argparse.Namespace) -> None:
     from jflow.server import Server  # noqa: PLC0415 - watchers need none
+    from jflow.server.loop import exempt_from_collection  # noqa: PLC0415
     from jflow.server.role import which_task  # noqa: PLC0415
 
     cluster, job, index = _task(options)
@@ -186,6 +187,7 @@ def _server(options: argparse.Namespace) -> None:
     try:
         for number in _STOPPING:
             signal.signal(number, _interrupt)
+        exempt_from_collection()
         print(f"{server!r} is ready", flush=True)
         server.join()
     except KeyboardInterrupt:
