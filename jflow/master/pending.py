@@ -53,9 +53,7 @@ async def find_waits(
     return SessionWaits((*_held_back(servers, steps), *begun.found))
 
 
-def _held_back(
-    servers: ClusterView, steps: Mapping[int, RegisteredStep]
-) -> Iterator[SessionWait]:
+def _held_back(servers: ClusterView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
     """The steps that have not begun on any task, because the state that they use is held."""
     handles = {step.use: handle for handle, step in steps.items()}
     gate, own = servers.gate, str(servers.info().task)

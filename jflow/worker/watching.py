@@ -81,8 +81,8 @@ class RunningSteps:
                 *self._busy(step, registered),
                 *self._held(step),
             )
-            waits = [replace(bare, **one) for one in noted[:_N_SHOWN]]
-            found.append((step, registered, waits or [bare]))
+            told = [replace(bare, **one) for one in noted[:_N_SHOWN]]
+            found.append((step, registered, told or [bare]))
         return len(begun), found
 
     def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:

@@ -25,7 +25,6 @@ from jflow.watch import TaskReport, TaskState, TaskStatus, WaitStatus
 from jflow.worker.device_pool import N_LONG
 from tests.notices import notices_after
 
-
 STATE = StateId("/job:worker/task:0/device:CPU:0", "variable", "", "x")
 TRACED = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
 
