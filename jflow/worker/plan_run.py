@@ -321,7 +321,9 @@ class _PlanRun:
           give_up: called instead if the plan is cancelled before the program starts.
         """
         try:
-            job = await self._context.devices.start(self._linked.device, partial(timed, run, work))
+            job = await self._context.devices.start(
+                self._linked.device, partial(timed, run, work), self._step
+            )
         except BaseException:
             give_up()
             device = self._linked.plan.device

@@ -114,11 +114,11 @@ class Worker:
         )
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
-        self.running = RunningSteps(self._context)
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
         self.moves = StateMoves(self._context, devices)
+        self.running = RunningSteps(self._context, self.moves.plans)
         self.claims = ClaimedRuns()
         self.effects = TaskEffects(self._context)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
@@ -278,7 +278,7 @@ class Worker:
         context.begin(step, registered)
         has_entered = False
         try:
-            await self._enter(registered)
+            await self._enter(step, registered)
             has_entered = True
             if staging is None or not registered.writes.n_programs:
                 values = await self._run_plans(registered, step, fed, client)
@@ -421,7 +421,7 @@ class Worker:
         for handle in tuple(self._of_caller):
             self.release(handle)
 
-    async def _enter(self, registered: RegisteredPlans) -> None:
+    async def _enter(self, step: int, registered: RegisteredPlans) -> None:
         """Waits until nothing holds the state that plans use, and counts them as running.
 
         A master starts no step whose state has moved. One that comes here nevertheless, because its
@@ -430,7 +430,7 @@ class Worker:
         gate, use = self.moves.plans, registered.use
         try:
             if not gate.directory.enter(use):
-                await gate.enter(use)
+                await gate.enter(use, step)
         except MovedError as error:
             # What may be run again has its one effect on a queue. If that is here, it is not done.
             if registered.is_restartable and any(one.plan.resources for one in registered.plans):
