@@ -15,7 +15,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -28,6 +28,7 @@ from jflow.server import Server
 from jflow.values import Array
 from jflow.worker import Worker
 from jflow.worker.context import TensorTransport
+from jflow.worker.gather import all_of
 
 WORK = "timed_work"
 """The host function that takes time."""
@@ -83,13 +84,20 @@ class _SlowTransport:
         self._transport = transport
         self._port = _Port(links.bandwidth)
 
-    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
-        """See `TensorTransport`."""
+    async def deliver(
+        self, target: Task, step: int, values: Mapping[int, Array | None]
+    ) -> None:
+        """See `TensorTransport`; each value leaves as soon as the port has let it through."""
+        await all_of(self._deliver(target, step, edge, tensor) for edge, tensor in values.items())
+
+    async def _deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         if tensor is not None:
             now = asyncio.get_running_loop().time()
             # Finish times grow from call to call, so tensors leave in the order of the calls.
             await asyncio.sleep(self._port.take(tensor.nbytes, now) - now)
-        await self._transport.deliver(target, step, edge, tensor)
+        sending = self._transport.deliver(target, step, {edge: tensor})
+        if sending is not None:
+            await sending
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """See `TensorTransport`."""

@@ -21,6 +21,7 @@ from tests.protocol.hosts import (
     TASK,
     TOKEN,
     Host,
+    delivered,
     eventually_async,
     forever,
     large,
@@ -78,8 +79,8 @@ def test_the_host_is_asked_what_the_peer_was():
 
     async def check(peer):
         assert await peer.register(INCARNATION, [PLAN], {"d": tensor}) == Registered(9, ("a", "b"))
-        await peer.deliver(2**64 - 1, 6, tensor)
-        await peer.deliver(5, 7, None)
+        await delivered(peer, 2**64 - 1, {6: tensor})
+        await delivered(peer, 5, {7: None})
         await peer.release(INCARNATION, 8)
         (got,) = await peer.run(INCARNATION, 5, 9, [tensor])
         same(got, tensor)
@@ -249,7 +250,7 @@ def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
             call = (
                 peer.run(INCARNATION, 1, 1, [large()])
                 if what == "run"
-                else peer.deliver(1, 1, large())
+                else delivered(peer, 1, {1: large()})
             )
             sending = asyncio.create_task(call)
             # It has begun, and it cannot end before the other end reads on.
@@ -296,11 +297,11 @@ async def _lose_a_task_after_cancelling(what):
     async with _stuck_server() as (address, _, _):
         peer = peer_of(TASK, address)
         await peer.connect(PATIENCE_S)
-        first = asyncio.create_task(peer.deliver(1, 1, large()))
+        first = asyncio.create_task(delivered(peer, 1, {1: large()}))
         await eventually_async(peer._link._stream._writing.locked)
         calls = {
             "run": lambda: peer.run(INCARNATION, 1, 1, []),
-            "deliver": lambda: peer.deliver(2, 1, large()),
+            "deliver": lambda: delivered(peer, 2, {1: large()}),
             "release": lambda: peer.release(INCARNATION, 8),
         }
         second = asyncio.create_task(calls[what]())
@@ -422,7 +423,7 @@ def test_a_wrong_token_is_unauthenticated():
             for call, args in (
                 (peer.connect, (PATIENCE_S,)),
                 (peer.reset, ([], PATIENCE_S)),
-                (peer.deliver, (1, 1, None)),
+                (delivered, (peer, 1, {1: None})),
             ):
                 with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN") as caught:
                     await call(*args)
@@ -518,8 +519,9 @@ def test_peers_have_one_connection_for_each_task():
             peers = peers_of(ClusterSpec({"a": [first], "b": {1: second}}))
             assert peers[one.task] is peers[one.task]
             assert (await peers[one.task].connect(PATIENCE_S)).task == one.task
-            await peers.deliver(other.task, 1, 2, None)
-            await peers.deliver(other.task, 1, 3, np.zeros(2))
+            await delivered(peers[other.task], 1, {2: None})
+            if (sending := peers.deliver(other.task, 1, {3: np.zeros(2)})) is not None:
+                await sending
             await eventually_async(lambda: len(other.calls) == 2)
             assert [call[:3] for call in other.calls] == [("deliver", 1, 2), ("deliver", 1, 3)]
             assert len(other.sessions) == 1
