@@ -53,10 +53,6 @@ from jflow.wire.shared_memory import make_shared, n_forks, open_shared
 IDLE_S = 5.0
 """A segment that was not used for once to twice this time is dropped, in seconds."""
 
-SCARCE_BYTES = 1 << 20
-"""A segment with a message of this size is given back at once. That of a smaller one may wait for
-the next frame: to wake the other end for it takes as long as it saves, and another one is small."""
-
 _COPIED_BYTES = 4 << 20
 """How much is copied before other messages may pass."""
 
@@ -68,13 +64,13 @@ class SegmentExchange:
     """The segments of one end of a data stream; thread-safe.
 
     Args:
-      wake: makes the stream send what there is to tell: soon, or within some milliseconds if its
-        argument is false. It may be called on any thread, also by finalizers.
+      wake: makes the stream send what there is to tell soon; may be called on any thread, also by
+        finalizers.
       passes_files: whether the connection can pass the files of segments; if not, none are made,
         and those of the other end are refused.
     """
 
-    def __init__(self, wake: Callable[[bool], object], *, passes_files: bool = True) -> None:
+    def __init__(self, wake: Callable[[], object], *, passes_files: bool = True) -> None:
         self._wake = wake
         self._passes_files = passes_files
         self._lock = threading.Lock()
@@ -160,7 +156,7 @@ class SegmentExchange:
             case InSegment():
                 with self._lock:
                     memory = self._received.received(one.number, one.n_bytes)
-                payload = view_of(memory, one.n_bytes, self._give_back, one, n_forks())
+                payload = view_of(memory, one.n_bytes, self._give_back, one.number, n_forks())
                 return Message(one.message_id, one.control, payload, is_shared=True)
             case Shared():
                 self._open(one)
@@ -222,12 +218,12 @@ class SegmentExchange:
         with self._lock:
             self._received.shared(one.number, memory, one.capacity)
 
-    def _give_back(self, message: InSegment, n_forks_then: int) -> None:
-        """Gives the segment of a message back; a finalizer calls it."""
+    def _give_back(self, number: int, n_forks_then: int) -> None:
+        """Gives a segment back; a finalizer calls it."""
         # A child that was forked meanwhile may read it as long as it likes.
         if not self._is_over and n_forks() == n_forks_then:
-            self._given_back.append(message.number)
-            self._wake(message.n_bytes >= SCARCE_BYTES)
+            self._given_back.append(number)
+            self._wake()
 
     def _take(self, n_bytes: int) -> tuple[int, Array] | None:
         """A segment for a message; if there is none, perhaps makes one for later ones."""
@@ -264,7 +260,7 @@ class SegmentExchange:
         if is_over:
             os.close(descriptor)
         else:
-            self._wake(True)
+            self._wake()
 
     def _copied(
         self, frame: InSegment, memory: Array, tensors: Sequence[ByteBuffer]
@@ -298,7 +294,7 @@ class SegmentExchange:
                 self._set_swept(False)
         if dropped:
             with suppress(Exception):
-                self._wake(True)
+                self._wake()
 
     def _set_swept(self, is_swept: bool) -> None:
         if is_swept != self._is_swept:
@@ -307,7 +303,7 @@ class SegmentExchange:
             change(self._sweep)
 
 
-def _nothing(_: bool) -> None:
+def _nothing() -> None:
     """Wakes no stream, because it has ended."""
 
 

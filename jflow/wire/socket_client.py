@@ -324,7 +324,7 @@ class SocketClient:
                 self._unsent = []
 
 
-def _later(_: bool) -> None:
+def _later() -> None:
     """Nothing: what is there to tell is told later."""
 
 

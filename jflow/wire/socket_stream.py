@@ -9,7 +9,6 @@ buffer until the server takes it.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,9 +21,6 @@ from jflow.protocol.prompt import PromptFuture, prompting
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
-
-TELL_S = 5e-3
-"""How long what the segments have to tell waits for a frame to go with, in seconds."""
 
 _MAX_QUEUED = 64
 """How many messages may be parsed and not taken before the stream is not read any more."""
@@ -52,7 +48,6 @@ class SocketStream:
         self.kind = connection.kind
         self._fd = connection.fileno()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self.segments = SegmentExchange(self._wake, passes_files=connection.passes_files)
         self.parser = Parser(segments=self.segments)
         self._messages: deque[Any] = deque()
@@ -62,7 +57,6 @@ class SocketStream:
         self._is_reading = False
         self._is_amid = False  # whether a part of a frame was sent, and not the rest
         self._rest: Buffers = []  # what `write_now` has left over, which comes first
-        self._telling: asyncio.TimerHandle | None = None
         self._end: Exception | None = None
         self._is_over = False
         self.read: Callable[[], Awaitable[Any]] = self._read
@@ -222,20 +216,12 @@ class SocketStream:
             left = unsent(left, n_sent)
             self._is_amid = bool(left)
 
-    def _wake(self, soon: bool) -> None:
-        """Tells what the segments have to tell; thread-safe."""
-        # On the thread of the loop that is not asleep: it need not be woken.
-        is_here = threading.get_ident() == self._thread
-        call = self._loop.call_soon if is_here else self._loop.call_soon_threadsafe
+    def _wake(self) -> None:
+        """Tells soon what the segments have to tell; thread-safe."""
         with suppress(RuntimeError):  # the loop is closed
-            call(self._tell if soon else self._tell_later)
-
-    def _tell_later(self) -> None:
-        if self._telling is None:
-            self._telling = self._loop.call_later(TELL_S, self._tell)
+            self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
-        self._telling = None
         if self._is_over or self._is_amid:
             return  # the next frame brings it
         with suppress(OSError):  # the task that reads finds the reason

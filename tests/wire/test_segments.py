@@ -202,7 +202,7 @@ class End:
         connected.setblocking(False)
         self.socket = connected
         self.connection = SocketConnection(connected)
-        self.segments = SegmentExchange(lambda _: None)
+        self.segments = SegmentExchange(lambda: None)
         self.parser = Parser(segments=self.segments)
 
     def send(self, *tensors, control=b"c"):
@@ -306,7 +306,7 @@ def test_an_array_is_freed_although_what_keeps_it_is_reached_from_its_stream():
     """A server that is stopped keeps what it was fed, and its streams refer to the server."""
 
     class Server:
-        def wake(self, _):
+        def wake(self):
             """Its stream."""
 
     near, far = (End(one) for one in socket.socketpair())

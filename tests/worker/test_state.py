@@ -37,7 +37,6 @@ from tests.worker.two_workers import (
     vector,
 )
 
-
 ELSEWHERE = Device(Task("c", 0), "CPU", 0)
 
 
