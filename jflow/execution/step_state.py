@@ -20,6 +20,7 @@ from jflow.plan import Call, Recv, Slot
 from jflow.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.values import Array, is_host
+from jflow.xla.internals import unkept_view
 
 COPIED_BYTES = 4096
 """Up to this size copying a variable is faster than a leased view."""
@@ -105,7 +106,7 @@ class StepState:
             return np.array(value) if copy else np.asarray(value)
         if slot not in self._leases:
             return np.asarray(value)
-        view = np.asarray(value.addressable_data(0))
+        view = unkept_view(value)
         return np.array(view) if copy else view
 
     def array(self, slot: Slot) -> jax.Array:
@@ -119,11 +120,11 @@ class StepState:
         The buffer of a variable is not copied, unless it is small: it stays leased for as long as
         there are references to the array.
         """
-        value = self.slots[slot]
         lease = self._leases.get(slot)
-        if lease is None or value.nbytes <= COPIED_BYTES:
+        if lease is None:
             return self.host(slot, copy=True)
-        return leased_view(self.host(slot, copy=False), lease.again())
+        view = unkept_view(self.slots[slot])
+        return np.array(view) if view.nbytes <= COPIED_BYTES else leased_view(view, lease.again())
 
     def has_sent(self, slot: Slot) -> None:
         """One of the sends of a slot is over, and does not read its value any more.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jflow.cluster import Task
-from jflow.effects import Earlier, Effect, EffectKey, Phase, kept_results
+from jflow.effects import Earlier, Effect, EffectKey, Ledger, Phase, kept_results
 from jflow.errors import OpError
 from jflow.execution.once import WritesOfTask, finish, give_up
 from jflow.execution.step_state import StepEffect
@@ -89,7 +89,7 @@ class TaskEffects:
         effect, containers = staging.effect, self._context.containers
         if (action := async_failpoint("worker.before_effect")) is not None:
             await action
-        containers.ledger(lambda ledger: ledger.begin(effect, staging.participants))
+        containers.ledger(Ledger.begin, effect, staging.participants)
         is_wide = len(staging.participants) > 1
         kept = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
         if staging.is_alone:
@@ -105,13 +105,13 @@ class TaskEffects:
         self._of_caller.add(key)
         try:
             values = await run(transaction)
-            containers.ledger(lambda ledger: ledger.stage(effect))
+            containers.ledger(Ledger.stage, effect)
             self._wait_for_decision(key, step)
             if (action := async_failpoint("worker.after_stage")) is not None:
                 await action
         except BaseException:
             # What is staged stays so if a later attempt has taken over, which decides it.
-            if containers.ledger(lambda ledger: ledger.abort(effect, effect.attempt)):
+            if containers.ledger(Ledger.abort, effect, effect.attempt):
                 self._close(key)
             raise
         return values
@@ -146,11 +146,11 @@ class TaskEffects:
             await action
         ledger = self._context.containers.ledger
         if not is_commit:
-            if ledger(lambda known: known.abort(effect, by)):
+            if ledger(Ledger.abort, effect, by):
                 self._close(effect.key)
         else:
             kept = None if results is None else kept_results(results, is_saved=True)
-            if ledger(lambda known: known.commit(effect, by, kept)):
+            if ledger(Ledger.commit, effect, by, kept):
                 self._close(effect.key, is_commit=True)
         if (action := async_failpoint("worker.after_decision")) is not None:
             await action
@@ -159,7 +159,7 @@ class TaskEffects:
         """See `WorkerService.take_over_effect`."""
         key = effect.key
         while True:
-            earlier = self._context.containers.ledger(lambda ledger: ledger.take_over(effect))
+            earlier = self._context.containers.ledger(Ledger.take_over, effect)
             if earlier.phase is not Phase.APPLYING:
                 break
             await self._applying[key].wait()
