@@ -15,7 +15,7 @@ from jflow.errors import OpError
 from jflow.execution.once import WritesOfTask, finish, give_up
 from jflow.execution.step_state import StepEffect
 from jflow.failpoints import async_failpoint
-from jflow.protocol import Array, Staging, TaskSet, completing
+from jflow.protocol import Array, Staging, Started, TaskSet, completing
 from jflow.resources import SingleWrite, Transaction
 from jflow.worker.context import WorkerContext
 from jflow.worker.takeover import take_over
@@ -117,24 +117,34 @@ class TaskEffects:
         return values
 
     async def _run_alone(self, effect: Effect, kept: StepEffect, run: _Run) -> list[Array]:
-        key, containers = effect.key, self._context.containers
-        ended = self._applying[key] = asyncio.Event()
+        containers = self._context.containers
         try:
-            # A write that is being applied cannot be taken back, and a repeat needs the results.
-            values = await completing(
-                run(kept), lambda: isinstance(kept, SingleWrite) and kept.is_applied
-            )
+            begun = Started(run(kept))
+            values = begun.result if begun.is_done else await self._complete(effect, kept, begun)
             finish(containers, effect, kept, values)
         except BaseException as error:
             give_up(containers, effect, kept, error)
             raise
-        finally:
-            ended.set()
-            if self._applying.get(key) is ended:
-                del self._applying[key]
         if (action := async_failpoint("worker.after_effect")) is not None:
             await action
         return values
+
+    async def _complete(
+        self, effect: Effect, kept: StepEffect, begun: Started[list[Array]]
+    ) -> list[Array]:
+        """Completes plans that have to wait; a later attempt waits for what is being applied."""
+        key = effect.key
+        ended = self._applying[key] = asyncio.Event()
+        try:
+            # A write that is being applied cannot be taken back, and a repeat needs the results.
+            return await completing(
+                begun.rest(), lambda: isinstance(kept, SingleWrite) and kept.is_applied
+            )
+        finally:
+            # What waits for this goes on when the caller has told the ledger of the end.
+            ended.set()
+            if self._applying.get(key) is ended:
+                del self._applying[key]
 
     # Decisions --------------------------------------------------------------------------------
 

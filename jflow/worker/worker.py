@@ -16,10 +16,7 @@ import jax
 from jflow.cluster import Device, Task
 from jflow.deadline.clock import now
 from jflow.effects import Earlier, Effect, unsupported
-from jflow.errors import (
-    AbortedError,
-    RestartedError,
-)
+from jflow.errors import AbortedError, OpError, RestartedError
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS
 from jflow.execution.once import WritesOfTask
@@ -268,7 +265,8 @@ class Worker:
         riding: Riding | None,
     ) -> list[Array]:
         context, task = self._context, self._context.task
-        registered.check_feeds(feeds)
+        if len(feeds) != len(registered.feeds):
+            registered.check_feeds(feeds)
         fed = dict(zip(registered.feeds, feeds, strict=True))
         recorder = None if records is None else Recorder(str(task), now)
         if recorder is not None:
@@ -276,14 +274,25 @@ class Worker:
         if riding is not None:
             context.riding[step] = riding
         context.begin(step, registered)
+        gate, use = self.moves.plans, registered.use
         has_entered = False
         try:
-            await self._enter(registered)
+            try:
+                if not gate.directory.enter(use):
+                    await gate.enter(use)
+            except MovedError as error:
+                raise self._refused(registered, error) from None
             has_entered = True
             if staging is None or not registered.writes.n_programs:
                 values = await self._run_plans(registered, step, fed, client)
+            elif registered.refusal is not None:
+                raise registered.refusal
             else:
-                values = await self._run_once(registered, step, fed, client, staging)
+                values = await self.effects.run(
+                    staging,
+                    registered.writes,
+                    lambda effect: self._run_plans(registered, step, fed, client, effect),
+                )
         except asyncio.CancelledError as error:
             if waited := context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.
@@ -292,28 +301,11 @@ class Worker:
             raise
         finally:
             if has_entered:
-                self.moves.plans.leave(registered.use)
+                gate.leave(use)
             context.end(step, registered)
         if records is not None and recorder is not None:
             records.append(recorder.record())
         return values
-
-    async def _run_once(
-        self,
-        registered: RegisteredPlans,
-        step: int,
-        fed: Mapping[int, Array],
-        client: Client | None,
-        staging: Staging,
-    ) -> list[Array]:
-        """As `_run_plans`; stages or applies once what they write."""
-        if registered.refusal is not None:
-            raise registered.refusal
-        return await self.effects.run(
-            staging,
-            registered.writes,
-            lambda effect: self._run_plans(registered, step, fed, client, effect),
-        )
 
     async def _run_plans(
         self,
@@ -348,7 +340,7 @@ class Worker:
                 self.containers.leave(writing)
         if (action := async_failpoint("worker.after_run")) is not None:
             await action
-        return [fetched[index] for index in registered.fetches]
+        return [*map(fetched.__getitem__, registered.fetches)]
 
     def needs_task(self, handle: int) -> bool:
         """See `WorkerSession.needs_task`: a later claim cancels the task of a step."""
@@ -421,25 +413,20 @@ class Worker:
         for handle in tuple(self._of_caller):
             self.release(handle)
 
-    async def _enter(self, registered: RegisteredPlans) -> None:
-        """Waits until nothing holds the state that plans use, and counts them as running.
+    def _refused(self, registered: RegisteredPlans, error: MovedError) -> OpError:
+        """The error of plans whose state has moved.
 
         A master starts no step whose state has moved. One that comes here nevertheless, because its
         master had lost the hold, may have begun on other tasks.
         """
-        gate, use = self.moves.plans, registered.use
-        try:
-            if not gate.directory.enter(use):
-                await gate.enter(use)
-        except MovedError as error:
-            # What may be run again has its one effect on a queue. If that is here, it is not done.
-            if registered.is_restartable and any(one.plan.resources for one in registered.plans):
-                raise
-            raise AbortedError(
-                f"the state moved while the step was started, which may have done a part of its "
-                f"work: {error.message}",
-                task=str(self._context.task),
-            ) from None
+        # What may be run again has its one effect on a queue. If that is here, it is not done.
+        if registered.is_restartable and any(one.plan.resources for one in registered.plans):
+            return error
+        return AbortedError(
+            f"the state moved while the step was started, which may have done a part of its "
+            f"work: {error.message}",
+            task=str(self._context.task),
+        )
 
 
 def _owners(plans: Sequence[Plan]) -> set[str]:

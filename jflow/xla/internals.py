@@ -15,8 +15,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-import jax
-import numpy as np
 from jax._src import array, config, core, traceback_util, xla_bridge
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
@@ -33,17 +31,6 @@ def has_started() -> bool:
     `jax.distributed.is_initialized()` does not tell this.
     """
     return xla_bridge.backends_are_initialized()
-
-
-def unkept_view(value: jax.Array) -> np.ndarray[Any, Any]:
-    """A NumPy array of a computed array on one device; on a CPU it is a view of its memory.
-
-    The view is of another array object with the same buffer: JAX keeps a view in its array object,
-    and XLA copies a buffer with a view instead of updating it. `value.addressable_data(0)` is the
-    public form of that object; it passes six functions of Python, and a small step is made of such.
-    """
-    shard: Any = value
-    return np.asarray(shard._fully_replicated_shard())
 
 
 def no_source_locations() -> AbstractContextManager[Any]:
