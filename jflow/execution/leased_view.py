@@ -18,7 +18,7 @@ def unkept_view(value: jax.Array) -> Array:
     variable would make a copy then.
     """
     try:
-        return np.asarray(memoryview(value))  # type: ignore[arg-type]  # JAX's stub lacks buffers
+        return np.asarray(memoryview(value))
     except BufferError:  # it is not in the memory of the host, or of a dtype such as bfloat16
         return np.asarray(value.addressable_data(0))
 

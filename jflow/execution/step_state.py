@@ -20,6 +20,7 @@ from jflow.plan import Call, Recv, Slot
 from jflow.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.values import Array, is_host
+from jflow.xla.internals import ConcreteArray
 
 COPIED_BYTES = 4096
 """Up to this size copying a variable is faster than a leased view."""
@@ -88,6 +89,14 @@ class StepState:
     def is_leased(self, slot: Slot) -> bool:
         """Whether a slot refers to the buffer of a variable, which may change after the step."""
         return slot in self._leases
+
+    def is_computed(self, slot: Slot) -> bool:
+        """Whether the device has computed the value of a slot."""
+        value = self.slots[slot]
+        if not isinstance(value, ConcreteArray):
+            return True
+        ready: bool = value.is_ready()  # type: ignore[attr-defined]  # not in JAX's type stub
+        return ready
 
     def host(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as a NumPy array, on a CPU a view of the device's memory.

@@ -28,6 +28,7 @@ from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
+from jflow.master.straight import begin_straight
 from jflow.master.view import ClusterView
 from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
@@ -193,11 +194,10 @@ class ClientSession:
     ) -> Started[Sequence[Array]] | None:
         """See `MasterSession.begin`."""
         self._check_open()
-        step, servers = self._registered(handle), self._servers
+        step = self._registered(handle)
         within = partial(self._running_within, step, deadline)
-        if step.own is not None and effect is None:
-            given = step.own.given(feeds)
-            started = servers.worker.begin(next(self._step_ids), step.own.handle, given)
+        if step.own is not None:
+            started = begin_straight(self._servers, step, self._step_ids, feeds, effect)
             if started is not None:
                 started.within = within
                 return started

@@ -8,7 +8,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
 import jax
@@ -54,7 +53,7 @@ from jflow.worker.plan_run import run_plan
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.saving import StateSaves
-from jflow.worker.straight import StraightPlan
+from jflow.worker.straight import StraightAccess, StraightPlan, straight_plan
 from jflow.worker.watching import RunningSteps
 
 
@@ -101,7 +100,7 @@ class Worker:
         self._devices = devices
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
-        self._straight: dict[int, StraightPlan] = {}
+        self._straight: dict[int, StraightPlan | StraightAccess] = {}
         self._of_caller: set[int] = set()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
@@ -184,7 +183,7 @@ class Worker:
             WritesOfTask.of(linked),
             unsupported(plans),
         )
-        if (straight := StraightPlan.of(registered, self._context)) is not None:
+        if (straight := straight_plan(registered, self._context)) is not None:
             self._straight[handle] = straight
         self._of_caller.add(handle)
         return Registered(handle)
@@ -246,13 +245,58 @@ class Worker:
             return await self._run(step, registered, feeds, client, records, staging, rides)
 
     def begin(
-        self, step: int, handle: int, feeds: Sequence[Array]
+        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin`."""
         straight = self._straight.get(handle)
         if straight is None or failpoints_on or not straight.is_quick:
             return None
-        return Started(straight.run(step, feeds))
+        if isinstance(straight, StraightPlan):
+            return Started(straight.run(step, feeds))
+        straight.registered.check_feeds(feeds)
+        try:
+            if not self.moves.plans.directory.enter(straight.registered.use):
+                return None
+        except MovedError:
+            return None  # `run` finds what that means for the step
+        return Started(self._run_straight(straight, step, feeds, staging))
+
+    async def _run_straight(
+        self, straight: StraightAccess, step: int, feeds: Sequence[Array], staging: Staging | None
+    ) -> list[Array]:
+        """Runs a plan whose state nothing moves, and which has entered the gate."""
+        registered = straight.registered
+
+        async def run(effect: StepEffect | None = None) -> list[Array]:
+            values = await straight.run(step, feeds, effect)
+            if values is None:
+                values = await self._run_waiting(registered, step, feeds, effect)
+            return values
+
+        try:
+            if staging is None or not registered.writes.n_programs:
+                return await run()
+            return await self.effects.run(staging, registered.writes, run)
+        finally:
+            self.moves.plans.leave(registered.use)
+
+    async def _run_waiting(
+        self,
+        registered: RegisteredPlans,
+        step: int,
+        feeds: Sequence[Array],
+        effect: StepEffect | None,
+    ) -> list[Array]:
+        """Runs plans that have to wait, and takes note of them for others."""
+        context, fed = self._context, dict(zip(registered.feeds, feeds, strict=True))
+        context.begin(step, registered)
+        try:
+            return await self._run_plans(registered, step, fed, None, effect)
+        except asyncio.CancelledError as error:
+            context.tell_wait(step, error)
+            raise
+        finally:
+            context.end(step, registered)
 
     async def _run(
         self,
@@ -264,11 +308,11 @@ class Worker:
         staging: Staging | None,
         riding: Riding | None,
     ) -> list[Array]:
-        context, task = self._context, self._context.task
+        context = self._context
         if len(feeds) != len(registered.feeds):
             registered.check_feeds(feeds)
         fed = dict(zip(registered.feeds, feeds, strict=True))
-        recorder = None if records is None else Recorder(str(task), now)
+        recorder = None if records is None else Recorder(str(context.task), now)
         if recorder is not None:
             context.recorders[step] = recorder
         if riding is not None:
@@ -294,10 +338,7 @@ class Worker:
                     lambda effect: self._run_plans(registered, step, fed, client, effect),
                 )
         except asyncio.CancelledError as error:
-            if waited := context.blocked.get(step):
-                # The error of the deadline that cancelled the step shows it.
-                told = replace(waited, reason=f"{task} {waited.reason}")
-                raise asyncio.CancelledError(told) from error
+            context.tell_wait(step, error)
             raise
         finally:
             if has_entered:
