@@ -348,8 +348,11 @@ class _RemoteExecutable:
         self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
     ) -> list[Array]:
         if effect is None and self._is_numbered:
-            with self._backend.numbering.next() as numbered:
+            numbered = self._backend.numbering.begin()
+            try:
                 return self._repeated(feeds, deadline, numbered)
+            finally:
+                self._backend.numbering.end(numbered.sequence)
         if effect is not None:
             self._check(effect)
         client, handle = self._register(deadline)

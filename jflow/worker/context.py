@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from jflow.cluster import Task
@@ -116,6 +117,12 @@ class WorkerContext:
         for noted in (self.riding, self.blocked, self.recorders):
             if noted:
                 noted.pop(step, None)
+
+    def tell_wait(self, step: int, error: asyncio.CancelledError) -> None:
+        """Adds to the cancellation of a step what it was waiting for, if that is known."""
+        if waited := self.blocked.get(step):
+            # The error of the deadline that cancelled the step shows it.
+            error.args = (replace(waited, reason=f"{self.task} {waited.reason}"),)
 
     def sender_lost(self, sender: Sender) -> None:
         """Ends what depends on a caller's stream, which has ended: what it brought, or should."""

@@ -9,7 +9,6 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from jflow.cluster import Task
@@ -151,7 +150,7 @@ class _PlanRun:
         # Values are fetched after all stages, so that no stage waits for the device.
         fetched = {}
         for fetch in linked.fetches:
-            if not self._is_computed(fetch.slot):
+            if not self._state.is_computed(fetch.slot):
                 await self._computed(fetch.slot)
             fetched[fetch.index] = state.fetch(fetch.slot)
         return fetched
@@ -275,12 +274,8 @@ class _PlanRun:
     async def _computed(self, *slots: Slot) -> None:
         """Waits until the device has computed the values of slots."""
         for slot in slots:
-            if not self._is_computed(slot):
+            if not self._state.is_computed(slot):
                 await self._context.devices.wait(self._state[slot])
-
-    def _is_computed(self, slot: Slot) -> bool:
-        value = self._state.slots[slot]
-        return not isinstance(value, jax.Array) or _is_ready(value)
 
     async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -343,7 +338,8 @@ class _PlanRun:
     # Calls ------------------------------------------------------------------------------------
 
     def call(self, state: StepState, call: LinkedCall, /) -> Awaitable[None] | None:
-        if call.latency.seconds <= QUICK_S and all(map(self._is_computed, call.instruction.inputs)):
+        is_computed = all(map(state.is_computed, call.instruction.inputs))
+        if call.latency.seconds <= QUICK_S and is_computed:
             timed(call, state.call, call)
             return None
         return self._call(state, call)
@@ -359,14 +355,14 @@ class _PlanRun:
         self, state: StepState, kernel: LinkedKernel, /
     ) -> Generator[Wanted | Awaitable[None], None, None]:
         # A generator around the other one would be kept for each operation that waits.
-        if not kernel.reads_files and all(map(self._is_computed, kernel.instruction.inputs)):
+        if not kernel.reads_files and all(map(state.is_computed, kernel.instruction.inputs)):
             return state.perform(kernel)
         return self._perform(state, kernel)
 
     def _perform(
         self, state: StepState, kernel: LinkedKernel
     ) -> Generator[Wanted | Awaitable[None], None, None]:
-        if not all(map(self._is_computed, kernel.instruction.inputs)):
+        if not all(map(state.is_computed, kernel.instruction.inputs)):
             yield self._computed(*kernel.instruction.inputs)
         work = state.perform(kernel)
         yield from in_threads(work, self._context.threads) if kernel.reads_files else work
@@ -436,7 +432,7 @@ class _PlanRun:
         """Lets the last values leave with the reply, if that leaves now: they wait for nothing."""
         slots = [fetch.slot for fetch in self._linked.fetches]
         slots += [send.slot for send in self._riders if send.slot is not None]
-        if self._riding is None or self._sends or not all(map(self._is_computed, slots)):
+        if self._riding is None or self._sends or not all(map(self._state.is_computed, slots)):
             self._send_off(self._riders)
             return
         for send in self._riders:
@@ -447,7 +443,7 @@ class _PlanRun:
         """Sends values: what is computed now in one message to each task, the others in another."""
         groups: dict[tuple[Task, bool], list[Send]] = {}
         for send in sends:
-            is_computed = send.slot is None or self._is_computed(send.slot)
+            is_computed = send.slot is None or self._state.is_computed(send.slot)
             groups.setdefault((send.target.task, is_computed), []).append(send)
         for (target, _), group in groups.items():
             sending = begin(self._send(target, group))
@@ -484,9 +480,3 @@ class _PlanRun:
             return None
         value = self._state[slot]
         return jnp.copy(value) if self._state.is_leased(slot) else value
-
-
-def _is_ready(array: jax.Array) -> bool:
-    """Whether the device has computed an array; JAX's type stub lacks the method."""
-    ready: bool = array.is_ready()  # type: ignore[attr-defined]
-    return ready

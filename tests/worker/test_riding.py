@@ -9,6 +9,7 @@ import pytest
 import jflow as tf
 from jflow import errors
 from jflow.cluster import Device, Task
+from jflow.execution import StepState
 from jflow.plan import Feed, Fetch, Plan, Run, Send
 from jflow.protocol import Peer, Riding
 from jflow.worker import plan_run
@@ -110,7 +111,7 @@ def test_a_large_value_is_sent(monkeypatch):
 
 
 def test_a_value_that_is_not_computed_yet_is_sent_when_it_is(monkeypatch):
-    monkeypatch.setattr(plan_run, "_is_ready", lambda _: False)
+    monkeypatch.setattr(StepState, "is_computed", lambda *_: False)
 
     async def use(a, b, transport):
         _, values = await ridden(b, PRODUCE, feeds=[vector(2)])
