@@ -30,13 +30,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     render = what.add_parser("render", help="prints the manifests of a cluster", epilog=_K8S_EPILOG)
     _add_kubernetes(render)
     render.set_defaults(run=_render_kubernetes)
-    cluster = what.add_parser("cluster", help="prints the addresses of its tasks, for `jflow certs init`")
+    cluster = what.add_parser(
+        "cluster", help="prints the addresses of its tasks, for `jflow certs init`"
+    )
     _add_place(cluster)
     cluster.set_defaults(run=_show_kubernetes)
 
     slurm = commands.add_parser("slurm", help="prepares a cluster on Slurm")
     what = slurm.add_subparsers(required=True, metavar="WHAT")
-    render = what.add_parser("render", help="prints the batch script of a cluster", epilog=_SLURM_EPILOG)
+    render = what.add_parser(
+        "render", help="prints the batch script of a cluster", epilog=_SLURM_EPILOG
+    )
     _add_slurm(render)
     render.set_defaults(run=_render_slurm)
     cluster = what.add_parser("cluster", help="prints TF_CONFIG of the job that this runs in")

@@ -24,8 +24,8 @@ from jflow.logs import log_to_stderr
 from jflow.printable import printable
 
 _DESCRIPTION = """\
-Starts, watches and prepares clusters of jflow. For a beginning: `jflow demo`; `jflow up`, and beside
-it `jflow status`. `jflow doctor` says which cluster a program would use, and what is wrong with it.
+Starts, watches and prepares clusters of jflow. For a beginning: `jflow demo`; `jflow up`, and
+beside it `jflow status`. `jflow doctor` says which cluster a program would use, and what is wrong.
 """
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -103,8 +103,8 @@ def _parser() -> argparse.ArgumentParser:
 def _describe(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Has the help of each command begin with what the list of commands says of it."""
     for listed in commands._choices_actions:
-        command = commands.choices[listed.dest]
-        command.description = f"{listed.help[:1].upper()}{listed.help[1:]}."
+        command, said = commands.choices[listed.dest], listed.help or ""
+        command.description = f"{said[:1].upper()}{said[1:]}."
         for action in command._actions:
             if isinstance(action, argparse._SubParsersAction):
                 _describe(action)
