@@ -116,14 +116,16 @@ class StepState:
     def fetch(self, slot: Slot) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as a NumPy array that remains valid after closing.
 
-        The buffer of a variable is not copied, unless it is small: it stays leased for as long as
-        there are references to the array.
+        The buffer of a variable on a CPU is not copied, unless it is small: it stays leased for as
+        long as there are references to the array.
         """
         value = self.slots[slot]
         lease = self._leases.get(slot)
         if lease is None or value.nbytes <= COPIED_BYTES:
             return self.host(slot, copy=True)
-        return leased_view(self.host(slot, copy=False), lease.again())
+        view = self.host(slot, copy=False)
+        is_own = self._linked.device.platform != "cpu"  # it was copied from the device
+        return view if is_own else leased_view(view, lease.again())
 
     def has_sent(self, slot: Slot) -> None:
         """One of the sends of a slot is over, and does not read its value any more.

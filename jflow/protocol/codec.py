@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence, Sized
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -89,6 +90,11 @@ def frames_of(
     return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
 
 
+def begun(frames: Iterator[F]) -> Iterator[F]:
+    """The same frames; the first one is made here, so that what cannot be sent fails its caller."""
+    return chain([next(frames)], frames)
+
+
 def small_payload(tensors: Sequence[Array]) -> bytes | None:
     """The payload of numbers that takes `SMALL_BYTES` at most; None if it is another one."""
     found, n_bytes = [], 0
@@ -116,7 +122,14 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
       ResourceExhaustedError: if it has too many strings.
     """
     envelope = open_control(message)
-    return envelope, open_tensors(envelope, message.payload)
+    return envelope, tensors_of(envelope, message)
+
+
+def tensors_of(envelope: pb.Envelope, message: Message) -> list[Array]:
+    """The tensors of a message, given its envelope. Raises as `open_message`."""
+    if message.tensors is not None:
+        return [*message.tensors]
+    return open_tensors(envelope, message.payload)
 
 
 def open_control(message: Message) -> pb.Envelope:

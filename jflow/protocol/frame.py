@@ -63,13 +63,15 @@ new_tuple = tuple.__new__
 
 
 class Message(NamedTuple):
-    """A complete message; the codec reads its tensors from `payload`."""
+    """A complete message; the codec reads its tensors from `payload`, if it has not got them."""
 
     id: int
     control: bytes
     payload: Array
     is_shared: bool = False
     """Whether the other end can still write to the payload, which lies in a segment."""
+    tensors: Sequence[Array] | None = None
+    """The tensors themselves, which an end in the same process hands over; without a payload."""
 
 
 def aligned(n_bytes: int) -> int:
@@ -98,10 +100,7 @@ def encode_parts(
     Raises:
       ResourceExhaustedError: if the control part is too large.
     """
-    if len(control) > MAX_CONTROL_BYTES:
-        raise ResourceExhaustedError(
-            f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
-        )
+    check_control(control)
     total = sum(aligned(len(tensor)) for tensor in tensors)
     header = _HEADER.pack(FIRST, message_id, len(control), total)
     if not total:
@@ -112,6 +111,14 @@ def encode_parts(
     header = _HEADER.pack(_MORE, message_id, 0, 0)
     for parts in chunks:
         yield [header, *parts]
+
+
+def check_control(control: bytes) -> None:
+    """Raises ResourceExhaustedError if the control part of a message is too large."""
+    if len(control) > MAX_CONTROL_BYTES:
+        raise ResourceExhaustedError(
+            f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
+        )
 
 
 def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Buffers]:
