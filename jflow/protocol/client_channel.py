@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from jflow.cluster import Target
 from jflow.deadline import Deadline
-from jflow.protocol.codec import begun, frames_of
-from jflow.protocol.frame import LARGE_BYTES, Message, encode
+from jflow.protocol.codec import frames_of
+from jflow.protocol.frame import LARGE_BYTES, Message, begun, encode
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer

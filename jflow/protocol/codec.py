@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence, Sized
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -88,11 +87,6 @@ def frames_of(
     """
     are_numbers = not any(map(is_host, tensors))
     return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
-
-
-def begun(frames: Iterator[F]) -> Iterator[F]:
-    """The same frames; the first one is made here, so that what cannot be sent fails its caller."""
-    return chain([next(frames)], frames)
 
 
 def small_payload(tensors: Sequence[Array]) -> bytes | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -111,6 +112,11 @@ def encode_parts(
     header = _HEADER.pack(_MORE, message_id, 0, 0)
     for parts in chunks:
         yield [header, *parts]
+
+
+def begun(frames: Iterator[F]) -> Iterator[F]:
+    """The same frames; the first one is made here, so that what cannot be sent fails its caller."""
+    return chain([next(frames)], frames)
 
 
 def check_control(control: bytes) -> None:

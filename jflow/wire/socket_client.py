@@ -25,8 +25,8 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.errors import OpError
-from jflow.protocol.codec import begun, frames_of, small_payload
-from jflow.protocol.frame import CHUNK_BYTES, SMALL_BYTES, Buffers, Message
+from jflow.protocol.codec import frames_of, small_payload
+from jflow.protocol.frame import CHUNK_BYTES, SMALL_BYTES, Buffers, Message, begun
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.parser import Parser, delimited, delimited_message

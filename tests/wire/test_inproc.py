@@ -187,17 +187,17 @@ def test_a_server_that_stops_ends_what_waits_for_it(host):
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_waits_for_a_future_may_block_while_the_server_serves_others(host, ends):
     """Callbacks of futures run on no thread that the server needs."""
-    asked, may_end = [], threading.Event()
+    called, may_end = [], threading.Event()
     host.script["run"] = lambda *_: _until(may_end)
     with served(host) as server:
         client = connect(server.address, PATIENCE_S)
         outcome = client.start(1, [], FOREVER)
-        outcome.add_done_callback(lambda _: asked.append(on_loop(_until(may_end))))
+        outcome.add_done_callback(lambda _: called.append(on_loop(_until(may_end))))
         eventually(lambda: host.started)
         if ends:
             server.stop()
         may_end.set()
-        eventually(lambda: asked)
+        eventually(lambda: called)
         client.close()
 
 
