@@ -17,15 +17,30 @@ from jflow.cli.main import main
 from jflow.launch.slurm import SlurmJob
 from jflow.testing import PATIENCE_S, wait_until
 
-SRUN = """\
-#!/bin/bash
-# Starts the tasks of a step on this host, with the variables that Slurm's manual of srun lists.
-while [[ "$1" == --* ]]; do shift; done
-for ((i = 0; i < SLURM_NTASKS; i++)); do
-  SLURM_STEP_NODELIST="$SLURM_JOB_NODELIST" SLURM_STEP_TASKS_PER_NODE="$SLURM_TASKS_PER_NODE" \\
-    SLURM_STEP_NUM_TASKS="$SLURM_NTASKS" SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_STEP_ID=0 "$@" &
-done
-wait
+SRUN = f"""\
+#!{sys.executable}
+# Starts the tasks of a step on this host, with the variables that Slurm's manuals list: the number
+# of a process is among those of all components, and the lists of a step are of one of them.
+import os, subprocess, sys
+from itertools import dropwhile, groupby
+
+components = [[*words] for is_end, words in groupby(sys.argv[1:], ":".__eq__) if not is_end]
+counts = [int(word[9:]) for words in components for word in words if word.startswith("--ntasks=")]
+processes = []
+for number, (words, n_tasks) in enumerate(zip(components, counts, strict=True)):
+    group = f"_HET_GROUP_{{number}}" if len(components) > 1 else ""
+    told = {{
+        "SLURM_STEP_NODELIST": os.environ["SLURM_JOB_NODELIST" + group],
+        "SLURM_STEP_TASKS_PER_NODE": os.environ["SLURM_TASKS_PER_NODE" + group],
+        "SLURM_STEP_NUM_TASKS": str(n_tasks),
+        "SLURM_NTASKS": str(sum(counts)),
+    }}
+    command = [*dropwhile(lambda word: word.startswith("--"), words)]
+    for _ in range(n_tasks):
+        told["SLURM_PROCID"] = str(len(processes))
+        processes.append(subprocess.Popen(command, env=os.environ | told))
+for process in processes:
+    process.wait()
 """
 PROGRAM = """\
 import os
@@ -62,13 +77,11 @@ def test_a_script_asks_for_what_the_tasks_need(capsys: pytest.CaptureFixture[str
     )
     options = [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
     assert options == [
-        "--job-name=digits",
-        "--ntasks=68",
-        "--cpus-per-task=8",
-        "--gpus-per-task=1",
-        "--mem-per-cpu=4G",
-        "--time=4:00:00",
-        "--partition=gpu",
+        *("--job-name=digits", "--ntasks=4", "--cpus-per-task=8"),
+        *("--mem-per-cpu=4G", "--time=4:00:00", "--partition=gpu"),
+        "hetjob",
+        *("--job-name=digits", "--ntasks=64", "--cpus-per-task=8", "--gpus-per-task=1"),
+        *("--mem-per-cpu=4G", "--time=4:00:00", "--partition=gpu"),
     ]
     assert text.startswith("#!/bin/bash\n#SBATCH"), "sbatch reads options before the first command"
     assert "export JFLOW_JOBS=ps=4,worker=64\n" in text
@@ -76,16 +89,21 @@ def test_a_script_asks_for_what_the_tasks_need(capsys: pytest.CaptureFixture[str
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
-def test_parameter_servers_leave_the_gpus_of_their_step_alone(
+def test_parameter_servers_are_a_component_of_their_own_where_workers_have_gpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = rendered("--ps", "2", "--workers", "1", "--gpus", "1", "--", "./train", capsys=capsys)
     (step,) = re.findall(r"^srun .*? &$", text, re.MULTILINE | re.DOTALL)
-    stand_ins = {"srun": SRUN, "jflow": 'echo "$1 $SLURM_PROCID ${JAX_PLATFORMS-all}"'}
-    for name, content in stand_ins.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{content}\n")
+    says = '#!/bin/bash\necho "$1 $SLURM_PROCID $SLURM_STEP_NODELIST ${JAX_PLATFORMS-all}"\n'
+    for name, content in {"srun": SRUN, "jflow": says}.items():
+        (tmp_path / name).write_text(content)
         (tmp_path / name).chmod(0o755)
-    variables = {"SLURM_JOB_NODELIST": "a", "SLURM_TASKS_PER_NODE": "3", "SLURM_NTASKS": "3"}
+    variables = {
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "a",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "b",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_0": "2",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1",
+    }
     environ = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     environ["PATH"] = f"{tmp_path}:{environ['PATH']}"
     done = subprocess.run(
@@ -95,8 +113,18 @@ def test_parameter_servers_leave_the_gpus_of_their_step_alone(
         text=True,
         check=True,
     )
-    assert sorted(done.stdout.splitlines()) == ["server 0 cpu", "server 1 cpu", "server 2 all"]
-    assert "JAX_PLATFORMS" not in SlurmJob(["./train"], gpus=0).script()
+    started = ["server 0 a cpu", "server 1 a cpu", "server 2 b all"]
+    assert sorted(done.stdout.splitlines()) == started
+
+
+@pytest.mark.parametrize(("ps", "workers", "gpus"), [(1, 2, 0), (0, 2, 1), (2, 0, 1)])
+def test_a_job_whose_tasks_need_the_same_has_one_component(
+    ps: int, workers: int, gpus: int
+) -> None:
+    text = SlurmJob(["./train"], ps=ps, workers=workers, gpus=gpus).script()
+    assert "hetjob" not in text
+    assert "JAX_PLATFORMS" not in text
+    assert ("--gpus-per-task" in text) == bool(gpus and workers)
 
 
 def test_without_certificates_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
