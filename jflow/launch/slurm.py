@@ -30,19 +30,21 @@ export JFLOW_PORT=$((20000 + SLURM_JOB_ID % 380 * {n_ports}))
 
 cluster="$(jflow slurm cluster)"
 folder="$(mktemp -d "$HOME/.jflow-$SLURM_JOB_ID-XXXXXX")"
-servers= program=
+servers= program= cancelled=
 finish() {{
   [ -z "$program" ] || kill "$program" 2>/dev/null || true
   if [ -n "$servers" ]; then
-    TF_CONFIG="$cluster" jflow stop || kill "$servers" || true
-    wait "$servers" || true
+    [ -z "$cancelled" ] && TF_CONFIG="$cluster" jflow stop || kill "$servers" || true
   fi
   rm -rf "$folder"
+  wait
 }}
 trap finish EXIT
-trap 'exit 143' TERM
-trap 'exit 130' INT
+# Slurm kills what is still there 30 s after that.
+trap 'cancelled=1; exit 143' TERM
+trap 'cancelled=1; exit 130' INT
 {security}
+# srun does not take over --cpus-per-task from sbatch, and would place the tasks differently.
 srun --distribution=block --kill-on-bad-exit=0 --wait=0 --label \\
   {serve} &
 servers=$!
@@ -58,10 +60,10 @@ TF_CONFIG="$cluster" JFLOW_ROLE=client {command} &
 program=$!
 wait "$program"
 """
-_SERVE = '--ntasks="$SLURM_NTASKS" jflow server'
+_SERVE = '--ntasks="$SLURM_NTASKS" --cpus-per-task="$SLURM_CPUS_PER_TASK" jflow server'
 _SERVE_IN_COMPONENTS = """\
---het-group=0 --ntasks={ps} env JAX_PLATFORMS=cpu jflow server : \\
-  --het-group=1 --ntasks={workers} jflow server"""
+--het-group=0 --ntasks={ps} --cpus-per-task={cpus} env JAX_PLATFORMS=cpu jflow server : \\
+  --het-group=1 --ntasks={workers} --cpus-per-task={cpus} --distribution=block jflow server"""
 """The first component of the job has the tasks of the job "ps", which compute on the CPU."""
 _ENCRYPTED = """
 # Certificates of this job alone, in a directory that the nodes share.
@@ -139,7 +141,7 @@ class SlurmJob:
         """What srun starts."""
         if not self._has_components:
             return _SERVE
-        return _SERVE_IN_COMPONENTS.format(ps=self.ps, workers=self.workers)
+        return _SERVE_IN_COMPONENTS.format(ps=self.ps, workers=self.workers, cpus=self.cpus)
 
     def _options(self) -> list[str]:
         if not self._has_components:
