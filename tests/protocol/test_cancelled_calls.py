@@ -17,6 +17,7 @@ from tests.protocol.hosts import (
     PATIENCE_S,
     TASK,
     Host,
+    delivered,
     eventually_async,
     forever,
     large,
@@ -122,7 +123,7 @@ def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
             call = (
                 peer.run(INCARNATION, 1, 1, [large()])
                 if what == "run"
-                else peer.deliver(1, 1, large())
+                else delivered(peer, 1, {1: large()})
             )
             sending = asyncio.create_task(call)
             # It has begun, and it cannot end before the other end reads on.
@@ -169,11 +170,11 @@ async def _lose_a_task_after_cancelling(what):
     async with _stuck_server() as (address, _, _):
         peer = peer_of(TASK, address)
         await peer.connect(PATIENCE_S)
-        first = asyncio.create_task(peer.deliver(1, 1, large()))
+        first = asyncio.create_task(delivered(peer, 1, {1: large()}))
         await eventually_async(peer._link._stream._writing.locked)
         calls = {
             "run": lambda: peer.run(INCARNATION, 1, 1, []),
-            "deliver": lambda: peer.deliver(2, 1, large()),
+            "deliver": lambda: delivered(peer, 2, {1: large()}),
             "release": lambda: peer.release(INCARNATION, 8),
         }
         second = asyncio.create_task(calls[what]())

@@ -18,6 +18,7 @@ from tests.protocol.hosts import (
     PATIENCE_S,
     TASK,
     Host,
+    delivered,
     eventually_async,
     forever,
     large,
@@ -58,8 +59,8 @@ def test_the_host_is_asked_what_the_peer_was():
 
     async def check(peer):
         assert await peer.register(INCARNATION, [PLAN], {"d": tensor}) == Registered(9, ("a", "b"))
-        await peer.deliver(2**64 - 1, 6, tensor)
-        await peer.deliver(5, 7, None)
+        await delivered(peer, 2**64 - 1, {6: tensor})
+        await delivered(peer, 5, {7: None})
         await peer.release(INCARNATION, 8)
         (got,) = await peer.run(INCARNATION, 5, 9, [tensor])
         same(got, tensor)
@@ -187,7 +188,7 @@ def test_a_wrong_token_is_unauthenticated():
             for call, args in (
                 (peer.connect, (PATIENCE_S,)),
                 (peer.reset, ([], PATIENCE_S)),
-                (peer.deliver, (1, 1, None)),
+                (delivered, (peer, 1, {1: None})),
             ):
                 with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN") as caught:
                     await call(*args)
@@ -283,8 +284,9 @@ def test_peers_have_one_connection_for_each_task():
             peers = peers_of(ClusterSpec({"a": [first], "b": {1: second}}))
             assert peers[one.task] is peers[one.task]
             assert (await peers[one.task].connect(PATIENCE_S)).task == one.task
-            await peers.deliver(other.task, 1, 2, None)
-            await peers.deliver(other.task, 1, 3, np.zeros(2))
+            await delivered(peers[other.task], 1, {2: None})
+            if (sending := peers.deliver(other.task, 1, {3: np.zeros(2)})) is not None:
+                await sending
             await eventually_async(lambda: len(other.calls) == 2)
             assert [call[:3] for call in other.calls] == [("deliver", 1, 2), ("deliver", 1, 3)]
             assert len(other.sessions) == 1
