@@ -381,6 +381,8 @@ CLUSTERS = Group(
             0.5,
         ),
         Row("new session and first step", "new channel and echo", 5.0),
+        Row("new session and first step of a new program", "new channel and echo"),
+        Row("new connection", "new channel and echo"),
         Row("list 10000 variables of 64 tasks", "list the variables of one of 64 tasks", 32.0),
         Alone("list 10000 variables of 64 tasks", 1.0),
         Alone("status of 64 tasks"),

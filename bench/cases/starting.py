@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -86,21 +87,34 @@ def kills(up: Up, watcher: Watcher) -> None:
 
 
 def first_steps(up: Up, address: str) -> None:
-    """A new session and its first step, beside a new channel of gRPC and an echo."""
-    target = up.targets["/job:worker/task:0"]
+    """A new session and its first step, beside a new channel of gRPC and an echo.
 
-    def step() -> None:
+    This process and the server know the program, unless it is new to both of them.
+    """
+    target = up.targets["/job:worker/task:0"]
+    numbers = itertools.count()
+
+    def step(number: float = 3.0) -> None:
         with tf.Graph().as_default():
-            x = tf.constant(1.0) * 3
+            x = tf.constant(1.0) * number
             with tf.Session(target) as session:
                 session.run(x)
+
+    def connection() -> None:
+        with tf.Connection(target) as opened:
+            opened.check()
 
     def echo() -> None:
         with grpc.insecure_channel(address) as channel:
             channel.unary_unary("/raw/echo")(b"x")
 
-    taken = alternate({"step": step, "echo": echo}, n=10)
-    tell({"new session and first step": taken["step"], "new channel and echo": taken["echo"]})
+    calls = {
+        "new session and first step": step,
+        "new session and first step of a new program": lambda: step(next(numbers)),
+        "new connection": connection,
+        "new channel and echo": echo,
+    }
+    tell(alternate(calls, n=10))
 
 
 def watching(watcher: Watcher) -> None:

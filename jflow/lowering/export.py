@@ -28,7 +28,8 @@ from jflow.xla.structure import structure_of
 N_KEPT = 128
 """How many exported programs a process keeps, those that were used last."""
 
-_EXPORTED: SharedCache[Hashable, Array] = SharedCache(N_KEPT)
+EXPORTED: SharedCache[Hashable, Array] = SharedCache(N_KEPT)
+"""The exported programs of this process."""
 
 
 def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
@@ -46,7 +47,7 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
             return serialize(jaxprs.Resizing(rename).closed(bare), platform)
         return serialize(bare, platform)
     key = structure_of(bare), platform, internals.trace_context()
-    return _EXPORTED.get(key, partial(serialize, bare, platform))
+    return EXPORTED.get(key, partial(serialize, bare, platform))
 
 
 class _Stripper:

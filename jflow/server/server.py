@@ -69,7 +69,8 @@ class Server(Closing):
         only one is possible.
       protocol: the transport; "grpc" if None.
       config: options of sessions on this server that do not set them themselves; connections take
-        the device filters and the isolation of state. Their `placement` is the name of a strategy.
+        the connect timeout, the device filters and the isolation of state, and have their own time
+        limits and placement. Their `placement` is the name of a strategy.
       start: whether to start at once.
       data_roots: directories below which readers may read files; if None, those of
         JFLOW_DATA_ROOTS, separated as in PATH.

@@ -61,6 +61,12 @@ class SharedCache(Generic[K, V]):
         with self._lock:
             return self._values.get(key)
 
+    def clear(self) -> None:
+        """Forgets all values, except for those that are being made."""
+        with self._lock:
+            for key in [key for key, future in self._values.items() if future.done()]:
+                del self._values[key]
+
     def _make(self, key: K, future: Future[V], make: Callable[[], V]) -> None:
         try:
             value = make()

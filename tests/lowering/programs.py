@@ -8,6 +8,7 @@ import numpy as np
 
 from jflow import lowering, xla
 from jflow.graph import Tensor
+from jflow.lowering.export import EXPORTED
 from jflow.partition import prune
 
 
@@ -18,7 +19,8 @@ def lowered(*fetches: Tensor, inputs: tuple[Tensor, ...] = ()) -> lowering.Lower
 
 
 def digest(*fetches: Tensor, inputs: tuple[Tensor, ...] = ()) -> str:
-    """The name of the program that gives the fetches."""
+    """The name of the program that gives the fetches, which is exported in any case."""
+    EXPORTED.clear()
     return xla.digest_of(lowering.export(lowered(*fetches, inputs=inputs).jaxpr, "cpu"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -208,6 +209,18 @@ def test_a_step_tells_of_a_device_that_takes_no_more_programs(
             assert step.result() == 5
     what = "a step on /job:worker/task:0/device:CPU:0 waits for its device, which runs other"
     assert what in caplog.text
+
+
+def test_a_call_that_waits_for_a_server_that_does_not_answer_names_its_address(
+    soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tf.ConfigProto(connect_timeout_in_ms=1000)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        session = tf.Session(f"grpc://{address}", config=config)
+        with session, pytest.raises(UnavailableError, match="no answer in 1 s"):
+            session.list_devices()
+    assert f"now: for the server at {address}, which does not answer" in caplog.text
 
 
 @contextmanager
