@@ -72,7 +72,7 @@ async def run_plan(
     Raises:
       OpError: the step failed; the error names the task.
     """
-    run = _PlanRun(linked, step, context, client, parks, writing, effect)
+    run = PlanRun(linked, step, context, client, parks, writing, effect)
     try:
         return await run.run(fed)
     except Exception as error:
@@ -81,8 +81,12 @@ async def run_plan(
         run.close()
 
 
-class _PlanRun:
+class PlanRun:
     """One run of a plan, and the driver of its interpreters. Must be closed.
+
+    Args:
+      linked, step, context, client, parks, writing, effect: as for `run_plan`.
+      state: the state of a run that has begun; None to begin one.
 
     Invariant: the state, which holds leases on what programs read, is closed only after `close` was
     called and no program of the run executes any more, even if the run was cancelled.
@@ -99,20 +103,21 @@ class _PlanRun:
         linked: LinkedPlan,
         step: int,
         context: WorkerContext,
-        client: Client | None,
-        parks: Collection[StateId],
-        writing: Writing | None,
-        effect: StepEffect | None,
+        client: Client | None = None,
+        parks: Collection[StateId] = (),
+        writing: Writing | None = None,
+        effect: StepEffect | None = None,
+        state: StepState | None = None,
     ) -> None:
         self._linked = linked
         self._step = step
         self._context = context
         self._client = client
-        watch = partial(context.parked.watched, states=parks) if parks else None
+        watch = context.watch(parks)
         recorder = context.recorders.get(step) if context.recorders else None
         if recorder is None:
             self._interpret = interpret
-            self._state = StepState(
+            self._state = state or StepState(
                 linked, context.containers, watch=watch, writing=writing, effect=effect
             )
         else:
@@ -185,8 +190,25 @@ class _PlanRun:
 
     async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
         """Performs instructions in order; yields to the event loop only where one must wait."""
-        running = self._interpret(zip(repeat(0), instructions), (self._state,), self)
+        await self._drive(self._interpret(zip(repeat(0), instructions), (self._state,), self))
+
+    async def go_on(
+        self, running: _Interpreter, cell: Cell, attempt: Attempt, waiter: asyncio.Future[Any]
+    ) -> None:
+        """Performs what is left of an interpreter, which waits for an attempt.
+
+        Args:
+          running: the interpreter.
+          cell, attempt: what it waits for.
+          waiter: is completed with the attempt, by a `Waker`.
+        """
+        await self._drive(running, self._wait_submitted(cell, attempt, waiter))
+
+    async def _drive(self, running: _Interpreter, first: Awaitable[None] | None = None) -> None:
+        """Runs an interpreter to its end, after the end of its first wait if it has begun one."""
         try:
+            if first is not None:
+                await first
             for pending in running:
                 if isinstance(pending, tuple):
                     await self._wait_for(running, *pending)
@@ -209,8 +231,13 @@ class _PlanRun:
         """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if cell.submit(attempt, Waker(waiter, self._step, interpreter)):
-            return
+        if not cell.submit(attempt, Waker(waiter, self._step, interpreter)):
+            await self._wait_submitted(cell, attempt, waiter)
+
+    async def _wait_submitted(
+        self, cell: Cell, attempt: Attempt, waiter: asyncio.Future[Any]
+    ) -> None:
+        """As `_wait_for`, for an attempt that waits already."""
         try:
             if self._transaction is None:
                 await self._wait(waiter)
