@@ -383,7 +383,7 @@ class ClientSession:
         """Runs a step once nothing holds the state that it uses. Raises MovedError if it moved."""
         gate, use = self._servers.gate, step.use
         if not gate.directory.enter(use):
-            await gate.enter(use)
+            await gate.enter(use, object())
         try:
             if step.own is None and not self._registrar.are_current(step):
                 await self._registrar.renew(step)

@@ -88,7 +88,7 @@ class RemoteBackend:
         self._client: MasterClient | None = None
         self._is_closed = False
         self.reconnects = True
-        self._devices: dict[Task, list[DeviceRecord]] = {}
+        self._devices: dict[Task, Sequence[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
         self._steps: WeakValueDictionary[int, _RemoteExecutable] = WeakValueDictionary()
         self._claim: Claim | None = None
@@ -282,15 +282,14 @@ class RemoteBackend:
         self, tasks: Collection[Task], deadline: Deadline
     ) -> list[Sequence[DeviceRecord]]:
         """The devices of each task; queries those that are unknown, all at once."""
+        client = self.connected(deadline)
+        self._devices.setdefault(client.info.task, client.info.devices)
         unknown = sorted(task for task in tasks if task not in self._devices)
         if unknown:
-            client = self.connected(deadline)
             found = client.list_devices(unknown, self._connect_timeout, deadline)
-            own, filters = client.info.task, self._filters
+            seen = [record for record in found if self._filters.see(record.device)]
             for task in unknown:
-                of_task = [record for record in found if record.device.task == task]
-                seen = [one for one in of_task if task == own or filters.see(one.device)]
-                self._devices[task] = seen
+                self._devices[task] = [record for record in seen if record.device.task == task]
         return [self._devices[task] for task in tasks]
 
 
@@ -408,7 +407,7 @@ class _RemoteExecutable:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
-        # Each received array owns its memory, so JAX can use it without a copy.
+        # Nothing writes to the memory of a received array, so JAX can use it without a copy.
         return [jax.device_put(value) for value in values]
 
     def lone_program(self, n_feeds: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,8 +28,14 @@ from jflow.worker.senders import Sender, Senders
 class TensorTransport(Protocol):
     """Sends values to other tasks."""
 
-    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a value, or a signal without one (None), to another task."""
+    def deliver(
+        self, target: Task, step: int, values: Mapping[int, Array | None]
+    ) -> Awaitable[None] | None:
+        """Sends values, and signals without one (None), to another task, by their edges.
+
+        Returns:
+          What to wait for at once until they have left; None if they have.
+        """
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """Asks another task whether the state that a hold held has moved."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jflow.cluster import Task
 from jflow.effects import ConflictError
 from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.execution.callback import LinkedCallback
@@ -93,9 +94,9 @@ class PlanRun:
     """
 
     __slots__ = (
-        *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_may_be_quick"),
-        *("_programs", "_riders", "_riding", "_sends", "_state", "_step", "_transaction"),
-        "_waiters",
+        *("_client", "_context", "_interpret", "_is_cancelled", "_leaving", "_linked"),
+        *("_may_be_quick", "_programs", "_riders", "_riding", "_sends", "_state", "_step"),
+        *("_transaction", "_waiters"),
     )
 
     def __init__(
@@ -129,6 +130,7 @@ class PlanRun:
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
         self._riding = context.riding.get(step) if context.riding else None
         self._riders: list[Send] = []
+        self._leaving: list[Send] = []
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any] | PromptFuture[Any]] = set()
@@ -343,7 +345,9 @@ class PlanRun:
           give_up: called instead if the plan is cancelled before the program starts.
         """
         try:
-            job = await self._context.devices.start(self._linked.device, partial(timed, run, work))
+            job = await self._context.devices.start(
+                self._linked.device, partial(timed, run, work), self._step
+            )
         except BaseException:
             give_up()
             device = self._linked.plan.device
@@ -437,7 +441,10 @@ class PlanRun:
         elif self._may_ride(send):
             self._riders.append(send)
         else:
-            self._send_off(send)
+            self._leaving.append(send)
+        if self._leaving and send.edge in self._linked.ends_of_sends:
+            leaving, self._leaving = self._leaving, []
+            self._send_off(leaving)
 
     def _may_ride(self, send: Send) -> bool:
         """Whether a value may leave with the reply of this plan, instead of in its own message."""
@@ -453,26 +460,37 @@ class PlanRun:
         slots = [fetch.slot for fetch in self._linked.fetches]
         slots += [send.slot for send in self._riders if send.slot is not None]
         if self._riding is None or self._sends or not all(map(self._state.is_computed, slots)):
-            for send in self._riders:
-                self._send_off(send)
+            self._send_off(self._riders)
             return
         for send in self._riders:
             value = None if send.slot is None else self._state.fetch(send.slot)
             self._riding.values[send.edge] = value
 
-    def _send_off(self, send: Send) -> None:
-        sending = begin(self._send(send))
-        sending.add_done_callback(self._sent)
-        self._sends.append(sending)
+    def _send_off(self, sends: Iterable[Send]) -> None:
+        """Sends values: what is computed now in one message to each task, the others in another."""
+        groups: dict[tuple[Task, bool], list[Send]] = {}
+        for send in sends:
+            is_computed = send.slot is None or self._state.is_computed(send.slot)
+            groups.setdefault((send.target.task, is_computed), []).append(send)
+        for (target, _), group in groups.items():
+            sending = begin(self._send(target, group))
+            if not sending.done() or sending.exception() is not None:
+                sending.add_done_callback(self._sent)
+                self._sends.append(sending)
 
-    async def _send(self, send: Send) -> None:
-        tensor = None
-        if send.slot is not None:
-            await self._computed(send.slot)
-            tensor = self._state.host(send.slot, copy=False)
-        await self._context.transport.deliver(send.target.task, self._step, send.edge, tensor)
-        if send.slot is not None:
-            self._state.has_sent(send.slot)
+    async def _send(self, target: Task, sends: Sequence[Send]) -> None:
+        slots = [send.slot for send in sends if send.slot is not None]
+        await self._computed(*slots)
+        state = self._state
+        values = {
+            send.edge: None if send.slot is None else state.host(send.slot, copy=False)
+            for send in sends
+        }
+        sending = self._context.transport.deliver(target, self._step, values)
+        if sending is not None:
+            await sending
+        for slot in slots:
+            state.has_sent(slot)
 
     def _sent(self, sending: asyncio.Future[None]) -> None:
         """Fails every wait if a send failed: the plans that depend on it send nothing back."""

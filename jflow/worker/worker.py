@@ -117,11 +117,11 @@ class Worker:
         )
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
-        self.running = RunningSteps(self._context)
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
         self.moves = StateMoves(self._context, devices)
+        self.running = RunningSteps(self._context, self.moves.plans)
         self.claims = ClaimedRuns()
         self.effects = TaskEffects(self._context)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
@@ -334,7 +334,7 @@ class Worker:
         try:
             try:
                 if not gate.directory.enter(use):
-                    await gate.enter(use)
+                    await gate.enter(use, step)
             except MovedError as error:
                 raise self._refused(registered, error) from None
             has_entered = True

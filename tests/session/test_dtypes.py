@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,23 +13,18 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.values import NUMBERS
-from tests.clusters import BACKENDS, Backend
+from tests.clusters import Backend
 from tests.drawn import examples
 from tests.samples import KEYS, NARROW, WIDE, allowing, assert_same, keys, numbers
 
 SHAPES = [(), (0, 2), (2, 3)]
 
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
-def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(opened: Backend) -> Iterator[Backend]:
-    yield opened
-    opened.reset()
+ONE_CLUSTER = pytest.mark.parametrize(
+    "opened",
+    ["local", pytest.param("in_process", marks=pytest.mark.product), "processes"],
+    indirect=True,
+)
+"""A test that compiles for long; the shorter ones are on servers in this process too."""
 
 
 def _there_and_back(value: Any, devices: list[str]) -> Any:
@@ -65,6 +59,7 @@ def _check_all_ways(backend: Backend, values: list[Any], others: list[Any]) -> N
             assert_same(got, sent)
 
 
+@ONE_CLUSTER
 @pytest.mark.parametrize("names", [NARROW, WIDE], ids=["narrow", "wide"])
 def test_numbers_of_every_dtype_come_back_bit_for_bit(
     backend: Backend, names: tuple[str, ...]
@@ -78,6 +73,7 @@ def test_numbers_of_every_dtype_come_back_bit_for_bit(
         )
 
 
+@ONE_CLUSTER
 def test_random_keys_come_back_as_keys(backend: Backend) -> None:
     _check_all_ways(
         backend,

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jflow as tf
 from jflow import errors, xla
+from jflow.cluster import Task
 from jflow.effects import Effect, Phase, SupersededError
 from jflow.execution import StepState, variables
 from jflow.moves import MovedError
@@ -17,7 +19,9 @@ from jflow.resources.queue import QueueSpec
 from jflow.testing import PATIENCE_S, Pause, failpoints
 from jflow.values import TensorSpec
 from jflow.watch import StatusRequest
-from jflow.worker import straight
+from jflow.worker import Worker, straight
+from tests.clusters import in_process
+from tests.protocol.hosts import eventually
 from tests.variables import get_variable
 from tests.worker.two_workers import (
     A0,
@@ -251,6 +255,29 @@ def test_a_run_that_is_cancelled_while_it_waits_for_the_device_leaves_nothing(mo
         assert not a._context.plans
 
     check(use)
+
+
+def test_a_master_has_such_plans_of_other_tasks_run_in_the_same_way(monkeypatch):
+    ran, run = [], Worker.run
+
+    def noted(worker, *args, **named):
+        ran.append(worker._context.task)
+        return run(worker, *args, **named)
+
+    monkeypatch.setattr(Worker, "run", noted)
+    with in_process() as backend, tf.Graph().as_default():
+        sums = []
+        for task in ("/job:worker/task:0", "/job:ps/task:0"):
+            with tf.device(task):
+                sums.append(tf.constant(1.0) + 2)
+        with tf.Session(backend.targets[0]) as session:
+
+            def is_straight():  # once the program is known to be quick
+                ran.clear()
+                assert session.run(sums) == [3.0, 3.0]
+                return Task("ps", 0) not in ran
+
+            eventually(is_straight)
 
 
 # A program on variables ------------------------------------------------------------------------
