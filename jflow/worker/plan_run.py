@@ -44,6 +44,9 @@ MAX_RIDING_BYTES = 64 << 10
 
 _Interpreter = Generator[Wanted | Awaitable[None], None, None]
 
+Waiting = tuple[Cell, Attempt, asyncio.Future[Any]]
+"""An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
+
 CONFLICT_S = 0.05
 """How long, in seconds, a step that is applied once waits before it asks whether two may be waiting
 for each other."""
@@ -192,25 +195,13 @@ class PlanRun:
 
     async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
         """Performs instructions in order; yields to the event loop only where one must wait."""
-        await self._drive(self._interpret(zip(repeat(0), instructions), (self._state,), self))
+        await self.go_on(self._interpret(zip(repeat(0), instructions), (self._state,), self))
 
-    async def go_on(
-        self, running: _Interpreter, cell: Cell, attempt: Attempt, waiter: asyncio.Future[Any]
-    ) -> None:
-        """Performs what is left of an interpreter, which waits for an attempt.
-
-        Args:
-          running: the interpreter.
-          cell, attempt: what it waits for.
-          waiter: is completed with the attempt, by a `Waker`.
-        """
-        await self._drive(running, self._wait_submitted(cell, attempt, waiter))
-
-    async def _drive(self, running: _Interpreter, first: Awaitable[None] | None = None) -> None:
-        """Runs an interpreter to its end, after the end of its first wait if it has begun one."""
+    async def go_on(self, running: _Interpreter, first: Waiting | None = None) -> None:
+        """Runs an interpreter to its end; `first` is what it waits for already."""
         try:
             if first is not None:
-                await first
+                await self._wait_submitted(*first)
             for pending in running:
                 if isinstance(pending, tuple):
                     await self._wait_for(running, *pending)

@@ -24,11 +24,10 @@ from jflow.deadline.clock import now
 from jflow.execution.link import LinkedInstruction, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepEffect, StepState, run_program
 from jflow.protocol import Array
-from jflow.resources import Attempt, Cell
 from jflow.resources.kernel import Wanted
 from jflow.worker.context import WorkerContext
 from jflow.worker.failures import raise_of_plan
-from jflow.worker.plan_run import PlanRun
+from jflow.worker.plan_run import PlanRun, Waiting
 from jflow.worker.quick import is_quick, timed
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.waker import Waker
@@ -209,7 +208,7 @@ class StraightCall(_Straight):
             for cell, attempt in running:
                 waiter = asyncio.get_running_loop().create_future()
                 if not cell.submit(attempt, Waker(waiter, step, running)):
-                    await self._wait(step, state, running, cell, attempt, waiter)
+                    await self._wait(step, state, running, (cell, attempt, waiter))
                     break
             else:
                 context.rendezvous.n_opened += 1
@@ -224,14 +223,14 @@ class StraightCall(_Straight):
         step: int,
         state: StepState,
         running: Generator[Wanted, None, None],
-        *first: *tuple[Cell, Attempt, asyncio.Future[None]],
+        first: Waiting,
     ) -> None:
         """Performs the rest of an operation whose first attempt waits."""
         context = self._context
         context.begin(step, self.registered)
         run = PlanRun(self._linked, step, context, state=state)
         try:
-            await run.go_on(running, *first)
+            await run.go_on(running, first)
         except asyncio.CancelledError as error:
             context.tell_wait(step, error)
             raise
