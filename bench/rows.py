@@ -255,6 +255,7 @@ DATA_STREAMS = Group(
         Row("unix: constant", "raw unary echo", 0.35),
         *(Row(f"unix: {name}", peer, target) for name, (peer, target) in _ON_TRANSPORTS.items()),
         *(Row(f"grpc: {name}", peer) for name, (peer, _) in _ON_TRANSPORTS.items()),
+        *(Row(f"inproc: {name}", f"unix: {name}") for name in _ON_TRANSPORTS),
         *(Row(f"unix: {name}", f"grpc: {name}") for name in _ON_TRANSPORTS),
         *(Row(f"tcp: {name}", f"grpc: {name}") for name in _ON_TRANSPORTS),
         *(Row(f"tcp with TLS: {name}", f"grpc with TLS: {name}") for name in _ON_TRANSPORTS),

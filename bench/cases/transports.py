@@ -16,11 +16,12 @@ from bench.cases.remote import raw_channel
 from bench.echo_server import N_BYTES
 from bench.timing import alternate, tell
 from jflow.cluster import ClusterSpec
+from jflow.testing import start_servers
 from jflow.wire.authority import write_certificates
 
 TRANSPORTS = ("unix", "grpc")
 """What messages go over between processes of one machine, and what they could go over."""
-ALL_TRANSPORTS = (*TRANSPORTS, "tcp", "tcp with TLS", "grpc with TLS")
+ALL_TRANSPORTS = ("inproc", *TRANSPORTS, "tcp", "tcp with TLS", "grpc with TLS")
 _WITH_TLS = " with TLS"
 
 
@@ -37,9 +38,32 @@ def opened(stack: ExitStack, transport: str) -> tf.LocalCluster:
     return stack.enter_context(tf.LocalCluster(ps=1, workers=1))
 
 
+def opened_here(stack: ExitStack, transport: str) -> str:
+    """A cluster whose tasks are in this process; the target of its worker.
+
+    Args:
+      stack: ends it.
+      transport: of the session that is opened next on that; "inproc", or another one.
+    """
+    os.environ["JFLOW_TRANSPORT"] = "auto" if transport == "inproc" else transport
+    os.environ.pop("JFLOW_TLS_DIR", None)
+    servers = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+    return servers[-1].target
+
+
 def steps(stack: ExitStack, transport: str) -> tuple[dict[str, Callable[[], Any]], ...]:
     """Small and large steps, by the names of their figures."""
-    cluster = opened(stack, transport)
+    if transport == "inproc":
+        target = opened_here(stack, transport)
+    else:
+        target = opened(stack, transport).target("worker", 0)
+    return steps_on(stack, target, transport)
+
+
+def steps_on(
+    stack: ExitStack, target: str, transport: str
+) -> tuple[dict[str, Callable[[], Any]], ...]:
+    """As `steps`, on a worker beside a parameter server."""
     stack.enter_context(tf.Graph().as_default())
     expression = tf.constant(1.0) * 3
     big = np.ones(N_BYTES // 4, np.float32)
@@ -57,11 +81,12 @@ def steps(stack: ExitStack, transport: str) -> tuple[dict[str, Callable[[], Any]
         far_big = tf.Variable(lambda: tf.numpy.ones(big.shape), name="far_big")
     with tf.device("/job:worker/task:0"):
         read_far, total_far = far * 2, tf.numpy.sum(far_big)
-    session = stack.enter_context(tf.Session(cluster.target("worker", 0)))
+    session = stack.enter_context(tf.Session(target))
     session.run(tf.global_variables_initializer())
     used = {device.transport for device in session.list_devices()}
     wanted = transport.removesuffix(_WITH_TLS)
-    assert used == {wanted}, f"expected {wanted}, got {used}"
+    expected = {wanted, "unix"} if wanted == "inproc" else {wanted}
+    assert used == expected, f"expected {expected}, got {used}"
 
     def there_and_back() -> None:
         session.run(put)

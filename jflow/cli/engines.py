@@ -111,7 +111,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
     _add_sizes(parser, "the name of the job")
     parser.add_argument("--cpus", type=int, default=1, metavar="N", help="processors of each task")
-    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs of each task")
+    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs of each worker")
     parser.add_argument("--memory", metavar="SIZE", help="memory of each processor, such as 4G")
     parser.add_argument("--time", metavar="TIME", help="how long the job may take, as in 4:00:00")
     parser.add_argument(

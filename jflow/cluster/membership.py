@@ -27,7 +27,7 @@ from jflow.cluster.jobs import JOBS_VARIABLE
 from jflow.cluster.kubernetes import SERVICE_VARIABLE, KubernetesClusterResolver
 from jflow.cluster.open_mpi import OpenMPIClusterResolver
 from jflow.cluster.ranked import RankedClusterResolver
-from jflow.cluster.slurm import SlurmClusterResolver
+from jflow.cluster.slurm import SlurmClusterResolver, is_one_of_several
 from jflow.cluster.spec import ClusterSpec
 
 EVALUATOR = "evaluator"
@@ -219,7 +219,7 @@ def _slurm(environ: Mapping[str, str]) -> Membership | None:
     if is_in_mpirun(environ) or "SLURM_JOB_NODELIST" not in environ:
         return None
     has_jobs = bool(environ.get(JOBS_VARIABLE))
-    if not has_jobs and environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
+    if not (has_jobs or is_one_of_several(environ)):
         return None
     copy: MutableMapping[str, str] = dict(environ)
     return _of_ranks("Slurm", SlurmClusterResolver(auto_set_gpu=False, environ=copy), has_jobs)

@@ -20,13 +20,16 @@ from jflow.cluster.ranked import RankedClusterResolver
 PORT = 8888
 """The port of the first task on a host unless something says otherwise, as in TensorFlow."""
 _GPUS = "CUDA_VISIBLE_DEVICES"
+_N_COMPONENTS = "SLURM_HET_SIZE"
+"""Set in heterogeneous jobs: the number of their components."""
 
 
 class SlurmClusterResolver(RankedClusterResolver):
     """The cluster of a Slurm job step, and the task of this process, from Slurm's variables.
 
     Jobs are given process numbers in the order of their names. In a batch script, outside of a
-    step, there is the cluster of the job and no task.
+    step, there is the cluster of the job and no task. Of a heterogeneous job, the step must be one
+    `srun` of all components.
 
     Args:
       jobs: the number of tasks of each job; by default what JFLOW_JOBS says, such as
@@ -37,7 +40,8 @@ class SlurmClusterResolver(RankedClusterResolver):
       gpus_per_task: by default, what each of the tasks on a host gets if all get equally many.
       tasks_per_node: the processes on each host, or a dict by host; by default what Slurm says.
       auto_set_gpu: whether `cluster_spec` sets CUDA_VISIBLE_DEVICES in `environ` to the GPUs of
-        this task. It is left alone where Slurm has divided them itself (SLURM_GPUS_PER_TASK).
+        this task. It is left alone where Slurm has divided them itself (SLURM_GPUS_PER_TASK), and
+        in heterogeneous jobs.
       rpc_layer: the protocol of targets.
       environ: the environment variables, of which those named SLURM_... are read.
 
@@ -80,6 +84,9 @@ class SlurmClusterResolver(RankedClusterResolver):
 
     def _hosts(self) -> list[str]:
         """The host of each process."""
+        if _N_COMPONENTS in self._environ:
+            n_components = self._number(_N_COMPONENTS)
+            return [host for i in range(n_components) for host in self._hosts_of_component(i)]
         prefix = "SLURM_STEP_" if is_in_step(self._environ) else "SLURM_"
         nodes = self._variable(
             "SLURM_STEP_NODELIST" if prefix != "SLURM_" else "SLURM_JOB_NODELIST"
@@ -90,6 +97,15 @@ class SlurmClusterResolver(RankedClusterResolver):
         given = self._tasks_per_node
         counts = given if isinstance(given, Mapping) else dict.fromkeys(hosts, given)
         return hosts_of_tasks(list(counts), list(counts.values()))
+
+    def _hosts_of_component(self, number: int) -> list[str]:
+        """The host of each process of one component of a heterogeneous job.
+
+        A step has these variables, too; those of the step itself are of one component only.
+        """
+        nodes = self._variable(f"SLURM_JOB_NODELIST_HET_GROUP_{number}")
+        counts = self._variable(f"SLURM_TASKS_PER_NODE_HET_GROUP_{number}")
+        return hosts_of_tasks(expand_hostlist(nodes), expand_counts(counts))
 
     def _rank(self, hosts: list[str]) -> int | None:
         """The number of this process; None outside of a step."""
@@ -105,7 +121,7 @@ class SlurmClusterResolver(RankedClusterResolver):
         return rank
 
     def _set_gpus(self, hosts: list[str], rank: int) -> None:
-        if "SLURM_GPUS_PER_TASK" in self._environ:
+        if not self._environ.keys().isdisjoint(("SLURM_GPUS_PER_TASK", _N_COMPONENTS)):
             return
         own = range(hosts.index(hosts[rank]), hosts.index(hosts[rank]) + hosts.count(hosts[rank]))
         n_gpus = self._gpus_per_node
@@ -138,6 +154,12 @@ class SlurmClusterResolver(RankedClusterResolver):
 
     def __repr__(self) -> str:
         return f"SlurmClusterResolver(jobs={self._jobs!r})"
+
+
+def is_one_of_several(environ: Mapping[str, str]) -> bool:
+    """Whether a process is one of several that one srun has started."""
+    n_tasks = "SLURM_NTASKS" if _N_COMPONENTS in environ else "SLURM_STEP_NUM_TASKS"
+    return is_in_step(environ) and environ.get(n_tasks, "1") != "1"
 
 
 def is_in_step(environ: Mapping[str, str]) -> bool:

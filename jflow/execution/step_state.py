@@ -122,14 +122,17 @@ class StepState:
     def fetch(self, slot: Slot) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as a NumPy array that remains valid after closing.
 
-        The buffer of a variable is not copied, unless it is small: it stays leased for as long as
-        there are references to the array.
+        The buffer of a variable on a CPU is not copied, unless it is small: it stays leased for as
+        long as there are references to the array.
         """
         lease = self._leases.get(slot)
         if lease is None:
             return self.host(slot, copy=True)
         view = unkept_view(self.slots[slot])
-        return np.array(view) if view.nbytes <= COPIED_BYTES else leased_view(view, lease.again())
+        if view.nbytes <= COPIED_BYTES:
+            return np.array(view)
+        is_own = self._linked.device.platform != "cpu"  # it was copied from the device
+        return view if is_own else leased_view(view, lease.again())
 
     def has_sent(self, slot: Slot) -> None:
         """One of the sends of a slot is over, and does not read its value any more.

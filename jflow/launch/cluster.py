@@ -14,20 +14,19 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from jflow import _forks
-from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
-from jflow.cluster.jobs import numbered_tasks
 from jflow.errors import DeadlineExceededError, UnavailableError
 from jflow.launch.children import Child
 from jflow.launch.pinning import check_cores
 from jflow.launch.resources import TaskResources, divide_machine
+from jflow.launch.started import StartedCluster
 from jflow.launch.zygote import Zygote
 
 _STOP_TIMEOUT_S = 10.0
 
 
 @_forks.guarded("kill", "restart", ignored=("stop",))
-class LocalCluster(Closing):
+class LocalCluster(StartedCluster):
     """A cluster of processes on the loopback interface, on ports that the system chooses.
 
     The processes end with the `with` block, and with this process, even if it crashes. They are
@@ -74,14 +73,12 @@ class LocalCluster(Closing):
         logs: str | os.PathLike[str] | None = None,
         on_ready: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
-        tasks = numbered_tasks({"ps": ps, "worker": workers})
-        if not tasks:
-            raise ValueError("a cluster needs at least one task")
+        super().__init__(ps, workers, f"local-{secrets.token_hex(4)}")
+        tasks = self.tasks
         if cores is not None and len(cores) != len(tasks):
             raise ValueError(f"expected a core for each of {len(tasks)} tasks, got {cores!r}")
         if cores is not None:
             check_cores(cores)
-        self._name = f"local-{secrets.token_hex(4)}"
         self._timeout = timeout
         self._logs = None if logs is None else Path(logs)
         self._cores = {} if cores is None else dict(zip(tasks, cores, strict=True))
@@ -97,24 +94,6 @@ class LocalCluster(Closing):
             for task in tasks:
                 self._children[task] = self._started(task)
             self._spec = self._introduce(on_ready)
-
-    @property
-    def cluster_spec(self) -> ClusterSpec:
-        """The tasks and their addresses."""
-        return self._spec
-
-    @property
-    def tasks(self) -> list[Task]:
-        """The tasks, those of the job "ps" first."""
-        return list(self._children)
-
-    def target(self, job: str = "worker", index: int = 0) -> str:
-        """The target for sessions on the given task; it names the cluster and the task.
-
-        A server that has taken the task's port since refuses what is meant for the task.
-        """
-        address = self._spec.task_address(job, index)
-        return f"grpc://{address}?cluster={self._name}&task={Task(job, index)}"
 
     def pid(self, job: str, index: int = 0) -> int:
         """The process id of a task."""
@@ -202,17 +181,13 @@ class LocalCluster(Closing):
         children = self._children.values()
         with ThreadPoolExecutor(len(children)) as threads:
             try:
-                addresses = threads.map(lambda child: child.listen("address"), children)
-                jobs: dict[str, dict[int, str]] = {}
-                for task, address in zip(self._children, addresses, strict=True):
-                    jobs.setdefault(task.job, {})[task.index] = address
-                spec = ClusterSpec(jobs)
+                spec = self._at(threads.map(lambda child: child.listen("address"), children))
                 for child in children:
                     child.tell({"cluster": spec.as_dict()})
 
                 def ready(child: Child) -> None:
                     child.listen("ready")
-                    address = jobs[child.task.job][child.task.index]
+                    address = spec.task_address(child.task.job, child.task.index)
                     on_ready(str(child.task), f"grpc://{address}")
 
                 list(threads.map(ready, children))

@@ -13,19 +13,18 @@ from contextlib import suppress
 from typing import Any
 
 from jflow import _forks
-from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
-from jflow.cluster.jobs import numbered_tasks
 from jflow.deadline.notices import WaitNotice
 from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
 from jflow.launch.ray_task import RayTask, check_tf_config, free_address
+from jflow.launch.started import StartedCluster
 
 _NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"})
 """What is true of this process only, or leads to a file of this machine."""
 
 
 @_forks.guarded("kill", "wait_until_ready", ignored=("stop",))
-class RayCluster(Closing):
+class RayCluster(StartedCluster):
     """A cluster of Ray actors, one process a task, which Ray starts again when one fails.
 
     A task that is started again has its former address and has lost its state, as after
@@ -66,18 +65,15 @@ class RayCluster(Closing):
         n_restarts: int = -1,
         timeout: float = 120.0,
     ) -> None:
-        tasks = numbered_tasks({"ps": ps, "worker": workers})
-        if not tasks:
-            raise ValueError("a cluster needs at least one task")
+        super().__init__(ps, workers, f"ray-{secrets.token_hex(4)}")
         check_tf_config(f"RayCluster starts one with ps={ps} and workers={workers}")
         self._ray = _ray()
-        self._name = f"ray-{secrets.token_hex(4)}"
         self._timeout = timeout
         self._n_restarts = n_restarts
         self._actors: dict[Task, Any] = {}
         self._needs = {
             task: {"CPU": cpus} | ({"GPU": gpus} if gpus and task.job == "worker" else {})
-            for task in tasks
+            for task in self.tasks
         }
         if not self._ray.is_initialized():
             self._ray.init()
@@ -89,21 +85,6 @@ class RayCluster(Closing):
         except BaseException:
             self.stop()
             raise
-
-    @property
-    def cluster_spec(self) -> ClusterSpec:
-        """The tasks and their addresses."""
-        return self._spec
-
-    @property
-    def tasks(self) -> list[Task]:
-        """The tasks, those of the job "ps" first."""
-        return list(self._needs)
-
-    def target(self, job: str = "worker", index: int = 0) -> str:
-        """The target for sessions on the given task; it names the cluster and the task."""
-        address = self._spec.task_address(job, index)
-        return f"grpc://{address}?cluster={self._name}&task={Task(job, index)}"
 
     def node(self, job: str, index: int = 0) -> str:
         """The id of the node of Ray that a task is on. Raises as `wait_until_ready`."""
@@ -189,10 +170,7 @@ class RayCluster(Closing):
         while len({*found}) < len(self.tasks):  # a node may name a port twice
             calls = [free.options(**self._options(task)).remote() for task in self.tasks]
             found = self._got(calls, "a free port")
-        jobs: dict[str, dict[int, str]] = {}
-        for task, address in zip(self.tasks, found, strict=True):
-            jobs.setdefault(task.job, {})[task.index] = address
-        return ClusterSpec(jobs)
+        return self._at(found)
 
     def _options(self, task: Task) -> dict[str, Any]:
         """Where something of a task runs, and what it has there."""

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _WORD = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
+_NEXT_COMPONENT = "hetjob"
+"""What stands between the options of two components."""
 _N_PORTS = 32
 """The ports that a job has on each node: more than one node has tasks of one job."""
 
@@ -43,8 +45,8 @@ trap 'cancelled=1; exit 143' TERM
 trap 'cancelled=1; exit 130' INT
 {security}
 # srun does not take over --cpus-per-task from sbatch, and would place the tasks differently.
-srun --ntasks="$SLURM_NTASKS" --cpus-per-task="$SLURM_CPUS_PER_TASK" --distribution=block \\
-  --kill-on-bad-exit=0 --wait=0 --label {serve} &
+srun --distribution=block --kill-on-bad-exit=0 --wait=0 --label \\
+  {serve} &
 servers=$!
 
 for i in $(seq 100); do
@@ -58,10 +60,11 @@ TF_CONFIG="$cluster" JFLOW_ROLE=client {command} &
 program=$!
 wait "$program"
 """
-_SERVE = "jflow server"
-_SERVE_WITH_GPUS = """\
-bash -c '[ "$SLURM_PROCID" -ge {ps} ] || export JAX_PLATFORMS=cpu; exec jflow server'"""
-"""The first processes are those of the job "ps", which compute on the CPU."""
+_SERVE = '--ntasks="$SLURM_NTASKS" --cpus-per-task="$SLURM_CPUS_PER_TASK" jflow server'
+_SERVE_IN_COMPONENTS = """\
+--het-group=0 --ntasks={ps} --cpus-per-task={cpus} env JAX_PLATFORMS=cpu jflow server : \\
+  --het-group=1 --ntasks={workers} --cpus-per-task={cpus} --distribution=block jflow server"""
+"""The first component of the job has the tasks of the job "ps", which compute on the CPU."""
 _ENCRYPTED = """
 # Certificates of this job alone, in a directory that the nodes share.
 TF_CONFIG="$cluster" jflow certs init "$folder" --days 30
@@ -81,8 +84,8 @@ class SlurmJob:
       ps, workers: numbers of tasks.
       name: the name of the job.
       cpus: processors of each task.
-      gpus: GPUs of each task. Slurm reserves as many for each task of a step, so for parameter
-        servers too, which do not use them.
+      gpus: GPUs of each worker. Slurm reserves as many for each task of a component, so parameter
+        servers are a component of their own then: the job is a heterogeneous one.
       memory: memory of each processor, such as "4G"; None for the partition's default.
       time: the longest time that the job may take, such as "4:00:00"; None for the partition's.
       options: further options of sbatch, such as "--partition=gpu".
@@ -124,19 +127,37 @@ class SlurmJob:
             options="\n".join(f"#SBATCH {option}" for option in self._options()),
             jobs=",".join(f"{job}={n}" for job, n in jobs.items() if n),
             n_ports=_N_PORTS,
-            serve=_SERVE_WITH_GPUS.format(ps=self.ps) if self.gpus and self.ps else _SERVE,
+            serve=self._serve(),
             security=_ENCRYPTED if self.is_encrypted else _INSECURE,
             command=shlex.join(self.command),
         )
 
+    @property
+    def _has_components(self) -> bool:
+        """Whether some tasks need GPUs and others do not."""
+        return bool(self.gpus and self.ps and self.workers)
+
+    def _serve(self) -> str:
+        """What srun starts."""
+        if not self._has_components:
+            return _SERVE
+        return _SERVE_IN_COMPONENTS.format(ps=self.ps, workers=self.workers, cpus=self.cpus)
+
     def _options(self) -> list[str]:
+        if not self._has_components:
+            return self._options_of(self.ps + self.workers, self.gpus if self.workers else 0)
+        servers, workers = self._options_of(self.ps, 0), self._options_of(self.workers, self.gpus)
+        return [*servers, _NEXT_COMPONENT, *workers]
+
+    def _options_of(self, n_tasks: int, gpus: int) -> list[str]:
+        """The options of a component; Slurm passes only some of them on to the next one."""
         options = [
             f"--job-name={self.name}",
-            f"--ntasks={self.ps + self.workers}",
+            f"--ntasks={n_tasks}",
             f"--cpus-per-task={self.cpus}",
         ]
-        if self.gpus:
-            options.append(f"--gpus-per-task={self.gpus}")
+        if gpus:
+            options.append(f"--gpus-per-task={gpus}")
         if self.memory is not None:
             options.append(f"--mem-per-cpu={self.memory}")
         if self.time is not None:

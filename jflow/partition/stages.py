@@ -11,7 +11,8 @@ of their own, if the others take long: what is sent need not wait for them. Noth
 these two *phases* depends on the second, because what it depends on is waited for as well.
 
 What a device could compute early, and only its own later stages need, joins the first of these if
-it is quick: a program more costs more than it would gain while the device waits.
+it is quick: a program more costs more than it would gain while the device waits. Variables that only
+they use are read there, too: a value that is held meanwhile has to be copied by an update.
 
 Stages are numbered so that each comes after all stages that it needs. In *sequential* order they
 run one after another. That is correct if the sets of blockers only grow along a plan, so that no
@@ -28,7 +29,14 @@ from typing import NamedTuple
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
 from jflow.graph.control import control_sources
-from jflow.graph.primitives import ACCESSES, check_p, is_blocking, is_on_host, update_p
+from jflow.graph.primitives import (
+    ACCESSES,
+    check_p,
+    is_blocking,
+    is_on_host,
+    read_p,
+    update_p,
+)
 
 Value = Tensor | Operation
 """A value that crosses devices: a tensor, or the signal that an operation has run."""
@@ -141,8 +149,8 @@ class Stages:
     ) -> None:
         """Moves what is quick, and only later stages of its device need, to the first of these.
 
-        All operations of a device and stage move, or none: otherwise there is as much to run. Their
-        blockers stay the same, so nothing waits for more than before.
+        All operations of a device and stage move, or none: otherwise there is as much to run. They
+        wait for the blockers of that stage then, for which all that needs them waits anyway.
         """
         groups: dict[tuple[Device, _Stage], list[Operation]] = {}
         for op in ops:
@@ -153,16 +161,25 @@ class Stages:
         for op in ops:
             for producer in map(producer_of, self.sources[op]):
                 users.setdefault(producer, []).append(op)
+        others = _around_reads(ops)
         # Later stages first, because their operations may move on.
         for (device, stage), group in sorted(groups.items(), reverse=True, key=lambda it: it[0][1]):
             moved: dict[Operation, _Stage] = {}
             for op in reversed(group):
                 at = [moved.get(user, stages[user]) for user in users.get(op, ())]
-                if not at or not _may_move(op, users[op]) or min(at).blockers != stage.blockers:
+                if not at or not _may_move(op, users[op]):
                     break
-                if min(at) == stage or any(self._placement[user] != device for user in users[op]):
+                first = min(at)
+                if first == stage or not all(first.blockers <= one.blockers for one in at):
                     break
-                moved[op] = min(at)
+                if any(self._placement[user] != device for user in users[op]):
+                    break
+                before, after = others.get(op, ((), ()))
+                if any(stages[one] > stage for one in before) or any(
+                    stages[one] < first for one in after
+                ):
+                    break  # a read that would see another value
+                moved[op] = first
             if len(moved) == len(group) and lengths.is_quick(group):
                 stages.update(moved)
 
@@ -199,10 +216,37 @@ def producer_of(value: Value) -> Operation:
 
 
 def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
-    """Whether nothing but the programs that use an operation can tell when it runs."""
-    if op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn):
+    """Whether an operation may run later, beside the programs that use it.
+
+    A variable may be read later, because other steps may write it at any time. That it is read
+    where it is used is better: a value that is held meanwhile is copied by the next update.
+    """
+    is_read = op.eqn.primitive is read_p
+    if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
         return False
     return not any(is_on_host(user.eqn) for user in users)
+
+
+_Around = tuple[Sequence[Operation], Sequence[Operation]]
+"""Operations before and after another one."""
+
+
+def _around_reads(ops: Sequence[Operation]) -> dict[Operation, _Around]:
+    """What may write the variable of each read, before and after it in the graph."""
+    writes: dict[object, list[Operation]] = {}
+    reads: list[tuple[Operation, int]] = []
+    for op in ops:
+        if op.eqn.primitive in ACCESSES:
+            of_variable = writes.setdefault(op.eqn.params["variable"], [])
+            if op.eqn.primitive is read_p:
+                reads.append((op, len(of_variable)))
+            else:
+                of_variable.append(op)
+    found: dict[Operation, _Around] = {}
+    for op, n_before in reads:
+        of_variable = writes[op.eqn.params["variable"]]
+        found[op] = of_variable[:n_before], of_variable[n_before:]
+    return found
 
 
 def _sources(

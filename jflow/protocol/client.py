@@ -148,7 +148,7 @@ class MasterClient:
 
     @property
     def transport(self) -> str:
-        """What carries the messages of this session: "grpc", "unix" or "tcp"."""
+        """What carries the messages of this session: "grpc", "unix", "tcp" or "inproc"."""
         return self._channel.name
 
     @property

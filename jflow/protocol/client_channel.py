@@ -10,17 +10,15 @@ from typing import TypeVar
 
 from jflow.cluster import Target
 from jflow.deadline import Deadline
-from jflow.protocol.codec import frames_of, small_payload
-from jflow.protocol.frame import LARGE_BYTES, SMALL_BYTES, Buffers, Encoder, Message, encode
+from jflow.protocol.codec import frames_of
+from jflow.protocol.frame import LARGE_BYTES, Message, begun, encode
 from jflow.protocol.handshake import INFO_ID
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.outbox import Outbox
-from jflow.protocol.parser import delimited_message
 from jflow.protocol.transport import BrokenStreamError, ClientData, ClientStream, Transport
 from jflow.values import Array
 
-F = TypeVar("F", bytes, Buffers)
 T = TypeVar("T")
 
 
@@ -36,7 +34,7 @@ class ClientChannel:
 
     @property
     def name(self) -> str:
-        """The kind of stream that carries the messages: "grpc", "unix" or "tcp"."""
+        """The kind of stream that carries the messages, as of `FrameStream`."""
         return "grpc" if self._data is None else self._data.kind
 
     @property
@@ -82,14 +80,9 @@ class ClientChannel:
         self._outbox.put(INFO_ID, iter([frame]))
 
     def send_request(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
-        """As `send`, in a block of `interrupts`; a small message leaves now if it can."""
-        if self._data is not None and len(control) <= SMALL_BYTES:
-            payload = small_payload(tensors)
-            if payload is not None:
-                message = delimited_message(next(self._frame_ids), control, payload)
-                if self._data.send_now(message):
-                    return
-        self.send(key, control, tensors)
+        """As `send`, in a block of `interrupts`; the message leaves now if it can."""
+        if self._data is None or not self._data.send_now(control, tensors):
+            self.send(key, control, tensors)
 
     def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
         """Queues a message to send; messages of one key are sent in order.
@@ -103,16 +96,10 @@ class ClientChannel:
           ResourceExhaustedError: if it is too large.
         """
         if self._data is None:
-            self._outbox.put(key, self._encoded(encode, control, tensors))
+            message = frames_of(encode, next(self._frame_ids), control, tensors)
+            self._outbox.put(key, begun(message))
         else:
-            self._data.send(key, self._encoded(self._data.encode, control, tensors))
-
-    def _encoded(
-        self, encoder: Encoder[F], control: bytes, tensors: Sequence[Array]
-    ) -> Iterator[F]:
-        message = frames_of(encoder, next(self._frame_ids), control, tensors)
-        # The first frame is made here, so that a message that cannot be sent fails its caller.
-        return itertools.chain([next(message)], message)
+            self._data.send(key, control, tensors)
 
     def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
         """An item of a queue that answers are put into, in a block of `interrupts`.

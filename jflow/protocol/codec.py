@@ -116,7 +116,14 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
       ResourceExhaustedError: if it has too many strings.
     """
     envelope = open_control(message)
-    return envelope, open_tensors(envelope, message.payload)
+    return envelope, tensors_of(envelope, message)
+
+
+def tensors_of(envelope: pb.Envelope, message: Message) -> list[Array]:
+    """The tensors of a message, given its envelope. Raises as `open_message`."""
+    if message.tensors is not None:
+        return [*message.tensors]
+    return open_tensors(envelope, message.payload)
 
 
 def open_control(message: Message) -> pb.Envelope:

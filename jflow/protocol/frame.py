@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -63,13 +64,15 @@ new_tuple = tuple.__new__
 
 
 class Message(NamedTuple):
-    """A complete message; the codec reads its tensors from `payload`."""
+    """A complete message; the codec reads its tensors from `payload`, if it has not got them."""
 
     id: int
     control: bytes
     payload: Array
     is_shared: bool = False
     """Whether the other end can still write to the payload, which lies in a segment."""
+    tensors: Sequence[Array] | None = None
+    """The tensors themselves, which an end in the same process hands over; without a payload."""
 
 
 def aligned(n_bytes: int) -> int:
@@ -98,10 +101,7 @@ def encode_parts(
     Raises:
       ResourceExhaustedError: if the control part is too large.
     """
-    if len(control) > MAX_CONTROL_BYTES:
-        raise ResourceExhaustedError(
-            f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
-        )
+    check_control(control)
     total = sum(aligned(len(tensor)) for tensor in tensors)
     header = _HEADER.pack(FIRST, message_id, len(control), total)
     if not total:
@@ -112,6 +112,19 @@ def encode_parts(
     header = _HEADER.pack(_MORE, message_id, 0, 0)
     for parts in chunks:
         yield [header, *parts]
+
+
+def begun(frames: Iterator[F]) -> Iterator[F]:
+    """The same frames; the first one is made here, so that what cannot be sent fails its caller."""
+    return chain([next(frames)], frames)
+
+
+def check_control(control: bytes) -> None:
+    """Raises ResourceExhaustedError if the control part of a message is too large."""
+    if len(control) > MAX_CONTROL_BYTES:
+        raise ResourceExhaustedError(
+            f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
+        )
 
 
 def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Buffers]:

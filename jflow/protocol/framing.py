@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from jflow.protocol.codec import frames_of, small_payload
 from jflow.protocol.frame import (
     CHUNK_BYTES,
     LARGE_BYTES,
+    SMALL_BYTES,
     Assembler,
     Buffers,
     Encoder,
@@ -15,23 +17,20 @@ from jflow.protocol.frame import (
     encode,
     encode_parts,
 )
-from jflow.protocol.parser import Parser
+from jflow.protocol.parser import Parser, delimited_message
+from jflow.values import Array
 
 
 class Framing(Protocol):
     """The framing of one end of a stream.
 
     Attributes:
-      encode: makes what the stream writes.
       n_received: a number that grows when something is received.
       has_unfinished: whether a part of a message has come, and not the rest.
-      write_now: writes a small frame, which has its length in front, without waiting; returns
-        whether all of it has left, and None if nothing was done. What has not left goes with the
-        next frame, or with one that is empty. None if the stream cannot.
+      write_now: writes a message as `frames` would, without waiting; returns whether all of it has
+        left, and None if nothing was done. What has not left goes with the next frame, or with one
+        that is empty. None if the stream cannot.
     """
-
-    @property
-    def encode(self) -> Encoder[Any]: ...
 
     @property
     def n_received(self) -> int: ...
@@ -40,7 +39,14 @@ class Framing(Protocol):
     def has_unfinished(self) -> bool: ...
 
     @property
-    def write_now(self) -> Callable[[bytes], bool | None] | None: ...
+    def write_now(self) -> Callable[[int, bytes, Sequence[Array]], bool | None] | None: ...
+
+    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+        """What the stream writes for a message.
+
+        Raises:
+          ResourceExhaustedError: if it is too large.
+        """
 
     def feed(self, read: Any) -> Message | None:
         """Takes what the stream has read; returns the message that it completes.
@@ -69,12 +75,14 @@ class Framing(Protocol):
 class ByteFraming:
     """Each frame is one piece of bytes, which the stream delimits."""
 
-    encode: Encoder[Any] = staticmethod(encode)
     write_now = None
 
     def __init__(self) -> None:
         self._assembler = Assembler()
         self.n_received = 0
+
+    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+        return frames_of(encode, message_id, control, tensors)
 
     @property
     def has_unfinished(self) -> bool:
@@ -100,7 +108,8 @@ class PartsFraming:
     Args:
       parser: that of the stream.
       encode: makes the frames.
-      write_now, offer_first: see `Framing`.
+      write_now: writes a small frame, which has its length in front; as that of a `Framing`.
+      offer_first: see `Framing`.
     """
 
     def __init__(
@@ -111,9 +120,21 @@ class PartsFraming:
         offer_first: Callable[[Callable[[Message], object | None]], None] = lambda _: None,
     ) -> None:
         self._parser = parser
-        self.encode = encode
-        self.write_now = write_now
+        self._encode = encode
+        self._write_frame = write_now
+        self.write_now = None if write_now is None else self._write_small
         self.offer_first = offer_first
+
+    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+        return frames_of(self._encode, message_id, control, tensors)
+
+    def _write_small(
+        self, message_id: int, control: bytes, tensors: Sequence[Array]
+    ) -> bool | None:
+        payload = small_payload(tensors)
+        if payload is None or len(control) > SMALL_BYTES or self._write_frame is None:
+            return None
+        return self._write_frame(delimited_message(message_id, control, payload))
 
     @property
     def n_received(self) -> int:

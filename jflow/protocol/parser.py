@@ -144,7 +144,7 @@ class Parser:
             payload = NOTHING
             if total:
                 payload = np.frombuffer(bytearray(scratch[payload_at:after]), np.uint8)
-            messages.append(new_tuple(Message, (message_id, control, payload, False)))
+            messages.append(new_tuple(Message, (message_id, control, payload, False, None)))
             start = after
         self._start = start
         return messages

@@ -184,7 +184,8 @@ class StableParser:
         """
         taken = self._take(message)
         if taken is not None:
-            taken.tensors = taken.of.tensors(message.payload)
+            given = message.tensors
+            taken.tensors = taken.of.tensors(message.payload) if given is None else [*given]
         return taken
 
     def envelope(self, message: Message) -> pb.Envelope | None:

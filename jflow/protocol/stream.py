@@ -14,15 +14,12 @@ from jflow.errors import OpError
 from jflow.protocol.codec import (
     control_of,
     decoding_cost,
-    frames_of,
     open_control,
-    open_tensors,
-    small_payload,
+    tensors_of,
 )
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
-from jflow.protocol.frame import SMALL_BYTES, Message
+from jflow.protocol.frame import Message
 from jflow.protocol.framing import ByteFraming, Framing
-from jflow.protocol.parser import delimited_message
 from jflow.protocol.stable import StableMessage, StableParser, StableWriter
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
@@ -73,12 +70,10 @@ class MessageStream:
 
     async def send_control(self, control: bytes, tensors: Sequence[Array] = ()) -> None:
         """As `send`, for a control part that is made already."""
-        await self._write_all(
-            frames_of(self._framing.encode, next(self._frame_ids), control, tensors)
-        )
+        await self._write_all(self._framing.frames(next(self._frame_ids), control, tensors))
 
     def send_now(self, control: bytes, tensors: Sequence[Array] = ()) -> Awaitable[None] | None:
-        """As `send_control`, without waiting if the message is small and the stream takes it.
+        """As `send_control`, without waiting if the stream takes the message at once.
 
         Returns:
           What to wait for; None if the message is sent.
@@ -102,18 +97,14 @@ class MessageStream:
         return has_left is not None
 
     def _write_now(self, control: bytes, tensors: Sequence[Array]) -> bool | None:
-        """Writes a message if it is small; returns whether all of it has left.
+        """Writes a message if the stream can do so now; returns whether all of it has left.
 
         None if nothing was done.
         """
         write_now = self._framing.write_now
         if write_now is None or self._is_over or self._writing.locked():
             return None
-        payload = small_payload(tensors)
-        if payload is None or len(control) > SMALL_BYTES:
-            return None
-        frame = delimited_message(next(self._frame_ids), control, payload)
-        return write_now(frame)
+        return write_now(next(self._frame_ids), control, tensors)
 
     async def _flush(self) -> None:
         """Sends what the kernel has left of a message."""
@@ -218,10 +209,8 @@ class MessageStream:
                     return stable
                 envelope = open_control(message)
                 cost = decoding_cost(envelope, message.payload)
-                if cost <= MAX_COST_ON_LOOP:
-                    return envelope, open_tensors(envelope, message.payload)
-                opened = partial(open_tensors, envelope)
-                return envelope, await computed(cost, opened, message.payload)
+                opened = partial(tensors_of, envelope)
+                return envelope, await computed(cost, opened, message)
 
     async def close(self) -> None:
         """Ends the stream and frees its connection."""

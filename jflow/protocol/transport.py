@@ -9,10 +9,11 @@ from typing import Any, Protocol, TypeVar
 from jflow.cluster import Target, Task
 from jflow.deadline import Deadline
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
-from jflow.protocol.frame import Buffers, Encoder, Message
+from jflow.protocol.frame import Message
 from jflow.protocol.framing import Framing
 from jflow.protocol.interrupts import Interrupts
 from jflow.protocol.offers import DataOffer
+from jflow.values import Array
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class FrameStream(Protocol):
         none.
       machine: of a caller's end, the machine that the server must be on; "" if the address that it
         has connected to names a machine itself.
-      kind: "grpc", "unix" or "tcp".
+      kind: "grpc", "unix", "tcp" or "inproc".
     """
 
     kind: str
@@ -113,11 +114,11 @@ class Upgrade(Protocol):
     """An offer of a data stream, at the server's end of the stream of a handshake.
 
     Attributes:
-      offer: what to tell the caller.
+      offer: what to tell the caller; None if it knows already.
     """
 
     @property
-    def offer(self) -> DataOffer: ...
+    def offer(self) -> DataOffer | None: ...
 
     async def chosen(self) -> tuple[FrameStream, Framing | None]:
         """What the caller has chosen by its first message: the data stream, or the first one."""
@@ -127,23 +128,23 @@ class ClientData(Protocol):
     """A client's end of a data stream, which the threads that wait for answers read.
 
     Attributes:
-      kind: "unix" or "tcp".
-      encode: makes the frames of messages.
+      kind: "unix", "tcp" or "inproc".
     """
 
     @property
     def kind(self) -> str: ...
 
-    @property
-    def encode(self) -> Encoder[Buffers]: ...
+    def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+        """Sends a message; those of one key in order. Never blocks.
 
-    def send(self, key: int, message: Iterator[Buffers]) -> None:
-        """Sends the frames of a message, as `Outbox.put`. Never blocks, and never raises."""
+        Raises:
+          ResourceExhaustedError: if it is too large.
+        """
 
-    def send_now(self, message: bytes) -> bool:
-        """Sends a message, in the form of `delimited_message`, if it can leave at once.
+    def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
+        """Sends a message if it can leave at once; otherwise as `send`.
 
-        Call it in a block of `deferred_interrupts`. Never blocks, and never raises.
+        Call it in a block of `deferred_interrupts`.
 
         Returns:
           Whether it is sent; otherwise nothing was done.

@@ -107,8 +107,9 @@ class DeviceInfo:
       name: its full name, such as "/job:ps/task:0/device:CPU:0".
       device_type: such as "CPU" or "GPU".
       incarnation: a random number that identifies the life of its process; 0 in this process.
-      transport: what carries messages to its task, "grpc" or "unix"; to tasks other than that of
-        the session's server, those of that server. "" in this process.
+      transport: what carries messages to its task, "grpc", "unix", "tcp", or "inproc" if that is in
+        this process; to tasks other than that of the session's server, those of that server. ""
+        without a server.
       memory_limit_bytes: what it can keep; 0 if that is not known. An accelerator's is that of
         JAX's allocator. CPU devices of one process share what the operating system lets it use.
     """

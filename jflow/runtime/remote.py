@@ -407,7 +407,7 @@ class _RemoteExecutable:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
-        # Each received array owns its memory, so JAX can use it without a copy.
+        # Nothing writes to the memory of a received array, so JAX can use it without a copy.
         return [jax.device_put(value) for value in values]
 
     def lone_program(self, n_feeds: int) -> None:

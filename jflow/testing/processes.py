@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from jflow.closing import Closing
-from jflow.cluster import ClusterSpec, Task
-from jflow.cluster.jobs import numbered_tasks
+from jflow.cluster import Task
 from jflow.errors import UnavailableError, from_code
 from jflow.failpoints.actions import FailpointAction
+from jflow.launch.started import StartedCluster
 from jflow.launch.zygote import Zygote
 from jflow.testing.failpoints import failpoints
 from jflow.testing.programs import ProgramProcess
@@ -19,7 +18,7 @@ from jflow.testing.programs import ProgramProcess
 _MODULE = "jflow.launch.child"
 
 
-class ProcessCluster(Closing):
+class ProcessCluster(StartedCluster):
     """Server processes on the loopback interface, as `jflow.LocalCluster`, for tests of failures.
 
     The processes end with the block, and with this process, however it ends. They are forked from
@@ -43,7 +42,8 @@ class ProcessCluster(Closing):
         points: Mapping[str, Mapping[str, FailpointAction]] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        tasks = numbered_tasks({"ps": ps, "worker": workers})
+        super().__init__(ps, workers, "")
+        tasks = self.tasks
         names, points = list(map(str, tasks)), points or {}
         self._environment = dict(environment or {})
         if not points.keys() <= set(names):
@@ -55,10 +55,7 @@ class ProcessCluster(Closing):
             for task in tasks:
                 self._points[str(task)].__enter__()
                 self._programs[task] = self._start(task)
-            jobs: dict[str, dict[int, str]] = {}
-            for task in tasks:
-                jobs.setdefault(task.job, {})[task.index] = self._listen(task, "address")
-            self._spec = ClusterSpec(jobs)
+            self._spec = self._at(self._listen(task, "address") for task in tasks)
             for task in tasks:
                 self._introduce(task)
             for task in tasks:
@@ -68,16 +65,6 @@ class ProcessCluster(Closing):
             raise
 
     @property
-    def cluster_spec(self) -> ClusterSpec:
-        """The tasks and their addresses."""
-        return self._spec
-
-    @property
-    def tasks(self) -> list[Task]:
-        """The tasks, those of the job "ps" first."""
-        return list(self._programs)
-
-    @property
     def zygote(self) -> Zygote:
         """What starts the tasks; it can start other programs that use jflow, too."""
         return self._zygote
@@ -85,10 +72,6 @@ class ProcessCluster(Closing):
     def address(self, job: str = "worker", index: int = 0) -> str:
         """The address of a task, "host:port"."""
         return self._spec.task_address(job, index)
-
-    def target(self, job: str = "worker", index: int = 0) -> str:
-        """What to open a session with, on the given task."""
-        return f"grpc://{self.address(job, index)}"
 
     def pid(self, job: str = "worker", index: int = 0) -> int:
         """The process id of a task."""

@@ -24,6 +24,11 @@ class DataStreams(Enum):
     TCP = "tcp"
 
     @property
+    def has_inproc(self) -> bool:
+        """Whether a session on a server of its own process needs no stream of any kind."""
+        return self is DataStreams.WHERE_POSSIBLE
+
+    @property
     def has_unix(self) -> bool:
         """Whether Unix sockets may be used."""
         return self in (DataStreams.WHERE_POSSIBLE, DataStreams.UNIX)

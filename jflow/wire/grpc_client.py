@@ -12,7 +12,6 @@ import grpc
 
 from jflow.cluster import Target, certified_name, split_address
 from jflow.deadline import Deadline
-from jflow.errors import UnavailableError
 from jflow.protocol.frame import Message
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError
@@ -20,7 +19,6 @@ from jflow.wire.attaching import WITHOUT, Dialler
 from jflow.wire.grpc_channels import client_channel, method_of
 from jflow.wire.grpc_stream import broken
 from jflow.wire.machine import machine_at
-from jflow.wire.names import looked_up, unresolved
 from jflow.wire.socket_client import SocketClient
 from jflow.wire.tls import Tls
 from jflow.wire.tls_refusal import look_for_refusal
@@ -113,16 +111,3 @@ def _certified_name(target: Target) -> str:
     if target.task is not None:
         return certified_name(target.task)
     return split_address(target.own_address)[0]
-
-
-def resolve(address: str, limit: Deadline) -> tuple[str, ...]:
-    """The numeric addresses of the host of an address."""
-    try:
-        return looked_up(address).result(limit.remaining())
-    except TimeoutError:
-        raise limit.error(f"resolving the host name of {address}") from None
-    except (OSError, UnicodeError) as error:
-        raise UnavailableError(
-            f"no session on 'grpc://{address}': {unresolved(address, error)}; "
-            "correct the target, or make the name known to this machine"
-        ) from None

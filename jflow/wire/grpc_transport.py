@@ -9,9 +9,10 @@ from jflow.deadline import Deadline
 from jflow.protocol.transport import BrokenStreamError, Services
 from jflow.wire.attaching import Dialler
 from jflow.wire.data_streams import DataStreams
-from jflow.wire.grpc_client import GrpcClientStream, resolve
+from jflow.wire.grpc_client import GrpcClientStream
 from jflow.wire.grpc_server import GrpcServer
 from jflow.wire.grpc_stream import GrpcStream, connect
+from jflow.wire.names import resolve
 from jflow.wire.tls import Tls
 
 

@@ -8,6 +8,8 @@ import threading
 from concurrent.futures import Future
 
 from jflow.cluster import numeric_host, split_address
+from jflow.deadline import Deadline
+from jflow.errors import UnavailableError
 
 
 def looked_up(address: str) -> Future[tuple[str, ...]]:
@@ -35,6 +37,19 @@ def looked_up(address: str) -> Future[tuple[str, ...]]:
     # A daemon thread: a resolver that hangs must not keep the process from exiting.
     threading.Thread(target=look_up, name=f"jflow looks up {host}", daemon=True).start()
     return found
+
+
+def resolve(address: str, limit: Deadline) -> tuple[str, ...]:
+    """The numeric addresses of the host of an address."""
+    try:
+        return looked_up(address).result(limit.remaining())
+    except TimeoutError:
+        raise limit.error(f"resolving the host name of {address}") from None
+    except (OSError, UnicodeError) as error:
+        raise UnavailableError(
+            f"no session on 'grpc://{address}': {unresolved(address, error)}; "
+            "correct the target, or make the name known to this machine"
+        ) from None
 
 
 def unresolved(address: str, error: BaseException) -> str:

@@ -11,25 +11,28 @@ something is called that is not of this file. Nothing blocks with a lock held.
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import FileIO
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.errors import OpError
-from jflow.protocol.frame import CHUNK_BYTES, Buffers, Encoder, Message
+from jflow.protocol.codec import frames_of, small_payload
+from jflow.protocol.frame import CHUNK_BYTES, SMALL_BYTES, Buffers, Message, begun
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.outbox import Outbox
-from jflow.protocol.parser import Parser, delimited
+from jflow.protocol.parser import Parser, delimited, delimited_message
 from jflow.protocol.readers import Readers
 from jflow.protocol.transport import BrokenStreamError
+from jflow.values import Array
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
 from jflow.wire.socket_stream import unsent
@@ -65,7 +68,7 @@ class SocketClient:
         # What a finalizer gives back is told with the next message, or at the next tick.
         self._segments = SegmentExchange(_later, passes_files=connection.passes_files)
         self._parser = Parser(segments=self._segments)
-        self.encode: Encoder[Buffers] = self._segments.encode
+        self._ids = itertools.count(1)
         self._outbox: Outbox[Buffers] = Outbox()
         self._unsent: Buffers = []
         self._is_amid = False  # whether a part of a frame was sent, and not the rest
@@ -86,12 +89,17 @@ class SocketClient:
     def n_signs(self) -> int:
         return self._parser.n_received + self._n_chunks
 
-    def send(self, key: int, message: Iterator[Buffers]) -> None:
-        self._outbox.put(key, message)
+    def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
+        frames = frames_of(self._segments.encode, next(self._ids), control, tensors)
+        self._outbox.put(key, begun(frames))
         with deferred_interrupts():
             self._flush_soon()
 
-    def send_now(self, message: bytes) -> bool:
+    def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
+        payload = small_payload(tensors) if len(control) <= SMALL_BYTES else None
+        if payload is None:
+            return False
+        message = delimited_message(next(self._ids), control, payload)
         if not self._writing.acquire(blocking=False):
             return False
         try:

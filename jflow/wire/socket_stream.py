@@ -9,15 +9,15 @@ buffer until the server takes it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from jflow.errors import OpError
-from jflow.protocol.frame import Buffers, Message
+from jflow.protocol.frame import Buffers
+from jflow.protocol.inbox import Inbox
 from jflow.protocol.parser import Parser, delimited
-from jflow.protocol.prompt import PromptFuture, prompting
+from jflow.protocol.prompt import prompting
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
@@ -50,24 +50,17 @@ class SocketStream:
         self._loop = asyncio.get_running_loop()
         self.segments = SegmentExchange(self._wake, passes_files=connection.passes_files)
         self.parser = Parser(segments=self.segments)
-        self._messages: deque[Any] = deque()
-        self._first: Callable[[Message], object | None] | None = None
-        self._reader: PromptFuture[None] | None = None
+        self._inbox = Inbox(self._read_on)
         self._writer: asyncio.Future[None] | None = None
         self._is_reading = False
         self._is_amid = False  # whether a part of a frame was sent, and not the rest
         self._rest: Buffers = []  # what `write_now` has left over, which comes first
-        self._end: Exception | None = None
-        self._is_over = False
-        self.read: Callable[[], Awaitable[Any]] = self._read
+        self.offer_first = self._inbox.offer_first
+        self.read: Callable[[], Awaitable[Any]] = self._inbox.get
         self.write: Callable[[Any], Awaitable[None]] = self._write
 
     def broken(self, error: Exception) -> BrokenStreamError:
         return error if isinstance(error, BrokenStreamError) else BrokenStreamError(str(error))
-
-    def offer_first(self, first: Callable[[Message], object | None]) -> None:
-        """See `protocol.framing.Framing`."""
-        self._first = first
 
     async def close(self) -> None:
         self.end(EndedStreamError("this end closed the data stream"))
@@ -78,44 +71,31 @@ class SocketStream:
         Args:
           error: what reading and writing raises from now on; None for the end of the stream.
         """
-        if self._is_over:
+        if self._inbox.is_over:
             return
-        self._is_over, self._end = True, error
         if self._is_reading:
             self._loop.remove_reader(self._fd)
         if self._writer is not None:
             self._loop.remove_writer(self._fd)
         self._connection.close()
         self.segments.close()
-        for waiter in (self._reader, self._writer):
-            if waiter is not None and not waiter.done():
-                waiter.set_result(None)
-
-    async def _read(self) -> Any:
-        """The next message, or what is left of it to read; None at the end of the stream."""
-        while not self._messages:
-            if self._is_over:
-                if self._end is None:
-                    return None
-                raise self._end
-            if not self._is_reading:
-                self._is_reading = True
-                self._loop.add_reader(self._fd, self._on_readable)
-                self._read_on()
-            self._reader = PromptFuture(self._loop)
-            try:
-                await self._reader
-            finally:
-                self._reader = None
-        return self._messages.popleft()
+        self._inbox.end(error)
+        self._on_writable()
 
     def _read_on(self) -> None:
+        """Reads the socket, because a task waits for a message."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._read_buffered()
+
+    def _read_buffered(self) -> None:
         """Reads soon what has come and of which the kernel does not tell."""
         if self._connection.has_buffered:
             self._loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
-        if self._is_reading and not self._is_over:  # since `_read_on`
+        if self._is_reading and not self._inbox.is_over:  # since `_read_buffered`
             prompting(self._take_readable)
 
     def _take_readable(self) -> None:
@@ -129,13 +109,11 @@ class SocketStream:
             return
         if not is_open:
             self.end(None)
-        elif len(self._messages) > _MAX_QUEUED:
+        elif len(self._inbox) > _MAX_QUEUED:
             self._is_reading = False
             self._loop.remove_reader(self._fd)
         else:
-            self._read_on()
-        if self._messages and self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+            self._read_buffered()
 
     def _receive(self) -> bool:
         """Takes what has come, and the rest of a large frame as far as it is there.
@@ -155,19 +133,9 @@ class SocketStream:
             if not n_bytes:
                 return False
             for message in self.parser.received(n_bytes):
-                self._take(message)
+                self._inbox.put(message)
             if not self.parser.is_amid_payload:
                 return True
-
-    def _take(self, message: Message) -> None:
-        """Offers a message if the reader waits for it; queues what is left for the reader."""
-        left: object | None = message
-        reader = self._reader
-        is_awaited = reader is not None and not reader.done() and not self._messages
-        if is_awaited and self._first is not None:
-            left = self._first(message)
-        if left is not None:
-            self._messages.append(left)
 
     def write_now(self, frame: bytes) -> bool | None:
         """Sends a small frame, which has its length in front, if the kernel takes it at once.
@@ -179,7 +147,7 @@ class SocketStream:
           Whether the kernel took all of it; None if nothing was done, and `write` finds the reason.
         """
         connection = self._connection
-        if self._is_over or self._is_amid or self.segments.has_more or connection.has_unsent:
+        if self._inbox.is_over or self._is_amid or self.segments.has_more or connection.has_unsent:
             return None
         try:
             n_sent = connection.send([frame])
@@ -199,9 +167,9 @@ class SocketStream:
             left = [*left, *delimited(frame)]
         n_sent = 0
         while left or self._connection.has_unsent:
-            if self._is_over:
+            if self._inbox.is_over:
                 # The other end ignores a frame that is not complete, and so never acts on it.
-                raise EndedStreamError(_why(self._end))
+                raise EndedStreamError(_why(self._inbox.error))
             try:
                 if not self._is_amid and not self.segments.tell(self._connection):
                     raise BlockingIOError
@@ -222,7 +190,7 @@ class SocketStream:
             self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
-        if self._is_over or self._is_amid:
+        if self._inbox.is_over or self._is_amid:
             return  # the next frame brings it
         with suppress(OSError):  # the task that reads finds the reason
             self.segments.tell(self._connection)
@@ -233,7 +201,7 @@ class SocketStream:
         try:
             await self._writer
         finally:
-            if not self._is_over:
+            if not self._inbox.is_over:
                 self._loop.remove_writer(self._fd)
             self._writer = None
 

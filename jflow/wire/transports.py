@@ -12,13 +12,24 @@ from jflow.errors import InvalidArgumentError
 from jflow.protocol import MasterClient, Secret, Transport
 from jflow.wire.data_streams import chosen_data_streams
 from jflow.wire.grpc_transport import GrpcTransport
+from jflow.wire.inproc import InprocTransport
 from jflow.wire.tls import Tls, load_tls
 from jflow.wire.token import load_token
 
 _CLUSTER_VARIABLE = "JFLOW_CLUSTER"
 
+
+def _grpc(tls: Tls | None) -> Transport:
+    """gRPC with data streams beside it, and what stays in this process."""
+    choice = chosen_data_streams()
+    transport = GrpcTransport(tls, choice)
+    if not choice.has_inproc:
+        return transport
+    return InprocTransport(transport, is_encrypted=tls is not None)
+
+
 TRANSPORTS: Mapping[str, Callable[[Tls | None], Transport]] = {
-    "grpc": lambda tls: GrpcTransport(tls, chosen_data_streams()),
+    "grpc": _grpc,
 }
 """Constructors of transports, by the name of the protocol; with the certificates of this end."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from jflow.cluster import Task
@@ -13,6 +14,8 @@ from jflow.deadline.clock import now
 from jflow.effects import Earlier, Effect
 from jflow.errors import UnavailableError
 from jflow.execution.parked import ParkedAttempts
+from jflow.execution.step_state import Watch
+from jflow.moves import StateId
 from jflow.protocol import Array, PromptFuture, Riding, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
@@ -117,6 +120,10 @@ class WorkerContext:
         for noted in (self.riding, self.blocked, self.recorders):
             if noted:
                 noted.pop(step, None)
+
+    def watch(self, parks: Collection[StateId]) -> Watch | None:
+        """What lets a move end the waits of a step that uses this state; None for no state."""
+        return partial(self.parked.watched, states=parks) if parks else None
 
     def tell_wait(self, step: int, error: asyncio.CancelledError) -> None:
         """Adds to the cancellation of a step what it was waiting for, if that is known."""

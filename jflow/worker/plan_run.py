@@ -44,6 +44,9 @@ MAX_RIDING_BYTES = 64 << 10
 
 _Interpreter = Generator[Wanted | Awaitable[None], None, None]
 
+Waiting = tuple[Cell, Attempt, asyncio.Future[Any]]
+"""An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
+
 CONFLICT_S = 0.05
 """How long, in seconds, a step that is applied once waits before it asks whether two may be waiting
 for each other."""
@@ -73,7 +76,7 @@ async def run_plan(
     Raises:
       OpError: the step failed; the error names the task.
     """
-    run = _PlanRun(linked, step, context, client, parks, writing, effect)
+    run = PlanRun(linked, step, context, client, parks, writing, effect)
     try:
         return await run.run(fed)
     except Exception as error:
@@ -82,8 +85,12 @@ async def run_plan(
         run.close()
 
 
-class _PlanRun:
+class PlanRun:
     """One run of a plan, and the driver of its interpreters. Must be closed.
+
+    Args:
+      linked, step, context, client, parks, writing, effect: as for `run_plan`.
+      state: the state of a run that has begun; None to begin one.
 
     Invariant: the state, which holds leases on what programs read, is closed only after `close` was
     called and no program of the run executes any more, even if the run was cancelled.
@@ -100,20 +107,21 @@ class _PlanRun:
         linked: LinkedPlan,
         step: int,
         context: WorkerContext,
-        client: Client | None,
-        parks: Collection[StateId],
-        writing: Writing | None,
-        effect: StepEffect | None,
+        client: Client | None = None,
+        parks: Collection[StateId] = (),
+        writing: Writing | None = None,
+        effect: StepEffect | None = None,
+        state: StepState | None = None,
     ) -> None:
         self._linked = linked
         self._step = step
         self._context = context
         self._client = client
-        watch = partial(context.parked.watched, states=parks) if parks else None
+        watch = context.watch(parks)
         recorder = context.recorders.get(step) if context.recorders else None
         if recorder is None:
             self._interpret = interpret
-            self._state = StepState(
+            self._state = state or StepState(
                 linked, context.containers, watch=watch, writing=writing, effect=effect
             )
         else:
@@ -187,8 +195,13 @@ class _PlanRun:
 
     async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
         """Performs instructions in order; yields to the event loop only where one must wait."""
-        running = self._interpret(zip(repeat(0), instructions), (self._state,), self)
+        await self.go_on(self._interpret(zip(repeat(0), instructions), (self._state,), self))
+
+    async def go_on(self, running: _Interpreter, first: Waiting | None = None) -> None:
+        """Runs an interpreter to its end; `first` is what it waits for already."""
         try:
+            if first is not None:
+                await self._wait_submitted(*first)
             for pending in running:
                 if isinstance(pending, tuple):
                     await self._wait_for(running, *pending)
@@ -211,8 +224,13 @@ class _PlanRun:
         """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if cell.submit(attempt, Waker(waiter, self._step, interpreter)):
-            return
+        if not cell.submit(attempt, Waker(waiter, self._step, interpreter)):
+            await self._wait_submitted(cell, attempt, waiter)
+
+    async def _wait_submitted(
+        self, cell: Cell, attempt: Attempt, waiter: asyncio.Future[Any]
+    ) -> None:
+        """As `_wait_for`, for an attempt that waits already."""
         try:
             if self._transaction is None:
                 await self._wait(waiter)

@@ -1,27 +1,36 @@
 """Plans that are run by one function, as long as nothing in them waits for other steps.
 
-A `StraightPlan`, of programs on fed values and constants, whose results are only fetched, uses no
-state of the task, and nothing that it does has to be rolled back. A `StraightAccess`, of one
-program that reads or writes variables, is run if these are free; nothing was done if they are not.
-So a run needs no entry in tables by which others find it and no driver of the interpreter, unless
-it waits for its device.
+* A `StraightPlan`, of programs on fed values and constants, whose results are only fetched, uses no
+  state of the task, and nothing that it does has to be rolled back.
+* A `StraightAccess`, of one program that reads or writes variables, is run if these are free;
+  nothing was done if they are not.
+* A `StraightCall`, of one operation on a queue, makes its attempt. If that has to wait, a `PlanRun`
+  goes on with the same attempt.
+
+So a run needs no entry in tables by which others find it, and no driver of the interpreter, unless
+it has to wait for others or for its device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Generator, Sequence
+from itertools import chain
 
 import jax
 import numpy as np
 
 from jflow.deadline.clock import now
-from jflow.execution.link import LinkedPlan, LinkedRun
+from jflow.execution.link import LinkedInstruction, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepEffect, StepState, run_program
 from jflow.protocol import Array
+from jflow.resources.kernel import Wanted
 from jflow.worker.context import WorkerContext
 from jflow.worker.failures import raise_of_plan
+from jflow.worker.plan_run import PlanRun, Waiting
 from jflow.worker.quick import is_quick, timed
 from jflow.worker.registered import RegisteredPlans
+from jflow.worker.waker import Waker
 from jflow.xla.compile import is_pure
 
 MAX_KEPT_BYTES = 64 << 10
@@ -166,15 +175,82 @@ class StraightAccess(_Straight):
         return fetched
 
 
-def straight_plan(
-    registered: RegisteredPlans, context: WorkerContext
-) -> StraightPlan | StraightAccess | None:
+class StraightCall(_Straight):
+    """A plan of one operation on a queue, or on another resource that is no variable."""
+
+    def __init__(self, registered: RegisteredPlans, context: WorkerContext) -> None:
+        super().__init__(registered, context)
+        (self._kernel,) = (one for stage in self._linked.stages for one in stage)
+        self._watch = context.watch(registered.use.states if registered.is_restartable else ())
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it does nothing but wait for other steps."""
+        return True
+
+    async def run(self, step: int, feeds: Sequence[Array]) -> list[Array]:
+        """Runs the plan; what has to wait is noted for others, and goes on in a task.
+
+        Args:
+          step: identifies the step.
+          feeds: the fed values in the order of their indices.
+
+        Raises:
+          OpError: as `run_plan`.
+        """
+        context, linked, kernel = self._context, self._linked, self._kernel
+        assert isinstance(kernel, LinkedKernel)
+        state = StepState(linked, context.containers, watch=self._watch)
+        for slot, i in self._feeds:
+            state.slots[slot] = feeds[i]
+        try:
+            running = state.perform(kernel)
+            for cell, attempt in running:
+                waiter = asyncio.get_running_loop().create_future()
+                if not cell.submit(attempt, Waker(waiter, step, running)):
+                    await self._wait(step, state, running, (cell, attempt, waiter))
+                    break
+            else:
+                context.rendezvous.n_opened += 1
+            return [*map(state.fetch, self._fetches)]
+        except Exception as error:
+            raise_of_plan(error, linked, context.task)
+        finally:
+            state.close()
+
+    async def _wait(
+        self,
+        step: int,
+        state: StepState,
+        running: Generator[Wanted, None, None],
+        first: Waiting,
+    ) -> None:
+        """Performs the rest of an operation whose first attempt waits."""
+        context = self._context
+        context.begin(step, self.registered)
+        run = PlanRun(self._linked, step, context, state=state)
+        try:
+            await run.go_on(running, first)
+        except asyncio.CancelledError as error:
+            context.tell_wait(step, error)
+            raise
+        finally:
+            run.close()
+            context.end(step, self.registered)
+
+
+Straight = StraightPlan | StraightAccess | StraightCall
+
+
+def straight_plan(registered: RegisteredPlans, context: WorkerContext) -> Straight | None:
     """The only one of registered plans, if it is straight."""
     if len(registered.plans) != 1 or registered.claim is not None:
         return None
     (linked,) = registered.plans
-    programs = _programs(linked)
-    if len(programs) != sum(map(len, linked.stages)):
+    programs, instructions = _programs(linked), [*chain.from_iterable(linked.stages)]
+    if len(instructions) == 1 and _is_call(instructions[0]):
+        return StraightCall(registered, context)
+    if len(programs) != len(instructions):
         return None
     if len(programs) == 1 and programs[0].uses_variables:
         return StraightAccess(registered, context)
@@ -182,6 +258,10 @@ def straight_plan(
     is_straight = all(run.executable and not run.uses_variables for run in programs)
     is_straight &= computed.issuperset(fetch.slot for fetch in linked.fetches)
     return StraightPlan(registered, context) if is_straight else None
+
+
+def _is_call(one: LinkedInstruction) -> bool:
+    return isinstance(one, LinkedKernel) and not one.reads_files
 
 
 def _programs(linked: LinkedPlan) -> tuple[LinkedRun, ...]:

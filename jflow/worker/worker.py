@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import jax
@@ -53,7 +54,13 @@ from jflow.worker.plan_run import run_plan
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.saving import StateSaves
-from jflow.worker.straight import StraightAccess, StraightPlan, straight_plan
+from jflow.worker.straight import (
+    Straight,
+    StraightAccess,
+    StraightCall,
+    StraightPlan,
+    straight_plan,
+)
 from jflow.worker.watching import RunningSteps
 
 
@@ -100,7 +107,7 @@ class Worker:
         self._devices = devices
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
-        self._straight: dict[int, StraightPlan | StraightAccess] = {}
+        self._straight: dict[int, Straight] = {}
         self._of_caller: set[int] = set()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
@@ -262,33 +269,37 @@ class Worker:
         return Started(self._run_straight(straight, step, feeds, staging))
 
     async def _run_straight(
-        self, straight: StraightAccess, step: int, feeds: Sequence[Array], staging: Staging | None
+        self,
+        straight: StraightAccess | StraightCall,
+        step: int,
+        feeds: Sequence[Array],
+        staging: Staging | None,
     ) -> list[Array]:
         """Runs a plan whose state nothing moves, and which has entered the gate."""
         registered = straight.registered
-
-        async def run(effect: StepEffect | None = None) -> list[Array]:
-            values = await straight.run(step, feeds, effect)
-            if values is None:
-                values = await self._run_waiting(registered, step, feeds, effect)
-            return values
-
         try:
+            if isinstance(straight, StraightCall):
+                return await straight.run(step, feeds)
+            run = partial(self._run_access, straight, step, feeds)
             if staging is None or not registered.writes.n_programs:
                 return await run()
             return await self.effects.run(staging, registered.writes, run)
         finally:
             self.moves.plans.leave(registered.use)
 
-    async def _run_waiting(
+    async def _run_access(
         self,
-        registered: RegisteredPlans,
+        straight: StraightAccess,
         step: int,
         feeds: Sequence[Array],
-        effect: StepEffect | None,
+        effect: StepEffect | None = None,
     ) -> list[Array]:
-        """Runs plans that have to wait, and takes note of them for others."""
-        context, fed = self._context, dict(zip(registered.feeds, feeds, strict=True))
+        """Runs a program on variables; as any other plan, and noted for others, if it waits."""
+        values = await straight.run(step, feeds, effect)
+        if values is not None:
+            return values
+        context, registered = self._context, straight.registered
+        fed = dict(zip(registered.feeds, feeds, strict=True))
         context.begin(step, registered)
         try:
             return await self._run_plans(registered, step, fed, None, effect)

@@ -90,6 +90,35 @@ def test_a_batch_script_has_the_cluster_of_its_job_and_no_task() -> None:
     assert resolver.get_task_info() == (None, None)
 
 
+def test_a_heterogeneous_job_of_slurm_is_one_cluster() -> None:
+    job = {
+        "SLURM_JOB_ID": "65541",
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "tux01",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "gpu[1-2]",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_0": "2",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1(x2)",
+        "JFLOW_JOBS": "ps=2,worker=2",
+    }
+    step = job | {
+        "SLURM_STEP_NODELIST": "gpu[1-2]",
+        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        "SLURM_PROCID": "3",
+        "SLURMD_NODENAME": "gpu2",
+        "SLURM_GPUS_ON_NODE": "4",
+    }
+    expected = {"ps": ["tux01:8888", "tux01:8889"], "worker": ["gpu1:8888", "gpu2:8888"]}
+    environ = dict(step)
+    resolver = SlurmClusterResolver(environ=environ)
+    assert resolver.cluster_spec().as_dict() == expected
+    assert resolver.get_task_info() == ("worker", 1)
+    assert environ == step, "Slurm has divided the GPUs of a component"
+    assert SlurmClusterResolver(environ=job).cluster_spec().as_dict() == expected
+    assert SlurmClusterResolver(environ=job).get_task_info() == (None, None)
+    with pytest.raises(RuntimeError, match="SLURM_JOB_NODELIST_HET_GROUP_1 is not set"):
+        SlurmClusterResolver(environ=without(job, "SLURM_JOB_NODELIST_HET_GROUP_1")).cluster_spec()
+
+
 def test_tasks_per_node_may_be_given_to_slurm() -> None:
     assert slurm(tasks_per_node=1).cluster_spec().job_tasks("worker") == [
         "tux01:8888",

@@ -17,16 +17,31 @@ from jflow.cli.main import main
 from jflow.launch.slurm import SlurmJob
 from jflow.testing import PATIENCE_S, wait_until
 
-SRUN = """\
-#!/bin/bash
-# Starts the tasks of a step on this host, with the variables that Slurm's manual of srun lists.
-while [[ "$1" == --* ]]; do shift; done
-trap 'kill $(jobs -p)' TERM
-for ((i = 0; i < SLURM_NTASKS; i++)); do
-  SLURM_STEP_NODELIST="$SLURM_JOB_NODELIST" SLURM_STEP_TASKS_PER_NODE="$SLURM_TASKS_PER_NODE" \\
-    SLURM_STEP_NUM_TASKS="$SLURM_NTASKS" SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_STEP_ID=0 "$@" &
-done
-wait
+SRUN = f"""\
+#!{sys.executable}
+# Starts the tasks of a step on this host, with the variables that Slurm's manuals list: the number
+# of a process is among those of all components, and the lists of a step are of one of them.
+import os, signal, subprocess, sys
+from itertools import dropwhile, groupby
+
+components = [[*words] for is_end, words in groupby(sys.argv[1:], ":".__eq__) if not is_end]
+counts = [int(word[9:]) for words in components for word in words if word.startswith("--ntasks=")]
+processes = []
+for number, (words, n_tasks) in enumerate(zip(components, counts, strict=True)):
+    group = f"_HET_GROUP_{{number}}" if len(components) > 1 else ""
+    told = {{
+        "SLURM_STEP_NODELIST": os.environ["SLURM_JOB_NODELIST" + group],
+        "SLURM_STEP_TASKS_PER_NODE": os.environ["SLURM_TASKS_PER_NODE" + group],
+        "SLURM_STEP_NUM_TASKS": str(n_tasks),
+        "SLURM_NTASKS": str(sum(counts)),
+    }}
+    command = [*dropwhile(lambda word: word.startswith("--"), words)]
+    for _ in range(n_tasks):
+        told["SLURM_PROCID"] = str(len(processes))
+        processes.append(subprocess.Popen(command, env=os.environ | told))
+signal.signal(signal.SIGTERM, lambda *_: [process.terminate() for process in processes])
+for process in processes:
+    process.wait()
 """
 PROGRAM = """\
 import os
@@ -63,13 +78,11 @@ def test_a_script_asks_for_what_the_tasks_need(capsys: pytest.CaptureFixture[str
     )
     options = [line.removeprefix("#SBATCH ") for line in text.splitlines() if "#SBATCH" in line]
     assert options == [
-        "--job-name=digits",
-        "--ntasks=68",
-        "--cpus-per-task=8",
-        "--gpus-per-task=1",
-        "--mem-per-cpu=4G",
-        "--time=4:00:00",
-        "--partition=gpu",
+        *("--job-name=digits", "--ntasks=4", "--cpus-per-task=8"),
+        *("--mem-per-cpu=4G", "--time=4:00:00", "--partition=gpu"),
+        "hetjob",
+        *("--job-name=digits", "--ntasks=64", "--cpus-per-task=8", "--gpus-per-task=1"),
+        *("--mem-per-cpu=4G", "--time=4:00:00", "--partition=gpu"),
     ]
     assert text.startswith("#!/bin/bash\n#SBATCH"), "sbatch reads options before the first command"
     assert "export JFLOW_JOBS=ps=4,worker=64\n" in text
@@ -81,7 +94,7 @@ def said_by_step(script: str, programs: Path, **stand_ins: str) -> list[str]:
     """The lines that the step of a script prints, with stand-ins for programs that it calls."""
     (step,) = re.findall(r"^srun .*? &$", script, re.MULTILINE | re.DOTALL)
     for name, content in stand_ins.items():
-        (programs / name).write_text(f"#!/bin/bash\n{content}\n")
+        (programs / name).write_text(content)
         (programs / name).chmod(0o755)
     variables = {
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -89,6 +102,10 @@ def said_by_step(script: str, programs: Path, **stand_ins: str) -> list[str]:
         "SLURM_TASKS_PER_NODE": "3",
         "SLURM_NTASKS": "3",
         "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "b",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "c",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_0": "2",
+        "SLURM_TASKS_PER_NODE_HET_GROUP_1": "1",
     }
     environ = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(
@@ -106,16 +123,32 @@ def test_the_step_of_the_servers_has_the_processors_that_the_job_has(tmp_path: P
 
     It then places 5 tasks with 2 processors each, on nodes with 8, as 3 and 2, not as 4 and 1.
     """
-    (options,) = said_by_step(SlurmJob(["./train"], cpus=8).script(), tmp_path, srun='echo "$@"')
+    script, says = SlurmJob(["./train"], cpus=8).script(), '#!/bin/bash\necho "$@"\n'
+    (options,) = said_by_step(script, tmp_path, srun=says)
     assert {"--ntasks=3", "--cpus-per-task=8", "--distribution=block"} < {*options.split()}
 
 
-def test_parameter_servers_leave_the_gpus_of_their_step_alone(tmp_path: Path) -> None:
-    script = SlurmJob(["./train"], ps=2, workers=1, gpus=1).script()
-    shown = 'echo "$1 $SLURM_PROCID ${JAX_PLATFORMS-all}"'
-    said = said_by_step(script, tmp_path, srun=SRUN, jflow=shown)
-    assert sorted(said) == ["server 0 cpu", "server 1 cpu", "server 2 all"]
-    assert "JAX_PLATFORMS" not in SlurmJob(["./train"], gpus=0).script()
+def test_parameter_servers_are_a_component_of_their_own_where_workers_have_gpus(
+    tmp_path: Path,
+) -> None:
+    script = SlurmJob(["./train"], ps=2, workers=1, cpus=4, gpus=1).script()
+    says = '#!/bin/bash\necho "$1 $SLURM_PROCID $SLURM_STEP_NODELIST ${JAX_PLATFORMS-all}"\n'
+    said = said_by_step(script, tmp_path, srun=SRUN, jflow=says)
+    assert sorted(said) == ["server 0 b cpu", "server 1 b cpu", "server 2 c all"]
+    (options,) = said_by_step(script, tmp_path, srun='#!/bin/bash\necho "$@"\n')
+    servers, workers = options.split(" : ")
+    assert {"--het-group=0", "--ntasks=2", "--cpus-per-task=4"} < {*servers.split()}
+    assert {"--het-group=1", "--ntasks=1", "--cpus-per-task=4"} < {*workers.split()}
+
+
+@pytest.mark.parametrize(("ps", "workers", "gpus"), [(1, 2, 0), (0, 2, 1), (2, 0, 1)])
+def test_a_job_whose_tasks_need_the_same_has_one_component(
+    ps: int, workers: int, gpus: int
+) -> None:
+    text = SlurmJob(["./train"], ps=ps, workers=workers, gpus=gpus).script()
+    assert "hetjob" not in text
+    assert "JAX_PLATFORMS" not in text
+    assert ("--gpus-per-task" in text) == bool(gpus and workers)
 
 
 def test_without_certificates_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,9 @@ from jflow.launch.ray_task import RayTask, check_tf_config
 from jflow.testing import free_ports, wait_until
 from tests.notices import notices_after
 
+# Ray forks to start its own processes, of which JAX warns once an earlier file has used it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 

@@ -81,7 +81,7 @@ def test_what_is_quick_and_only_needed_later_is_no_program_of_its_own(is_fetched
     ]
 
 
-@pytest.mark.parametrize("user", ["another device", "the host", "what waits for a queue"])
+@pytest.mark.parametrize("user", ["another device", "the host", "what waits for another queue"])
 def test_what_others_could_be_waiting_for_is_not_put_off(user):
     near, both = _meeting()
     places = dict.fromkeys(("first", "far"), 1)
@@ -92,10 +92,37 @@ def test_what_others_could_be_waiting_for_is_not_put_off(user):
     elif user == "the host":
         fetched.append(tf.as_string(near))
     else:
-        queue = tf.FIFOQueue(1, [tf.float32], shapes=[()])
-        fetched = [tf.numpy.add(queue.dequeue(), near)]
+        queues = [tf.FIFOQueue(1, [tf.float32], shapes=[()]) for _ in range(2)]
+        fetched = [tf.numpy.add(queue.dequeue(), near) for queue in queues]
     cases = [_cut(fetched, places, defers=defers) for defers in (False, True)]
     assert cases[0].plans == cases[1].plans
+
+
+def _dequeued():
+    return tf.FIFOQueue(1, [tf.float32], shapes=[()]).dequeue()
+
+
+def test_what_only_a_step_behind_a_queue_needs_is_read_there():
+    variable = tf.Variable(1.0)
+    scaled = _dequeued() * tf.numpy.exp(tf.constant(2.0))
+    with tf.control_dependencies([variable.assign_sub(variable * scaled)]):
+        done = tf.identity(scaled)
+    (plan,) = _cut([done], {}, defers=True).plans
+    run, _ = (one for one in plan.instructions if isinstance(one, Run | Fetch))
+    assert run.writes == run.reads
+    assert not run.before
+
+
+def test_a_read_is_not_put_off_behind_a_write_that_it_came_before():
+    variable = tf.Variable(1.0)
+    before = variable.read_value()
+    queue = tf.FIFOQueue(2, [tf.float32], shapes=[()])
+    with tf.control_dependencies([variable.assign(queue.dequeue())]):
+        total = tf.numpy.add(before, queue.dequeue())
+    with tf.Session() as session:
+        session.run(variable.initializer)
+        session.run(queue.enqueue_many([[5.0, 7.0]]))
+        assert session.run(total) == 1.0 + 7.0
 
 
 def test_what_is_long_is_not_put_off():

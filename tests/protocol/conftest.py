@@ -23,14 +23,16 @@ DIFFERING = re.compile(r"large|chunk|cancel|ctrl_c|close|closing|ends_|stops|bro
 
 
 def pytest_generate_tests(metafunc):
-    """Runs all on data streams, and by gRPC alone what may differ; `product` has the rest, and TCP.
+    """Runs all on data streams, and what may differ by gRPC alone and in this process, too.
 
-    That differs from Unix sockets in `jflow.wire` only, whose tests run on it.
+    `product` has the rest, and TCP, which differs from Unix sockets in `jflow.wire` only, whose
+    tests run on it.
     """
     if metafunc.module.__name__.rpartition(".")[2] in ON_TRANSPORTS:
         marks = [] if DIFFERING.search(metafunc.function.__name__) else [pytest.mark.product]
         over_tcp = pytest.param("tcp", marks=[pytest.mark.product])
-        kinds = [pytest.param("unix"), pytest.param("grpc", marks=marks), over_tcp]
+        others = [pytest.param(kind, marks=marks) for kind in ("grpc", "inproc")]
+        kinds = [pytest.param("unix"), *others, over_tcp]
         metafunc.parametrize("transport_kind", kinds, indirect=True)
 
 
@@ -40,6 +42,7 @@ def transport_kind(request, monkeypatch):
     kind = getattr(request, "param", "unix")
     # Servers that tests script by hand have no data streams, so it is where they are possible.
     monkeypatch.setenv("JFLOW_TRANSPORT", "grpc" if kind == "grpc" else "auto")
+    monkeypatch.setattr(DataStreams, "has_inproc", kind == "inproc")
     if kind == "tcp":  # as between machines
         monkeypatch.setattr(DataStreams, "has_unix", False)
         monkeypatch.setattr(tcp_sockets, "are_loopback", lambda _: False)

@@ -149,6 +149,8 @@ def test_large_tensors_pass_both_ways(client):
 
 
 def test_a_small_call_is_answered_while_a_large_answer_is_under_way(client, host):
+    if client.transport == "inproc":
+        pytest.skip("a large answer is there at once")
     tensor = large()
 
     async def run(handle, _, feeds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -9,10 +10,11 @@ from contextlib import ExitStack, closing
 import pytest
 
 import jflow as tf
+from jflow.cli.main import main
 from jflow.cluster import ClusterDeviceFilters
 from jflow.options import SessionDefaults
 from jflow.plan import owner_of
-from jflow.testing import PATIENCE_S, wait_until
+from jflow.testing import PATIENCE_S, ProcessCluster, ProgramProcess, wait_until
 from tests.clusters import start_servers
 from tests.moves.placing import all_on
 
@@ -274,6 +276,34 @@ def test_an_isolated_session_has_variables_of_its_own(servers: list[tf.train.Ser
             assert one.run(other).tolist() == [2.0, 3.0]
     with tf.Session(servers[2].target, graph=x.graph) as shared:
         assert shared.run(x) == 1.0
+
+
+def test_isolated_sessions_of_two_processes_have_nothing_in_common(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = "tests.programs.isolated"
+    x = tf.Variable(1.0, name="x")
+    add = x.assign_add(1.0)
+
+    def n_containers(target: str) -> int:
+        assert main(["ls", "containers", target, "--json"]) == 0
+        return len(json.loads(capsys.readouterr().out)["containers"])
+
+    with ProcessCluster(ps=0, workers=1) as cluster:
+        target = cluster.target()
+        command = ["-m", program, target, "10"]
+        with (
+            tf.Session(target, config=ISOLATED) as session,
+            ProgramProcess(command, zygote=cluster.zygote) as other,
+        ):
+            session.run(x.initializer)
+            for n in (1.0, 2.0):
+                other.write_line("")
+                assert (float(other.read_line()), session.run(add)) == (10 + n, 1 + n)
+            n_of_both = n_containers(target)
+            other.kill()
+            wait_until(lambda: n_containers(target) == n_of_both - 1, "its state to be freed")
+            assert session.run(x) == 3.0
 
 
 def test_queues_of_an_isolated_session_are_its_own_in_any_container(

@@ -19,6 +19,13 @@ from tests.samples import KEYS, NARROW, WIDE, allowing, assert_same, keys, numbe
 
 SHAPES = [(), (0, 2), (2, 3)]
 
+ONE_CLUSTER = pytest.mark.parametrize(
+    "opened",
+    ["local", pytest.param("in_process", marks=pytest.mark.product), "processes"],
+    indirect=True,
+)
+"""A test that compiles for long; the shorter ones are on servers in this process too."""
+
 
 def _there_and_back(value: Any, devices: list[str]) -> Any:
     with tf.device(devices[1]):
@@ -52,6 +59,7 @@ def _check_all_ways(backend: Backend, values: list[Any], others: list[Any]) -> N
             assert_same(got, sent)
 
 
+@ONE_CLUSTER
 @pytest.mark.parametrize("names", [NARROW, WIDE], ids=["narrow", "wide"])
 def test_numbers_of_every_dtype_come_back_bit_for_bit(
     backend: Backend, names: tuple[str, ...]
@@ -65,6 +73,7 @@ def test_numbers_of_every_dtype_come_back_bit_for_bit(
         )
 
 
+@ONE_CLUSTER
 def test_random_keys_come_back_as_keys(backend: Backend) -> None:
     _check_all_ways(
         backend,

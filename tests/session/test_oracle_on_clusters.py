@@ -12,7 +12,9 @@ from tests.drawn import examples
 from tests.programs_of_jax import check, programs
 
 
-@pytest.mark.parametrize("opened", ["in_process", "processes"], indirect=True)
+@pytest.mark.parametrize(
+    "opened", [pytest.param("in_process", marks=pytest.mark.product), "processes"], indirect=True
+)
 @given(st.data())
 @settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_program_gives_what_jax_gives_across_tasks(backend: Backend, data: st.DataObject) -> None:

@@ -24,6 +24,7 @@ def own_sockets(kind, request, monkeypatch, tmp_path_factory):
     """Data streams are used, with a directory of sockets of the test's own, with a short path."""
     monkeypatch.setenv("JFLOW_TOKEN", TOKEN)
     monkeypatch.setenv("JFLOW_TRANSPORT", VALUES[kind])
+    monkeypatch.setattr(data_streams.DataStreams, "has_inproc", False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     if kind == "tls":
         monkeypatch.setenv("JFLOW_TLS_DIR", str(request.getfixturevalue("certificates")))

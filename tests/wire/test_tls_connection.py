@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 
+import numpy as np
+
 from jflow.protocol.frame import encode_parts
 from jflow.protocol.interrupts import Interrupts
 from jflow.protocol.parser import SCRATCH_BYTES, delimited, delimited_message
@@ -114,19 +116,19 @@ def test_small_frames_that_are_encrypted_and_not_taken_leave_with_the_next_write
 
 
 def test_a_request_that_is_encrypted_and_not_taken_leaves_when_its_caller_waits(certificates):
-    message = delimited_message(1, b"control", bytes(2048))
     with _ends(certificates) as (near, far):
-        client, n_sent = SocketClient(near, lambda _: None, lambda _: None), 0
-        while client.send_now(message):
-            n_sent += 1
+        client, sent = SocketClient(near, lambda _: None, lambda _: None), b""
+        while client.send_now(b"control", [np.zeros(2048, np.uint8)]):
+            n_sent = len(sent) // len(delimited_message(1, b"control", bytes(2048)))
+            sent += delimited_message(n_sent + 1, b"control", bytes(2048))
         assert near.has_unsent
         with ThreadPoolExecutor() as pool:
             answers = SimpleQueue()
             waiting = pool.submit(client.get, answers, PATIENCE_S, Interrupts())
             got, until = b"", time.monotonic() + PATIENCE_S
-            while len(got) < n_sent * len(message) and time.monotonic() < until:
+            while len(got) < len(sent) and time.monotonic() < until:
                 got += _read_all(far)
-            assert got == message * n_sent
+            assert got == sent
             answers.put("answer")
             client.close()
             assert waiting.result(PATIENCE_S) == "answer"

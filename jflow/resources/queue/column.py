@@ -130,7 +130,9 @@ class DenseColumn(ColumnStorage):
         return batch
 
     def batch(self, blocks: Sequence[Array]) -> Array:
-        return np.concatenate(blocks) if len(blocks) > 1 else (*blocks, self._empty(0))[0]
+        if len(blocks) == 1:
+            return blocks[0]
+        return np.concatenate(blocks) if blocks else self._empty(0)
 
     def saved(self, rows: Array) -> Rows:
         return rows
