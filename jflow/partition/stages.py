@@ -11,8 +11,8 @@ of their own, if the others take long: what is sent need not wait for them. Noth
 these two *phases* depends on the second, because what it depends on is waited for as well.
 
 What a device could compute early, and only its own later stages need, joins the first of these if
-it is quick: a program more costs more than it would gain while the device waits. Variables that only
-they use are read there, too: a value that is held meanwhile has to be copied by an update.
+it is quick: a program more costs more than it would gain while the device waits. Variables that
+only they use are read there, too: an update copies a value that is held meanwhile.
 
 Stages are numbered so that each comes after all stages that it needs. In *sequential* order they
 run one after another. That is correct if the sets of blockers only grow along a plan, so that no
