@@ -61,12 +61,12 @@ def _cluster(
             return diagnosis.membership.cluster, diagnosis.membership.source
         if any(finding.code in ("malformed", "contradiction") for finding in diagnosis.findings):
             return None, ""
-    from jflow.cli.probing import cluster_at  # noqa: PLC0415 - as above
+    from jflow.cli.probing import cluster_at, not_told  # noqa: PLC0415 - as above
 
     try:
         return cluster_at(candidates(target), seconds), target or "jflow up"
     except OpError as error:
-        diagnosis.findings.append(Finding("down", error.message))
+        diagnosis.findings.append(not_told(error))
     except ValueError as error:
         if target is not None:
             raise

@@ -266,3 +266,9 @@ def cluster_at(targets: Sequence[str], seconds: float) -> ClusterSpec:
         except OpError as error:
             errors.append(error)
     raise errors[0]
+
+
+def not_told(error: OpError) -> Finding:
+    """Why a server that was named does not tell its cluster."""
+    codes = {UnauthenticatedError: "other_token", FailedPreconditionError: "version_skew"}
+    return Finding(codes.get(type(error), "down"), error.message)

@@ -22,7 +22,7 @@ from jflow.context import Stack
 from jflow.graph import origin, request, stack, text, tracing
 from jflow.graph.collections import Collections
 from jflow.graph.effect_order import EffectOrder
-from jflow.graph.names import Names
+from jflow.graph.names import Names, unknown_operation
 from jflow.graph.primitives import (
     ResourceRef,
     VariableRef,
@@ -450,7 +450,7 @@ class Graph(Collections):
         try:
             return self._operations[name]
         except KeyError:
-            raise KeyError(f"the graph has no operation {name!r}") from None
+            raise KeyError(unknown_operation(name, self._operations)) from None
 
     def get_tensor_by_name(self, name: str) -> Tensor:
         """Returns the tensor "operation:index"; a variable's name refers to its value.

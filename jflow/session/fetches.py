@@ -137,7 +137,10 @@ def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
             f"fetch, got {leaf!r:.80} of type {type(leaf).__name__}"
         )
     if leaf.graph is not graph:
-        raise ValueError(f"cannot fetch {leaf!r}: it is not an element of this session's graph")
+        raise ValueError(
+            f"cannot fetch {leaf!r}: it is not an element of this session's graph; open the "
+            "session in the block of its graph, or as Session(graph=...)"
+        )
     return leaf
 
 

@@ -223,6 +223,9 @@ def test_another_token(
     found = findings(capsys)
     assert {*found} == {"other_token"}
     assert f"{worker} has another token" in found["other_token"]
+    monkeypatch.delenv("TF_CONFIG")
+    (code,) = findings(capsys, servers[0].target)
+    assert code == "other_token", "also of a server that was named"
 
 
 def test_version_skew(

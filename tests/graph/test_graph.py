@@ -166,6 +166,16 @@ def test_an_operation_that_is_not_there_is_a_key_error():
         tf.get_default_graph().get_operation_by_name("x")
 
 
+def test_a_name_that_is_nearly_one_of_the_graph_is_told_of_it():
+    tf.Variable(1.0, name="weights")
+    with tf.Session() as session:
+        for names in ("weigths", "weigths:0"):
+            with pytest.raises(ValueError, match="no operation 'weigths'; did you mean 'weights'"):
+                session.run(names)
+        with pytest.raises(TypeError, match="did you mean 'weights'"):
+            session.run(tf.constant(1.0), {"weight:0": 1.0})
+
+
 def test_tensors_of_two_graphs_do_not_mix():
     with tf.Graph().as_default():
         foreign = tf.constant(1.0, name="foreign")
