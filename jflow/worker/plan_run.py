@@ -44,7 +44,7 @@ MAX_RIDING_BYTES = 64 << 10
 
 _Interpreter = Generator[Wanted | Awaitable[None], None, None]
 
-Waiting = tuple[Cell, Attempt, asyncio.Future[Any]]
+SubmittedWait = tuple[Cell, Attempt, asyncio.Future[Any]]
 """An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
 
 CONFLICT_S = 0.05
@@ -197,7 +197,7 @@ class PlanRun:
         """Performs instructions in order; yields to the event loop only where one must wait."""
         await self.go_on(self._interpret(zip(repeat(0), instructions), (self._state,), self))
 
-    async def go_on(self, running: _Interpreter, first: Waiting | None = None) -> None:
+    async def go_on(self, running: _Interpreter, first: SubmittedWait | None = None) -> None:
         """Runs an interpreter to its end; `first` is what it waits for already."""
         try:
             if first is not None:

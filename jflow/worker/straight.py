@@ -27,7 +27,7 @@ from jflow.protocol import Array
 from jflow.resources.kernel import Wanted
 from jflow.worker.context import WorkerContext
 from jflow.worker.failures import raise_of_plan
-from jflow.worker.plan_run import PlanRun, Waiting
+from jflow.worker.plan_run import PlanRun, SubmittedWait
 from jflow.worker.quick import is_quick, timed
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.waker import Waker
@@ -223,7 +223,7 @@ class StraightCall(_Straight):
         step: int,
         state: StepState,
         running: Generator[Wanted, None, None],
-        first: Waiting,
+        first: SubmittedWait,
     ) -> None:
         """Performs the rest of an operation whose first attempt waits."""
         context = self._context

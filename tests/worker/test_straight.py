@@ -465,8 +465,8 @@ def test_an_operation_that_has_to_wait_goes_on_with_the_attempt_that_it_has_made
         n_steps, (step, _) = a.running.listed(StatusRequest(("steps",), 0, 10))
         assert (n_steps, step.step) == (2, "1")
         assert "to dequeue an element" in step.waiting_for[0]
-        waits = a.running.list_waits(StatusRequest(("pending",), 0, 10))[1]
-        assert [wait.op for wait in waits] == ["take", "take"]
+        _, listed = a.running.list_waits(StatusRequest(("pending",), 0, 10))
+        assert [wait.op for wait in listed] == ["take", "take"]
         for number in (5, 6):
             assert a.begin(number, put, [vector(number)]).is_done
         for taken, number in ((first, 5), (second, 6)):
