@@ -1,7 +1,7 @@
 """Figures that take longer than the benchmark may: `python -m bench.placement.long_figures`.
 
 Each is kept in `long.json` with its seed and goes on where an earlier run ended, so that it can be
-taken a part at a time. Seconds are of this process. The goals that they tell are kept in
+taken a part at a time. Seconds are processor time of this process. The goals that they tell are kept in
 `long-goals.json`, which `make bench-placement` reads for its page.
 """
 
@@ -81,9 +81,9 @@ def contention(found: Figures) -> Iterator[None]:
     for key, problem in contended():
         if f"{key} {how}" not in found:
             choose(problem, moves=_FEW_MOVES)  # reads machine code, or makes it
-            begin = time.perf_counter()
+            begin = time.process_time()
             chosen = choose(problem)
-            seconds = time.perf_counter() - begin
+            seconds = time.process_time() - begin
             found[f"{key} {how}"] = [chosen.predicted[chosen.strategy], seconds]
             yield
 
@@ -102,11 +102,11 @@ def size(found: Figures) -> Iterator[None]:
         if key not in found:
             choose(random_problem(family, 300, 8), moves=_FEW_MOVES)  # as in `contention`
             problem = random_problem(family, 100_000, 64)
-            begin = time.perf_counter()
+            begin = time.process_time()
             chosen = choose(problem)
-            placed = time.perf_counter()
+            placed = time.process_time()
             simulate(problem, chosen.schedule)
-            found[key] = [len(problem.graph), placed - begin, time.perf_counter() - placed]
+            found[key] = [len(problem.graph), placed - begin, time.process_time() - placed]
             yield
 
 
