@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import ExitStack
 
@@ -28,6 +29,8 @@ def measure(transport: str) -> dict[str, float]:
             session.run(expression)
 
         seconds(call, WARM)
+        gc.collect()
+        gc.freeze()  # else a full collection in this process stops all threads for 0.1 s
         loads = {n: closed_loop(call, n, SPAN_S) for n in (*FEW, MANY)}
         for n, load in loads.items():
             figures[f"{transport}: time a call, {n} threads"] = load.seconds_a_call

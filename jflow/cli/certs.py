@@ -20,7 +20,9 @@ again to renew all certificates, or after adding a task; the authority stays.
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
-    certs = commands.add_parser("certs", help="certificates, for clusters on several machines")
+    certs = commands.add_parser(
+        "certs", help="makes certificates, for clusters on several machines"
+    )
     what = certs.add_subparsers(required=True, metavar="WHAT")
     init = what.add_parser("init", help="makes the certificates of a cluster", epilog=_EPILOG)
     init.add_argument("directory", type=Path, metavar="DIR", help="where to write them")
@@ -33,6 +35,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--days",
         type=int,
         default=_DAYS,
+        metavar="N",
         help="how long the certificates are valid (default: %(default)s)",
     )
     init.set_defaults(run=_init)

@@ -15,43 +15,46 @@ from jflow.launch.slurm import SlurmJob
 from jflow.launch.yaml import to_yaml
 
 _K8S_EPILOG = """\
-Prints the manifests of a cluster, for `kubectl apply -f -`. The program behind `--`, if there is
+The output is for `kubectl apply -f -`. The program behind `--`, if there is
 one, runs as a Job when all tasks answer. See docs/kubernetes.md.
 """
 _SLURM_EPILOG = """\
-Prints a script for sbatch, which starts the cluster and then the program behind `--`. See
-docs/slurm.md.
+The script is for sbatch; it starts the cluster and then the program behind `--`. See docs/slurm.md.
 """
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the commands to those of `jflow`."""
-    k8s = commands.add_parser("k8s", help="a cluster on Kubernetes")
+    k8s = commands.add_parser("k8s", help="prepares a cluster on Kubernetes")
     what = k8s.add_subparsers(required=True, metavar="WHAT")
-    render = what.add_parser("render", help="prints its manifests", epilog=_K8S_EPILOG)
+    render = what.add_parser("render", help="prints the manifests of a cluster", epilog=_K8S_EPILOG)
     _add_kubernetes(render)
     render.set_defaults(run=_render_kubernetes)
-    cluster = what.add_parser("cluster", help="prints its addresses, for `jflow certs init`")
+    cluster = what.add_parser(
+        "cluster", help="prints the addresses of its tasks, for `jflow certs init`"
+    )
     _add_place(cluster)
     cluster.set_defaults(run=_show_kubernetes)
 
-    slurm = commands.add_parser("slurm", help="a cluster on Slurm")
+    slurm = commands.add_parser("slurm", help="prepares a cluster on Slurm")
     what = slurm.add_subparsers(required=True, metavar="WHAT")
-    render = what.add_parser("render", help="prints its batch script", epilog=_SLURM_EPILOG)
+    render = what.add_parser(
+        "render", help="prints the batch script of a cluster", epilog=_SLURM_EPILOG
+    )
     _add_slurm(render)
     render.set_defaults(run=_render_slurm)
     cluster = what.add_parser("cluster", help="prints TF_CONFIG of the job that this runs in")
     cluster.set_defaults(run=_show_slurm)
 
 
-def _add_sizes(parser: argparse.ArgumentParser) -> None:
+def _add_sizes(parser: argparse.ArgumentParser, named: str) -> None:
     parser.add_argument(
         "--ps", type=int, default=1, metavar="N", help="parameter servers (default: %(default)s)"
     )
     parser.add_argument(
         "--workers", type=int, default=2, metavar="N", help="workers (default: %(default)s)"
     )
-    parser.add_argument("--name", default="jflow", help="(default: %(default)s)")
+    parser.add_argument("--name", default="jflow", help=f"{named} (default: %(default)s)")
 
 
 def _add_program(parser: argparse.ArgumentParser, n_words: str) -> None:
@@ -66,9 +69,15 @@ def _add_program(parser: argparse.ArgumentParser, n_words: str) -> None:
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    _add_sizes(parser)
-    parser.add_argument("--namespace", help="(default: that of kubectl; for addresses, `default`)")
-    parser.add_argument("--port", type=int, default=2222, help="(default: %(default)s)")
+    _add_sizes(parser, "what the names of all objects begin with")
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        help="where they are (default: that of kubectl; for addresses, `default`)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=2222, metavar="N", help="of each task (default: %(default)s)"
+    )
     parser.add_argument(
         "--domain",
         default="cluster.local",
@@ -86,7 +95,8 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
         "--token",
         type=Path,
         metavar="FILE",
-        help="renders the secret NAME-token with what is in this file (default: it is there)",
+        help="renders the secret NAME-token with what is in this file (default: it is there "
+        "already)",
     )
     parser.add_argument(
         "--certificates",
@@ -99,7 +109,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
-    _add_sizes(parser)
+    _add_sizes(parser, "the name of the job")
     parser.add_argument("--cpus", type=int, default=1, metavar="N", help="processors of each task")
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs of each task")
     parser.add_argument("--memory", metavar="SIZE", help="memory of each processor, such as 4G")

@@ -74,14 +74,19 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
 }
 """The columns of each kind beside the task, and the cells of an item."""
 
+_HELP = {
+    "steps": "the steps that run, on all tasks",
+    "pending": "what the steps that run wait for",
+}
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the commands to those of `jflow`."""
     ls = commands.add_parser("ls", help="what the tasks of a cluster hold")
     # A command each, because argparse does not find TARGET behind options if KIND is a word too.
-    kinds = ls.add_subparsers(required=True, metavar="KIND", help=", ".join(_COLUMNS))
+    kinds = ls.add_subparsers(required=True, metavar="KIND")
     for kind in _COLUMNS:
-        one = kinds.add_parser(kind, help=f"all {kind}")
+        one = kinds.add_parser(kind, help=_HELP.get(kind, f"the {kind} of all tasks"))
         add_options(one)
         add_output(one)
         one.set_defaults(run=_ls, kind=kind)

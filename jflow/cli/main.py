@@ -23,6 +23,10 @@ from jflow.errors import InvalidArgumentError, NotFoundError, OpError, Permissio
 from jflow.logs import log_to_stderr
 from jflow.printable import printable
 
+_DESCRIPTION = """\
+Starts, watches and prepares clusters of jflow. For a beginning: `jflow demo`; `jflow up`, and
+beside it `jflow status`. `jflow doctor` says which cluster a program would use, and what is wrong.
+"""
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _STOP_S = 8.0
@@ -47,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jflow", description=__doc__)
+    parser = argparse.ArgumentParser(prog="jflow", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"jflow {jflow.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -55,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--picture",
         type=Path,
+        metavar="FILE",
         default=Path("jflow-demo.svg"),
         help="where to write the picture of the placed graph (default: %(default)s)",
     )
@@ -76,9 +81,11 @@ def _parser() -> argparse.ArgumentParser:
         help="where to write it (default: JFLOW_CALIBRATION, else the user's cache directory, "
         "where sessions look)",
     )
-    calibrate.add_argument("--quick", action="store_true", help="less, in seconds")
     calibrate.add_argument(
-        "--show", action="store_true", help="what the file says, how old and how good it is"
+        "--quick", action="store_true", help="measures less, in seconds; not for figures"
+    )
+    calibrate.add_argument(
+        "--show", action="store_true", help="measures nothing; prints what the file says"
     )
     calibrate.set_defaults(run=_calibrate)
 
@@ -89,7 +96,18 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_command(commands)
     certs.add_command(commands)
     engines.add_commands(commands)
+    _describe(commands)
     return parser
+
+
+def _describe(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Has the help of each command begin with what the list of commands says of it."""
+    for listed in commands._choices_actions:
+        command, said = commands.choices[listed.dest], listed.help or ""
+        command.description = f"{said[:1].upper()}{said[1:]}."
+        for action in command._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                _describe(action)
 
 
 def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -101,8 +119,8 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "a job as a list or by task index, with port 2222 by default (default: TF_CONFIG, or what "
         "Slurm, Open MPI or Kubernetes say)",
     )
-    server.add_argument("--job", help="the job of this task")
-    server.add_argument("--index", type=int, help="the index of this task in its job")
+    server.add_argument("--job", metavar="NAME", help="the job of this task")
+    server.add_argument("--index", type=int, metavar="N", help="the index of this task in its job")
     server.add_argument(
         "--data-root",
         action="append",
@@ -172,6 +190,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _server(options: argparse.Namespace) -> None:
     from jflow.server import Server  # noqa: PLC0415 - watchers need none
+    from jflow.server.loop import exempt_from_collection  # noqa: PLC0415
     from jflow.server.role import which_task  # noqa: PLC0415
 
     cluster, job, index = _task(options)
@@ -186,6 +205,7 @@ def _server(options: argparse.Namespace) -> None:
     try:
         for number in _STOPPING:
             signal.signal(number, _interrupt)
+        exempt_from_collection()
         print(f"{server!r} is ready", flush=True)
         server.join()
     except KeyboardInterrupt:

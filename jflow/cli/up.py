@@ -28,7 +28,7 @@ _RESTART_S = 1.0
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to those of `jflow`."""
-    up = commands.add_parser("up", help="a cluster on this machine, until Ctrl-C or SIGTERM")
+    up = commands.add_parser("up", help="starts a cluster on this machine, until Ctrl-C or SIGTERM")
     up.add_argument(
         "--ps", type=int, default=1, metavar="N", help="parameter servers (default: %(default)s)"
     )
@@ -38,7 +38,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     up.add_argument(
         "--restart",
         action="store_true",
-        help="start tasks again, at their addresses, that were killed; their state is lost",
+        help="start a task again at its address if it was killed or failed; its state is lost",
     )
     up.add_argument(
         "--logs",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from jflow.closing import Closing
 from jflow.cluster import Task
 from jflow.deadline import Deadline
-from jflow.errors import OpError, UnavailableError
+from jflow.errors import UnavailableError
 from jflow.protocol import MasterClient
 from jflow.protocol.watch_rpcs import INSPECT_TASKS, STOP_TASKS
 from jflow.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskState, TaskStatus
@@ -19,6 +20,8 @@ PAGE = MAX_ITEMS
 """How many items of a kind are requested at a time."""
 _GRACE_S = 5.0
 """How much longer than its tasks the master has to answer, in seconds."""
+_N_TOLD = 3
+"""How many servers that do not answer an error tells of."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Watcher(Closing):
     """A connection to a cluster, made when it is needed, and again after it broke.
 
     Args:
-      targets: servers of the cluster; the first one that answers is used.
+      targets: servers of the cluster; the first one that answers is used. If the very first does
+        not answer, all others are called at once.
       seconds: how long a server or a task has to answer.
     """
 
@@ -119,18 +123,32 @@ class Watcher(Closing):
         if self._client is not None and self._client.is_open:
             return self._client
         self.close()
-        errors: list[OpError] = []
-        for target in self._targets:
-            try:
-                self._client = connect(target, self._seconds)
-            except UnavailableError as error:
-                errors.append(error)
-            else:
-                return self._client
+        first, *others = self._targets
+        found = [self._tried(first)]
+        if others and isinstance(found[0], UnavailableError):
+            with ThreadPoolExecutor(len(others)) as pool:
+                found += pool.map(self._tried, others)
+        clients = [one for one in found if isinstance(one, MasterClient)]
+        for client in clients[1:]:
+            client.close()
+        if clients:
+            self._client = clients[0]
+            return self._client
+        errors = [one for one in found if isinstance(one, UnavailableError)]
         if len(errors) == 1:
             raise errors[0]
-        told = "; ".join(dict.fromkeys(error.message for error in errors))
-        raise UnavailableError(f"none of the {len(errors)} servers of the cluster answers: {told}")
+        told = "; ".join(dict.fromkeys(error.message for error in errors[:_N_TOLD]))
+        more = f"; and {len(errors) - _N_TOLD} more" if len(errors) > _N_TOLD else ""
+        raise UnavailableError(
+            f"none of the {len(errors)} servers of the cluster answers: {told}{more}"
+        )
+
+    def _tried(self, target: str) -> MasterClient | UnavailableError:
+        """A connection to a server, or why there is none."""
+        try:
+            return connect(target, self._seconds)
+        except UnavailableError as error:
+            return error
 
     @staticmethod
     def _seen(report: TaskReport) -> Seen:

@@ -130,10 +130,3 @@ class WaitNotice:
 def told(seconds: float, what: str) -> str:
     """A notice: how long something has waited, and what for."""
     return f"waiting for {seconds:.0f} s now: {what}"
-
-
-@contextmanager
-def notified(what: str) -> Iterator[None]:
-    """A block that waits; if that takes long, it is told once what for."""
-    with WaitNotice(lambda: what).timed():
-        yield

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from jflow.effects.effect import Effect, EffectKey
+from jflow.effects.effect import Effect
 from jflow.effects.outcome import Earlier, Phase, SupersededError
 from jflow.effects.results import n_bytes_of
 from jflow.errors import AbortedError, OpError, ResourceExhaustedError
@@ -37,8 +37,11 @@ MAX_RESULT_BYTES = 1 << 26
 _Window = tuple[str, int]
 """A client and its epoch."""
 
+_OPEN = (Phase.RUNNING, Phase.STAGED, Phase.APPLYING)
+"""The phases of an attempt that is active."""
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class LedgerEntry:
     """One step of a client, as a task knows it.
 
@@ -57,7 +60,11 @@ class LedgerEntry:
     @property
     def is_open(self) -> bool:
         """Whether an attempt is active."""
-        return self.phase in (Phase.RUNNING, Phase.STAGED, Phase.APPLYING)
+        return self.phase in _OPEN
+
+    def is_at(self, phase: Phase, effect: Effect) -> bool:
+        """Whether its latest attempt is this one, and has come so far."""
+        return self.phase is phase and self.attempt == effect.attempt
 
 
 @dataclass(slots=True)
@@ -93,7 +100,7 @@ class Ledger:
         self._epochs: dict[str, int] = {}
         self._windows: OrderedDict[_Window, LedgerWindow] = OrderedDict()
         # The entries that have results, the oldest first, and their size.
-        self._kept: OrderedDict[EffectKey, int] = OrderedDict()
+        self._kept: OrderedDict[LedgerEntry, int] = OrderedDict()
         self._n_bytes = 0
 
     # Attempts ---------------------------------------------------------------------------------
@@ -111,7 +118,6 @@ class Ledger:
           ResourceExhaustedError: if too many steps of the client are not acknowledged.
         """
         entry = self._entry(effect)
-        self._check_fence(entry, effect)
         if entry.phase is not Phase.UNKNOWN:
             done = "is applied" if entry.phase is Phase.COMMITTED else "has begun"
             raise SupersededError(
@@ -138,8 +144,8 @@ class Ledger:
 
     def revert(self, effect: Effect) -> None:
         """What `apply` announced was not done."""
-        entry = self._find(effect.key)
-        if entry is not None and self._is(entry, effect, Phase.APPLYING):
+        entry = self._find(effect)
+        if entry is not None and entry.is_at(Phase.APPLYING, effect):
             entry.phase = Phase.RUNNING
 
     def finish(
@@ -161,14 +167,14 @@ class Ledger:
         Raises:
           SupersededError, AbortedError: as `stage`, if it has written nothing.
         """
-        entry = self._find(effect.key)
-        if entry is not None and self._is(entry, effect, Phase.APPLYING):
+        entry = self._find(effect)
+        if entry is not None and entry.is_at(Phase.APPLYING, effect):
             entry.error = error
         elif error is not None:
             return not self.abort(effect, effect.attempt)
         else:
             entry = self._active(effect, Phase.RUNNING, "finish")
-        self._commit(effect.key, entry, results)
+        self._commit(entry, results)
         return True
 
     # Decisions --------------------------------------------------------------------------------
@@ -188,15 +194,15 @@ class Ledger:
           SupersededError: if another attempt has taken over that decides.
           AbortedError: if the attempt is not staged here.
         """
-        entry = self._find(effect.key)
-        if entry is not None and self._is(entry, effect, Phase.COMMITTED):
+        entry = self._find(effect)
+        if entry is not None and entry.is_at(Phase.COMMITTED, effect):
             return False
         # First, because what has taken over may have aborted it; then the caller has to try again.
         if entry is not None and by < entry.fence:
             raise SupersededError(f"{effect} cannot be committed: attempt {entry.fence} took over")
-        if entry is None or not self._is(entry, effect, Phase.STAGED):
+        if entry is None or not entry.is_at(Phase.STAGED, effect):
             raise AbortedError(f"{effect} cannot be committed: this task has not staged it")
-        self._commit(effect.key, entry, results)
+        self._commit(entry, results)
         return True
 
     def abort(self, effect: Effect, by: int) -> bool:
@@ -205,7 +211,7 @@ class Ledger:
         A decision of an attempt from which a later one has taken over does nothing to what is
         staged.
         """
-        entry = self._find(effect.key)
+        entry = self._find(effect)
         if entry is None or not entry.is_open or entry.attempt != effect.attempt:
             return False
         if entry.phase is Phase.APPLYING or (entry.phase is Phase.STAGED and by < entry.fence):
@@ -224,7 +230,6 @@ class Ledger:
           AbortedError: if a later epoch of the client is known.
         """
         entry = self._entry(effect)
-        self._check_fence(entry, effect)
         if entry.is_open and entry.attempt >= effect.attempt:
             raise SupersededError(f"{effect} cannot take over: it has begun on this task")
         entry.fence = effect.attempt
@@ -245,7 +250,7 @@ class Ledger:
         for key, window in [*self.saved_windows()]:
             active = {n: entry for n, entry in window.entries.items() if entry.is_open}
             for sequence in window.entries.keys() - active.keys():
-                self._drop(EffectKey(*key, sequence))
+                self._drop(window.entries[sequence])
             window.entries = active
             window.acknowledged = 0
             if not active:
@@ -258,22 +263,28 @@ class Ledger:
             for sequence, entry in window.entries.items():
                 if sequence not in own.entries:
                     own.entries[sequence] = entry
-                    self._keep(EffectKey(*key, sequence), entry)
+                    if entry.results:
+                        self._keep(entry, entry.results)
 
     def _entry(self, effect: Effect) -> LedgerEntry:
-        """The entry of a step, made if there is none; drops what the client acknowledges."""
-        client, epoch = effect.client, effect.epoch
-        highest = self._epochs.get(client, 0)
-        self._check_epoch(effect)
-        if epoch > highest:
-            self._epochs[client] = epoch
-        window = self._windows.get((client, epoch))
+        """The entry of a step, made if there is none; drops what the client acknowledges.
+
+        Raises:
+          SupersededError: if a later attempt has taken over, or the step is acknowledged.
+          AbortedError: if a later epoch of the client is known.
+          ResourceExhaustedError: if too many steps of the client are not acknowledged.
+        """
+        of = effect.client, effect.epoch
+        if effect.epoch != self._epochs.get(effect.client, 0):
+            self._check_epoch(effect)
+            self._epochs[effect.client] = effect.epoch
+        window = self._windows.get(of)
         if window is None:
             self._make_room()
-            window = self._windows[client, epoch] = LedgerWindow(is_saved=effect.is_saved)
-        self._windows.move_to_end((client, epoch))
+            window = self._windows[of] = LedgerWindow(is_saved=effect.is_saved)
+        self._windows.move_to_end(of)
         if effect.acknowledged > window.acknowledged:
-            self._acknowledge(client, epoch, window, effect.acknowledged)
+            self._acknowledge(window, effect.acknowledged)
         if effect.sequence < window.acknowledged:
             raise SupersededError(
                 f"{effect} comes too late: the client has acknowledged all steps before "
@@ -287,18 +298,20 @@ class Ledger:
                     f"{len(window.entries)} steps, and more are not remembered"
                 )
             entry = window.entries[effect.sequence] = LedgerEntry()
+        elif effect.attempt < entry.fence:
+            raise _superseded(effect, entry)
         return entry
 
-    def _acknowledge(self, client: str, epoch: int, window: LedgerWindow, sequence: int) -> None:
+    def _acknowledge(self, window: LedgerWindow, sequence: int) -> None:
         """The client has acknowledged all steps before one; what is active there stays."""
-        if sequence - window.acknowledged < len(window.entries):
-            found = [n for n in range(window.acknowledged, sequence) if n in window.entries]
-        else:
-            found = [n for n in window.entries if n < sequence]
-        for number in found:
-            if not window.entries[number].is_open:
-                self._drop(EffectKey(client, epoch, number))
-                del window.entries[number]
+        entries = window.entries
+        is_short = sequence - window.acknowledged <= len(entries)
+        for number in range(window.acknowledged, sequence) if is_short else [*entries]:
+            entry = entries.get(number)
+            if number < sequence and entry is not None and entry.phase not in _OPEN:
+                if entry.results:
+                    self._drop(entry)
+                del entries[number]
         window.acknowledged = sequence
 
     def _make_room(self) -> None:
@@ -307,48 +320,41 @@ class Ledger:
             return
         for key, window in self._windows.items():
             if not window.is_open:
-                for sequence in window.entries:
-                    self._drop(EffectKey(*key, sequence))
+                for entry in window.entries.values():
+                    self._drop(entry)
                 del self._windows[key]
                 return
 
-    def _commit(
-        self, key: EffectKey, entry: LedgerEntry, results: tuple[Array, ...] | None
-    ) -> None:
+    def _commit(self, entry: LedgerEntry, results: tuple[Array, ...] | None) -> None:
         entry.phase, entry.results = Phase.COMMITTED, results
-        self._keep(key, entry)
+        if results:
+            self._keep(entry, results)
 
-    def _keep(self, key: EffectKey, entry: LedgerEntry) -> None:
+    def _keep(self, entry: LedgerEntry, results: tuple[Array, ...]) -> None:
         """Counts the results of an entry; drops the oldest ones if there are too many."""
-        if not entry.results:
-            return
-        self._kept[key] = n_bytes_of(entry.results)
-        self._n_bytes += self._kept[key]
+        self._kept[entry] = n_bytes = n_bytes_of(results)
+        self._n_bytes += n_bytes
         while self._n_bytes > self._max_results:
             oldest, n_bytes = self._kept.popitem(last=False)
             self._n_bytes -= n_bytes
-            found = self._find(oldest)
-            assert found is not None
-            found.results = None
+            oldest.results = None
 
-    def _drop(self, key: EffectKey) -> None:
-        self._n_bytes -= self._kept.pop(key, 0)
+    def _drop(self, entry: LedgerEntry) -> None:
+        """Counts the results of an entry no longer, which is forgotten."""
+        self._n_bytes -= self._kept.pop(entry, 0)
 
-    def _find(self, key: EffectKey) -> LedgerEntry | None:
-        window = self._windows.get((key.client, key.epoch))
-        return None if window is None else window.entries.get(key.sequence)
-
-    @staticmethod
-    def _is(entry: LedgerEntry, effect: Effect, phase: Phase) -> bool:
-        return entry.phase is phase and entry.attempt == effect.attempt
+    def _find(self, effect: Effect) -> LedgerEntry | None:
+        window = self._windows.get((effect.client, effect.epoch))
+        return None if window is None else window.entries.get(effect.sequence)
 
     def _active(self, effect: Effect, phase: Phase, what: str) -> LedgerEntry:
         """The entry of an attempt that is active and may go on."""
-        self._check_epoch(effect)
-        entry = self._find(effect.key)
-        if entry is not None:
-            self._check_fence(entry, effect)
-        if entry is None or not self._is(entry, effect, phase):
+        if effect.epoch != self._epochs.get(effect.client, 0):
+            self._check_epoch(effect)
+        entry = self._find(effect)
+        if entry is not None and effect.attempt < entry.fence:
+            raise _superseded(effect, entry)
+        if entry is None or not entry.is_at(phase, effect):
             raise AbortedError(f"{effect} cannot {what}: it was given up on this task")
         return entry
 
@@ -360,7 +366,6 @@ class Ledger:
                 "has begun: another process has taken its place"
             )
 
-    @staticmethod
-    def _check_fence(entry: LedgerEntry, effect: Effect) -> None:
-        if effect.attempt < entry.fence:
-            raise SupersededError(f"{effect} was superseded by attempt {entry.fence}")
+
+def _superseded(effect: Effect, entry: LedgerEntry) -> SupersededError:
+    return SupersededError(f"{effect} was superseded by attempt {entry.fence}")

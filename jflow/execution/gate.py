@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from jflow.deadline import Deadline
+from jflow.deadline.notices import WaitNotice
 from jflow.errors import DeadlineExceededError
 from jflow.execution.parked import ParkedAttempts
 from jflow.moves import Change, Directory, StateId, Use
@@ -43,8 +45,10 @@ class StepGate:
           DeadlineExceededError: if the deadline passes first.
         """
         with self._change:
-            while not self._directory.enter(use):
-                self._wait(deadline, "waiting for state that moves")
+            if not self._directory.enter(use):
+                enter = partial(self._directory.enter, use)
+                what = partial(self._obstacle, use)
+                self._wait(enter, deadline, "waiting for state that moves", what)
 
     def leave(self, use: Use) -> None:
         """A step that had begun ends."""
@@ -73,8 +77,8 @@ class StepGate:
             self._directory.pause(name, states, is_exclusive=is_exclusive)
         try:
             with self._change:
-                while not self._directory.is_quiet(name):
-                    self._wait(deadline, "waiting for steps that change what is saved")
+                is_quiet = partial(self._directory.is_quiet, name)
+                self._wait(is_quiet, deadline, "waiting for steps that change what is saved")
             yield
         finally:
             with self._change:
@@ -116,20 +120,33 @@ class StepGate:
 
     def _wait_until_idle(self, states: Collection[StateId], deadline: Deadline) -> None:
         with self._change:
-            while not self._directory.is_idle(_HOLD):
-                try:
-                    self._wait(deadline, "moving state")
-                except DeadlineExceededError as error:
-                    raise DeadlineExceededError(
-                        f"steps that use {min(states)} did not end in time; nothing has moved. A "
-                        "step that waits for a queue can be moved only if it does nothing else "
-                        f"that has an effect ({error.message})"
-                    ) from None
+            try:
+                self._wait(partial(self._directory.is_idle, _HOLD), deadline, "moving state")
+            except DeadlineExceededError as error:
+                raise DeadlineExceededError(
+                    f"steps that use {min(states)} did not end in time; nothing has moved. A "
+                    "step that waits for a queue can be moved only if it does nothing else "
+                    f"that has an effect ({error.message})"
+                ) from None
 
-    def _wait(self, deadline: Deadline, doing: str) -> None:
+    def _obstacle(self, use: Use) -> str:
+        return f"a step waits {self._directory.obstacle(use)}"
+
+    def _wait(
+        self,
+        is_over: Callable[[], bool],
+        deadline: Deadline,
+        doing: str,
+        what: Callable[[], str] = str,
+    ) -> None:
+        """Waits for a change after which the wait is over; tells what it is for if that is long."""
+        notice = WaitNotice(what)
         self._n_waiting += 1
         try:
-            if not self._change.wait(deadline.remaining()):
-                raise deadline.error(doing)
+            while not is_over():
+                if not self._change.wait(notice.pause(deadline.remaining())):
+                    if deadline.remaining() == 0:
+                        raise deadline.error(doing)
+                    notice.tell()
         finally:
             self._n_waiting -= 1

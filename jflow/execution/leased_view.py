@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import weakref
 
+import jax
 import numpy as np
 
 from jflow.resources import Lease
 from jflow.values import Array
+
+
+def unkept_view(value: jax.Array) -> Array:
+    """A NumPy array of a computed value that its array object does not keep; a view on a CPU.
+
+    `np.asarray` may leave the view in the array object of a variable. Every later update of the
+    variable would make a copy then.
+    """
+    try:
+        return np.asarray(memoryview(value))
+    except BufferError:  # it is not in the memory of the host, or of a dtype such as bfloat16
+        return np.asarray(value.addressable_data(0))
 
 
 class _Memory:

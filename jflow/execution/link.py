@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -202,6 +202,16 @@ class LinkedPlan:
         ordered = [one for stage in self.stages for one in stage]
         last = takewhile(lambda one: isinstance(one, Send), reversed(ordered))
         return frozenset(one.edge for one in last if isinstance(one, Send))
+
+    @cached_property
+    def ends_of_sends(self) -> frozenset[int]:
+        """The edges of the sends that no other send follows at once."""
+        following = [(one, after) for s in self.stages for one, after in pairwise((*s, None))]
+        return frozenset(
+            one.edge
+            for one, after in following
+            if isinstance(one, Send) and not isinstance(after, Send)
+        )
 
     @cached_property
     def only_sent(self) -> Mapping[Slot, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jflow.deadline import Deadline
-from jflow.effects import Earlier, Effect, Phase, kept_results
+from jflow.effects import Earlier, Effect, Ledger, Phase, kept_results
 from jflow.errors import AbortedError, DataLossError, OpError
 from jflow.execution.link import LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepEffect
@@ -109,10 +109,10 @@ class Once:
         if not self._writes.n_programs:
             return run(None)
         with deadline.holding(self._containers.once, "waiting for another such step"):
-            earlier = self._containers.ledger(lambda ledger: ledger.take_over(effect))
+            earlier = self._containers.ledger(Ledger.take_over, effect)
             if earlier.phase is Phase.COMMITTED:
                 return repeated(effect, earlier)
-            self._containers.ledger(lambda ledger: ledger.begin(effect))
+            self._containers.ledger(Ledger.begin, effect)
             staging = self._writes.effect(self._containers, effect, is_alone=True, is_wide=False)
             return run_alone(self._containers, effect, staging, lambda: run(staging))
 
@@ -139,7 +139,7 @@ def finish(
       SupersededError: if a later attempt has taken over, and nothing was applied.
     """
     kept = kept_results(values, is_saved=effect.is_saved)
-    containers.ledger(lambda ledger: ledger.finish(effect, kept))
+    containers.ledger(Ledger.finish, effect, kept)
     staging.commit()
 
 
@@ -148,7 +148,7 @@ def give_up(
 ) -> None:
     """An attempt that no other task takes part in has failed."""
     said = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
-    is_applied = containers.ledger(lambda ledger: ledger.finish(effect, None, said))
+    is_applied = containers.ledger(Ledger.finish, effect, None, said)
     if isinstance(error, OpError):
         error.is_rolled_back = not is_applied
     staging.abort()

@@ -13,13 +13,14 @@ from jflow.cluster import Device
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.callback import LinkedCallback
 from jflow.execution.devices import put
-from jflow.execution.leased_view import leased_view
+from jflow.execution.leased_view import leased_view, unkept_view
 from jflow.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, StagedAccess, VariableAccess
 from jflow.plan import Call, Recv, Slot
 from jflow.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.values import Array, is_host
+from jflow.xla.internals import ConcreteArray
 
 COPIED_BYTES = 4096
 """Up to this size copying a variable is faster than a leased view."""
@@ -52,8 +53,8 @@ class StepState:
     """
 
     __slots__ = (
-        *("_containers", "_effect", "_is_closed", "_leases", "_linked", "_queued_s", "_reads"),
-        *("_unsent", "_watch", "_writing", "slots", "waiting_op"),
+        *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_single"),
+        *("_transaction", "_unsent", "_watch", "_writing", "slots", "waiting_op"),
     )
 
     def __init__(
@@ -66,7 +67,8 @@ class StepState:
         effect: StepEffect | None = None,
     ) -> None:
         self._linked = linked
-        self._effect = effect
+        self._transaction = effect if isinstance(effect, Transaction) else None
+        self._single = effect if isinstance(effect, SingleWrite) else None
         self._watch = watch
         self._writing = writing
         self._queued_s = queued_s
@@ -88,12 +90,16 @@ class StepState:
         """Whether a slot refers to the buffer of a variable, which may change after the step."""
         return slot in self._leases
 
+    def is_computed(self, slot: Slot) -> bool:
+        """Whether the device has computed the value of a slot."""
+        value = self.slots[slot]
+        if not isinstance(value, ConcreteArray):
+            return True
+        ready: bool = value.is_ready()  # type: ignore[attr-defined]  # not in JAX's type stub
+        return ready
+
     def host(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as a NumPy array, on a CPU a view of the device's memory.
-
-        The buffer of a variable is viewed through another array object than the variable's own,
-        because JAX caches the view in the array object, and a cached view of a variable would make
-        every later update copy it.
 
         Args:
           slot: the slot.
@@ -105,7 +111,7 @@ class StepState:
             return np.array(value) if copy else np.asarray(value)
         if slot not in self._leases:
             return np.asarray(value)
-        view = np.asarray(value.addressable_data(0))
+        view = unkept_view(value)
         return np.array(view) if copy else view
 
     def array(self, slot: Slot) -> jax.Array:
@@ -119,11 +125,11 @@ class StepState:
         The buffer of a variable is not copied, unless it is small: it stays leased for as long as
         there are references to the array.
         """
-        value = self.slots[slot]
         lease = self._leases.get(slot)
-        if lease is None or value.nbytes <= COPIED_BYTES:
+        if lease is None:
             return self.host(slot, copy=True)
-        return leased_view(self.host(slot, copy=False), lease.again())
+        view = unkept_view(self.slots[slot])
+        return np.array(view) if view.nbytes <= COPIED_BYTES else leased_view(view, lease.again())
 
     def has_sent(self, slot: Slot) -> None:
         """One of the sends of a slot is over, and does not read its value any more.
@@ -244,8 +250,10 @@ class StepState:
         writing = self._writing
         if writing is not None and linked.written and not self._containers.enter(writing):
             return None
-        if (entrance := self._entrance(linked)) is not None and not entrance.try_enter():
-            return None
+        if self._transaction is not None:
+            entrance = self._entrance(linked)
+            if entrance is not None and not entrance.try_enter():
+                return None
         access = self._access(linked)
         if not self._containers.begin(access):
             return None
@@ -281,18 +289,15 @@ class StepState:
 
     def _entrance(self, linked: LinkedRun) -> Transaction | None:
         """What has to have its variables before a program uses some; None if there is nothing."""
-        effect = self._effect
-        if not isinstance(effect, Transaction):
+        transaction = self._transaction
+        if transaction is None:
             return None
-        return effect if linked.written or effect.is_entering else None
+        return transaction if linked.written or transaction.is_entering else None
 
     def _access(self, linked: LinkedRun) -> VariableAccess:
-        effect = self._effect
-        if effect is None:
-            return VariableAccess(linked, self._containers, self._queued_s)
-        if isinstance(effect, Transaction):
-            return StagedAccess(linked, effect, self._queued_s)
-        return VariableAccess(linked, self._containers, self._queued_s, effect)
+        if self._transaction is not None:
+            return StagedAccess(linked, self._transaction, self._queued_s)
+        return VariableAccess(linked, self._containers, self._queued_s, self._single)
 
     def finish(self, access: VariableAccess, *, until_computed: bool = False) -> None:
         """Runs a program on the variables that it was granted, and sets those that it writes.
@@ -317,7 +322,9 @@ class StepState:
                 result = results[-1] if results else None
                 if until_computed and result is not None:
                     result.block_until_ready()
-                access.results, access.mark = new, None if until_computed else access.write
+                access.results = new
+                if not until_computed:
+                    access.mark = (linked.instruction.op, access.since)
         finally:
             if access.has_to_end:
                 access.end()

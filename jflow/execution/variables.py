@@ -64,6 +64,7 @@ class VariableAccess(Access):
         ended, new ones.
       missing: (slot, default) pairs for the variables of `Run.defaults` that have no value.
       results: the new values of the variables that it writes; empty if they do not change.
+      has_to_end: whether it sets variables when it ends, or keeps others from them until then.
       mark: the mark of the new values until they are computed.
       late: values that are still being computed. If there are any and the access writes, it has
         taken nothing.
@@ -72,6 +73,7 @@ class VariableAccess(Access):
     __slots__ = (
         "_containers",
         "effect",
+        "has_to_end",
         "held",
         "is_done",
         "kept",
@@ -94,6 +96,7 @@ class VariableAccess(Access):
         effect: SingleWrite | None = None,
     ) -> None:
         super().__init__(linked.only_read, linked.written)
+        self.has_to_end = bool(linked.written)
         self.linked = linked
         self.effect = effect
         self.queued_s = queued_s
@@ -158,26 +161,23 @@ class VariableAccess(Access):
         found = {i: self._containers.find(linked.keys[i], linked.specs[i]) for i in numbers}
         return {i: variable for i, variable in found.items() if variable is not None}
 
-    @property
-    def write(self) -> Write:
-        """The mark of the values that it sets, until they are computed."""
-        return (self.linked.instruction.op, self.since)
-
     def donated(self) -> list[jax.Array]:
         """Returns the old values as arguments of the program, which destroys those it writes."""
         used, leases, reads = self.used, self.leases, self.linked.instruction.reads
-        if not leases:
-            return [used[i].donate() for i in reads]
-        return [leases[i].buffer.array if i in leases else used[i].donate() for i in reads]
+        old = []
+        for i in reads:
+            old.append(leases[i].buffer.array if i in leases else used[i].donate())
+        return old
 
     @property
     def copies_much(self) -> bool:
         """Whether a large variable has to be copied before the program can update it."""
-        return any(
-            self.used[i].buffer.leases and self.used[i].buffer.array.nbytes > COPIED_HERE_BYTES
-            for i in self.linked.instruction.writes
-            if i in self.used
-        )
+        used = self.used
+        for i in self.linked.instruction.writes:
+            buffer = used[i].buffer if i in used else None
+            if buffer is not None and buffer.leases and buffer.array.nbytes > COPIED_HERE_BYTES:
+                return True
+        return False
 
     def put(self) -> None:
         if not self.results:
@@ -188,18 +188,15 @@ class VariableAccess(Access):
             pairs = [pair for pair in zip(numbers, arrays, strict=True) if pair[0] not in self.kept]
             numbers, arrays = [i for i, _ in pairs], [array for _, array in pairs]
         new = self._containers.set_all(self, numbers, linked.keys, linked.specs, arrays, self.mark)
-        written = {**self.kept, **new} if self.kept else new
         if run.after:
-            self.held = [(slot, written[i].lease()) for i, slot in run.after]
+            written = {**self.kept, **new} if self.kept else new
+            self.held = held = []
+            for i, slot in run.after:
+                held.append((slot, written[i].buffer.lease()))
 
     def end(self) -> None:
         """Sets the variables that it writes and releases them to other steps."""
         self._containers.end(self)
-
-    @property
-    def has_to_end(self) -> bool:
-        """Whether it sets variables when it ends, or keeps others from them until then."""
-        return bool(self.writes)
 
     def rollback(self) -> None:
         for lease in (*self.leases.values(), *(lease for _, lease in self.held)):
@@ -235,10 +232,6 @@ class StagedAccess(VariableAccess):
         own = transaction.written if transaction.is_entering else ()
         self.reads = tuple(key for key in linked.only_read if key not in own)
         self.writes = ()
-
-    @property
-    def has_to_end(self) -> bool:
-        return bool(self.linked.written)
 
 
 def _common(one: Access, other: Access) -> object:

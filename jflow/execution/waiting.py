@@ -7,23 +7,28 @@ from collections.abc import Generator
 from typing import Any
 
 from jflow.execution.step_state import StepState
+from jflow.execution.tracing import traced
 
 _WAITING = {StepState.perform.__code__, StepState.wait.__code__}
 """The generators of an interpreter that wait for attempts; each has its instruction as `linked`."""
+_TRACED = traced.__code__
+"""The generator around the interpreter of a traced step, which has that as `running`."""
 
 
 def waiting_op(interpreter: Generator[Any, Any, Any]) -> str:
     """The name of the operation that an interpreter waits for; "" if that is not known.
 
-    It is read from the generators, so that no step notes it. Traced steps have none.
+    It is read from the generators, so that no step notes it.
 
     Args:
       interpreter: waits for an attempt, and is not resumed meanwhile.
     """
     generator: Any = interpreter
     while inspect.isgenerator(generator):
-        if generator.gi_code in _WAITING and generator.gi_frame is not None:
-            op: str = inspect.getgeneratorlocals(generator)["linked"].instruction.op
+        names = inspect.getgeneratorlocals(generator)
+        if generator.gi_code in _WAITING and names:
+            op: str = names["linked"].instruction.op
             return op
-        generator = generator.gi_yieldfrom
+        is_traced = generator.gi_code is _TRACED
+        generator = names.get("running") if is_traced else generator.gi_yieldfrom
     return ""

@@ -14,6 +14,7 @@ from jflow.graph.effect_order import EffectOrder
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import is_source, read_p
+from jflow.graph.rules import with_free_rules
 from jflow.graph.symbolic import Symbolic
 from jflow.values import HostArray
 from jflow.xla import jaxprs
@@ -159,7 +160,7 @@ def _forward(
     program = jaxprs.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],
-        [_without_leaves(op.eqn, cut, op) for op in path],
+        [with_free_rules(_without_leaves(op.eqn, cut, op)) for op in path],
     )
     return jex.jaxpr_as_fun(program), captured
 

@@ -15,7 +15,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -28,6 +28,7 @@ from jflow.server import Server
 from jflow.values import Array
 from jflow.worker import Worker
 from jflow.worker.context import TensorTransport
+from jflow.worker.gather import all_of
 
 WORK = "timed_work"
 """The host function that takes time."""
@@ -82,14 +83,39 @@ class _SlowTransport:
     def __init__(self, transport: TensorTransport, links: TimedLinks) -> None:
         self._transport = transport
         self._port = _Port(links.bandwidth)
+        self._leaving: list[tuple[int, int, asyncio.Future[float]]] = []
 
-    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
-        """See `TensorTransport`."""
+    async def deliver(self, target: Task, step: int, values: Mapping[int, Array | None]) -> None:
+        """See `TensorTransport`; each value leaves as soon as the port has let it through."""
+        await all_of(self._deliver(target, step, edge, tensor) for edge, tensor in values.items())
+
+    async def _deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         if tensor is not None:
-            now = asyncio.get_running_loop().time()
-            # Finish times grow from call to call, so tensors leave in the order of the calls.
-            await asyncio.sleep(self._port.take(tensor.nbytes, now) - now)
-        await self._transport.deliver(target, step, edge, tensor)
+            await asyncio.sleep(await self._seconds(edge, tensor.nbytes))
+        sending = self._transport.deliver(target, step, {edge: tensor})
+        if sending is not None:
+            await sending
+
+    def _seconds(self, edge: int, n_bytes: int) -> asyncio.Future[float]:
+        """In how many seconds a tensor has passed the port, which is known soon."""
+        loop = asyncio.get_running_loop()
+        if not self._leaving:
+            loop.call_soon(self._book)
+        passed: asyncio.Future[float] = loop.create_future()
+        self._leaving.append((edge, n_bytes, passed))
+        return passed
+
+    def _book(self) -> None:
+        """Books the port for tensors that leave at once, in the order of their edges.
+
+        That is the order in which their plan sends them; they come here by their targets.
+        """
+        leaving, self._leaving = self._leaving, []
+        now = asyncio.get_running_loop().time()
+        for _, n_bytes, passed in sorted(leaving, key=lambda one: one[0]):
+            seconds = self._port.take(n_bytes, now) - now
+            if not passed.done():
+                passed.set_result(seconds)
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """See `TensorTransport`."""

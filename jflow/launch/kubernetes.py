@@ -34,10 +34,13 @@ _COPY = (
     f'cp -L {_CERTIFICATES}/ca.crt "{_CERTIFICATES}/$JFLOW_CERTIFICATE" {_PRIVATE}/tls/'
 )
 _OF_CERTIFICATES = ("JFLOW_TASK_INDEX", "JFLOW_CERTIFICATE")
-_WAIT = (
-    "for i in $(seq 100); do jflow status && exit 0; sleep 2; done; "
+# In the container of the program, whose log `kubectl logs` shows.
+_WHEN_READY = (
+    'for i in $(seq 100); do jflow status && exec "$@"; sleep 2; done; '
     "echo 'the cluster is not ready' >&2; exit 1"
 )
+_PROBE_S = 5
+"""How long a probe waits for an answer, in seconds. `grpc_health_probe` waits for 1 by itself."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +170,8 @@ class KubernetesCluster:
             "ports": [{"name": "grpc", "containerPort": self.port}],
             # Patient, because a task that is started again has lost its state.
             "startupProbe": {**self._probe(), "periodSeconds": 2, "failureThreshold": 90},
-            "readinessProbe": {**self._probe(), "periodSeconds": 5, "timeoutSeconds": 5},
-            "livenessProbe": {
-                **self._probe(),
-                "periodSeconds": 10,
-                "timeoutSeconds": 5,
-                "failureThreshold": 6,
-            },
+            "readinessProbe": {**self._probe(), "periodSeconds": 5},
+            "livenessProbe": {**self._probe(), "periodSeconds": 10, "failureThreshold": 6},
         }
         spec: Plain = {
             "serviceName": self.name,
@@ -188,7 +186,8 @@ class KubernetesCluster:
         # Kubernetes would put variables into it that are in parentheses behind a dollar sign.
         container: dict[str, Plain] = {
             "name": "program",
-            "command": [word.replace("$", "$$") for word in self.command],
+            "command": ["sh", "-c", _WHEN_READY, "sh"],
+            "args": [word.replace("$", "$$") for word in self.command],
         }
         template = self._pod("program", container, restartPolicy="Never")
         return self._object(
@@ -211,20 +210,14 @@ class KubernetesCluster:
             "enableServiceLinks": False,
             **more,
         }
-        before: list[Plain] = []
         if self.is_encrypted:
             own: Plain = {"name": "private", "mountPath": _RUN}
             container["volumeMounts"] = [own]
-            before.append(self._copying(environment, own))
+            spec["initContainers"] = [self._copying(environment, own)]
             spec["volumes"] = [
                 {"name": "private", "emptyDir": {"medium": "Memory"}},
                 {"name": "certificates", "secret": {"secretName": f"{self.name}-certificates"}},
             ]
-        if role not in self.jobs:
-            waiting: dict[str, Plain] = {"name": "ready", "command": ["sh", "-c", _WAIT]}
-            before.append({**container, **waiting})
-        if before:
-            spec["initContainers"] = before
         # Only tasks are behind the service.
         labels = self._labels(role) if role in self.jobs else {"jflow.program": self.name}
         return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
@@ -276,16 +269,18 @@ class KubernetesCluster:
             yield _variable("JFLOW_INSECURE", "1")
 
     def _probe(self) -> dict[str, Plain]:
+        patience: dict[str, Plain] = {"timeoutSeconds": _PROBE_S}
         if not self.is_encrypted:
-            return {"grpc": {"port": self.port}}
+            return {"grpc": {"port": self.port}, **patience}
         # Kubernetes' own probe has no certificate to show.
         own = '"$JFLOW_TLS_DIR/$JFLOW_CERTIFICATE"'
         probe = (
-            f"exec grpc_health_probe -addr=$JFLOW_POD.$JFLOW_SERVICE:{self.port} -tls "
+            f"exec grpc_health_probe -addr=$JFLOW_POD.$JFLOW_SERVICE:{self.port} "
+            f"-connect-timeout={_PROBE_S}s -rpc-timeout={_PROBE_S}s -tls "
             f'-tls-ca-cert="$JFLOW_TLS_DIR/ca.crt" -tls-client-cert={own} -tls-client-key={own} '
             '-tls-server-name="${JFLOW_CERTIFICATE%.pem}.jflow"'
         )
-        return {"exec": {"command": ["sh", "-c", probe]}}
+        return {"exec": {"command": ["sh", "-c", probe]}, **patience}
 
     def _resources(self, role: str) -> dict[str, Plain]:
         wanted = {"cpu": self.cpu, "memory": self.memory} if role in self.jobs else {}

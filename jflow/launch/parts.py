@@ -11,6 +11,7 @@ from jflow.cluster import Task
 from jflow.launch.attendance import CONNECT_S, ChiefWatch, stop_others, wait_for_tasks
 from jflow.launch.program import ProgramRole
 from jflow.server import Server
+from jflow.server.loop import exempt_from_collection
 from jflow.wire import connect
 
 T = TypeVar("T")
@@ -55,7 +56,9 @@ def follow(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) ->
             target=_end_with, args=(server, watch, assigned.role.done), daemon=True
         )
         ending.start()
-        if function is not None:
+        if function is None:
+            exempt_from_collection()
+        else:
             try:
                 result = function(assigned.role)
             except Exception as error:

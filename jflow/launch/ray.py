@@ -16,6 +16,7 @@ from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
 from jflow.cluster.jobs import numbered_tasks
+from jflow.deadline.notices import WaitNotice
 from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
 from jflow.launch.ray_task import RayTask, check_tf_config, free_address
 
@@ -139,12 +140,21 @@ class RayCluster(Closing):
 
     def _reserve(self) -> None:
         """Waits until Ray has reserved what the tasks need."""
-        if not self._group.wait(self._timeout):
+        wanted = [*self._needs.values()]
+        with WaitNotice(lambda: f"for Ray to reserve {wanted}; {self._resources()}").timed():
+            is_reserved = self._group.wait(self._timeout)
+        if not is_reserved:
             raise DeadlineExceededError(
-                f"Ray did not reserve {[*self._needs.values()]} within {self._timeout} s; its "
-                f"nodes have {self._ray.cluster_resources()}, of which "
-                f"{self._ray.available_resources()} are free: ask for less, or add nodes"
+                f"Ray did not reserve {wanted} within {self._timeout} s; "
+                f"{self._resources()}: ask for less, or add nodes"
             )
+
+    def _resources(self) -> str:
+        """What Ray has, for messages."""
+        return (
+            f"its nodes have {self._ray.cluster_resources()}, of which "
+            f"{self._ray.available_resources()} are free"
+        )
 
     def _start(self) -> ClusterSpec:
         """Starts all tasks; returns the cluster."""

@@ -28,21 +28,23 @@ export JFLOW_PORT=$((20000 + SLURM_JOB_ID % 380 * {n_ports}))
 
 cluster="$(jflow slurm cluster)"
 folder="$(mktemp -d "$HOME/.jflow-$SLURM_JOB_ID-XXXXXX")"
-servers= program=
+servers= program= cancelled=
 finish() {{
   [ -z "$program" ] || kill "$program" 2>/dev/null || true
   if [ -n "$servers" ]; then
-    TF_CONFIG="$cluster" jflow stop || kill "$servers" || true
-    wait "$servers" || true
+    [ -z "$cancelled" ] && TF_CONFIG="$cluster" jflow stop || kill "$servers" || true
   fi
   rm -rf "$folder"
+  wait
 }}
 trap finish EXIT
-trap 'exit 143' TERM
-trap 'exit 130' INT
+# Slurm kills what is still there 30 s after that.
+trap 'cancelled=1; exit 143' TERM
+trap 'cancelled=1; exit 130' INT
 {security}
-srun --ntasks="$SLURM_NTASKS" --distribution=block --kill-on-bad-exit=0 --wait=0 --label \\
-  {serve} &
+# srun does not take over --cpus-per-task from sbatch, and would place the tasks differently.
+srun --ntasks="$SLURM_NTASKS" --cpus-per-task="$SLURM_CPUS_PER_TASK" --distribution=block \\
+  --kill-on-bad-exit=0 --wait=0 --label {serve} &
 servers=$!
 
 for i in $(seq 100); do

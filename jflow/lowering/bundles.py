@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import accumulate
 
 import jax
+import jax.experimental.xla_metadata
 import jax.extend.core as jex
 from jax import lax
 
@@ -13,14 +14,35 @@ from jflow.graph import Tensor
 from jflow.graph.bundle import Bundle
 from jflow.xla import jaxprs
 
+MIN_APART = 8
+"""So many tensors are joined apart from the operations that make them; XLA can fuse fewer."""
 
-def bundling(bundle: Bundle) -> jex.ClosedJaxpr:
-    """Returns a program from the tensors of a bundle to the bundle."""
 
-    def joined(*values: jax.Array) -> jax.Array:
-        return lax.concatenate([lax.reshape(x, (x.size,)) for x in values], 0)
+def bundling(bundle: Bundle, *, for_cpu: bool) -> jex.ClosedJaxpr:
+    """Returns a program from the tensors of a bundle to the bundle.
 
-    return jax.make_jaxpr(joined)(*(jaxprs.shape_of(tensor.aval) for tensor in bundle.tensors))
+    On a CPU, XLA would compile each tensor with its part of the joining, as a kernel of its own in
+    some 30 ms, although many of them are the same but for a constant. A function that it must not
+    inline keeps the two apart, so that equal kernels are compiled once.
+    """
+    is_apart = for_cpu and len(bundle.tensors) >= MIN_APART
+    join = _apart(_joined) if is_apart else _joined
+    return jax.make_jaxpr(join)(*(jaxprs.shape_of(tensor.aval) for tensor in bundle.tensors))
+
+
+def _joined(*values: jax.Array) -> jax.Array:
+    return lax.concatenate([lax.reshape(x, (x.size,)) for x in values], 0)
+
+
+def _apart(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The same function, which XLA does not inline."""
+
+    def called(*values: jax.Array) -> jax.Array:
+        with jax.experimental.xla_metadata.set_xla_metadata(inlineable="false"):
+            whole: jax.Array = jax.jit(function)(*values)
+        return whole
+
+    return called
 
 
 def unbundling(bundle: Bundle, wanted: Collection[Tensor]) -> jex.ClosedJaxpr:

@@ -4,23 +4,38 @@ The same program of two users, in two files, for two devices of one kind, must b
 that a server compiles it once. Source locations, name stacks and placement metadata are
 therefore removed from every equation before JAX lowers it, and symbols for unknown sizes, which are
 numbered by process, get canonical names.
+
+What is left is a key, too (`jflow.xla.structure`), by which a program that was exported before is
+found: to export even a small one takes longer than to open a session and run a step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import jax.extend.core as jex
 
 from jflow.graph import request
 from jflow.values import Array, canonical_sizes
-from jflow.xla import jaxprs
+from jflow.xla import internals, jaxprs
+from jflow.xla.cache import SharedCache
 from jflow.xla.export import serialize
+from jflow.xla.structure import structure_of
+
+N_KEPT = 128
+"""How many exported programs a process keeps, those that were used last."""
+
+_EXPORTED: SharedCache[Hashable, Array] = SharedCache(N_KEPT)
 
 
 def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
-    """Exports a program for one platform as u8[n]. Arguments and errors as in `serialize`."""
+    """Exports a program for one platform as u8[n]. Arguments and errors as in `serialize`.
+
+    It is exported once, as long as it is kept, whatever graphs it is of.
+    """
     stripped = jaxprs.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
     bare = jex.ClosedJaxpr(stripped, jaxpr.consts)
     rename = canonical_sizes(aval.shape for aval in bare.in_avals)
@@ -29,7 +44,9 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
         # argument determines a size of that name; it is then exported with its own symbols.
         with suppress(Exception):
             return serialize(jaxprs.Resizing(rename).closed(bare), platform)
-    return serialize(bare, platform)
+        return serialize(bare, platform)
+    key = structure_of(bare), platform, internals.trace_context()
+    return _EXPORTED.get(key, partial(serialize, bare, platform))
 
 
 class _Stripper:

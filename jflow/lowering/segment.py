@@ -56,6 +56,7 @@ class _Body:
     """
 
     given: frozenset[Any]
+    for_cpu: bool
     eqns: list[jex.JaxprEqn] = field(default_factory=list)
     known: dict[Any, jaxprs.Atom] = field(default_factory=dict)
     consts: dict[Any, Array] = field(default_factory=dict)
@@ -100,7 +101,8 @@ class _Body:
         if isinstance(value, Tensor):
             return self.atom(value.var)
         parts = [self.atom(tensor.var) for tensor in value.tensors]
-        (whole,) = jaxprs.inline(bundling(value).jaxpr, (), parts, self.emit)
+        joining = bundling(value, for_cpu=self.for_cpu)
+        (whole,) = jaxprs.inline(joining.jaxpr, (), parts, self.emit)
         return whole
 
     def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
@@ -153,6 +155,8 @@ def lower(
     inputs: Sequence[Tensor | Bundle],
     writes: Sequence[VariableRef],
     outputs: Sequence[Tensor | Bundle],
+    *,
+    for_cpu: bool = True,
 ) -> Lowered:
     """Lowers a segment to a program.
 
@@ -163,12 +167,13 @@ def lower(
     Args:
       ops: the segment's operations in the graph's order.
       reads, inputs, writes, outputs: as above.
+      for_cpu: whether it runs on a CPU.
 
     Raises:
       InvalidArgumentError: if an operation has a 64-bit dtype and `jax_enable_x64` is off.
       UnimplementedError: if an operation requires several devices.
     """
-    body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)))
+    body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)), for_cpu)
     invars = []
     for ref in reads:
         physical, body.current[ref] = body.arrive(

@@ -17,7 +17,7 @@ from jflow.effects import ConflictError, Earlier, Effect, kept_results
 from jflow.errors import OpError
 from jflow.execution.once import repeated
 from jflow.failpoints import async_failpoint
-from jflow.master.step_runner import TaskPlans
+from jflow.master.step_runner import RegisteredStep, TaskPlans
 from jflow.master.view import ClusterView
 from jflow.protocol import Array, Staging
 from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
@@ -25,6 +25,16 @@ from jflow.worker.takeover import take_over
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.1
+
+
+def lone_staging(step: RegisteredStep, effect: Effect) -> Staging | None:
+    """What the first attempt of a step needs that one program of one task applies.
+
+    There is nothing to commit, to abort or to take over then. None of any other attempt: it needs
+    an `EffectRunner`.
+    """
+    writer = step.writer
+    return None if writer is None or effect.attempt > 1 else Staging(effect, True, (writer,))
 
 
 class EffectRunner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jflow.cluster import Task
+from jflow.deadline.clock import now
 from jflow.master.step_runner import RegisteredStep
 from jflow.master.view import ClusterView
 from jflow.master.watching import ClusterWatch
@@ -16,6 +17,7 @@ from jflow.watch import (
     TaskState,
     TaskStatus,
     WaitStatus,
+    short_name,
 )
 
 N_STEP_IDS = 1 << 40
@@ -47,7 +49,18 @@ async def find_waits(
     if not tasks:
         return SessionWaits(())
     reports = await ClusterWatch(servers).inspect(_REQUEST, tasks, _ANSWER_S)
-    return session_waits(reports, entries, first_id)
+    begun = session_waits(reports, entries, first_id)
+    return SessionWaits((*_held_back(servers, steps), *begun.found))
+
+
+def _held_back(servers: ClusterView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
+    """The steps that have not begun on any task, because the state that they use is held."""
+    handles = {step.use: handle for handle, step in steps.items()}
+    gate, own = servers.gate, str(servers.info().task)
+    for use, since in gate.waiting.values():
+        if use in handles and (what := gate.directory.obstacle(use)):
+            wait = WaitStatus("", 0, now() - since, short_name(what))
+            yield SessionWait(handles[use], own, wait)
 
 
 def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int) -> SessionWaits:

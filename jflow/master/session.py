@@ -22,12 +22,13 @@ from jflow.errors import (
 )
 from jflow.failpoints import async_failpoint
 from jflow.master.claiming import SessionClaim
-from jflow.master.effects import EffectRunner
+from jflow.master.effects import EffectRunner, lone_staging
 from jflow.master.moving import StateMover
 from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
+from jflow.master.straight import begin_straight
 from jflow.master.view import ClusterView
 from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
@@ -193,15 +194,15 @@ class ClientSession:
     ) -> Started[Sequence[Array]] | None:
         """See `MasterSession.begin`."""
         self._check_open()
-        step, servers = self._registered(handle), self._servers
+        step = self._registered(handle)
         within = partial(self._running_within, step, deadline)
-        if step.own is not None and effect is None:
-            given = step.own.given(feeds)
-            started = servers.worker.begin(next(self._step_ids), step.own.handle, given)
+        if step.own is not None:
+            started = begin_straight(self._servers, step, self._step_ids, feeds, effect)
             if started is not None:
                 started.within = within
                 return started
-        needs_task = self._claim.claim is not None or not self._registrar.are_current(step)
+        is_current = step.own is not None or self._registrar.are_current(step)
+        needs_task = self._claim.claim is not None or not is_current
         if needs_task and asyncio.current_task() is None:
             return None
         return Started(self._run_admitted(step, feeds, None, None, effect), within)
@@ -382,12 +383,13 @@ class ClientSession:
         """Runs a step once nothing holds the state that it uses. Raises MovedError if it moved."""
         gate, use = self._servers.gate, step.use
         if not gate.directory.enter(use):
-            await gate.enter(use)
+            await gate.enter(use, object())
         try:
-            if not self._registrar.are_current(step):
+            if step.own is None and not self._registrar.are_current(step):
                 await self._registrar.renew(step)
-            if effect is None:
-                return await self._run_all(step, feeds, client, records)
+            staging = None if effect is None else lone_staging(step, effect)
+            if effect is None or staging is not None:
+                return await self._run_all(step, feeds, client, records, staging)
             return await EffectRunner(self._servers, step.entries, effect).run(
                 lambda staging: self._run_all(step, feeds, client, records, staging)
             )

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.effects import writes_once
 from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
@@ -73,6 +74,12 @@ class RegisteredStep:
         """The plans of the master's task, if no other one takes part."""
         (first, *others) = self.entries.values() or (None,)
         return None if others or first is None or not first.is_own else first
+
+    @cached_property
+    def writer(self) -> str | None:
+        """The name of its only task, if it writes in one program and does nothing else."""
+        (first, *others) = self.entries.values() or (None,)
+        return str(first.task) if first and not others and writes_once(first.plans) else None
 
 
 class StepRunner:

@@ -138,6 +138,17 @@ class Directory:
         use.n_running += 1
         return True
 
+    def obstacle(self, use: Use) -> str:
+        """What a step waits for that cannot begin, "" if it can."""
+        for state in sorted(self._held.keys() & use.states):
+            _, target = self._holds[self._held[state]]
+            return f"for {state}, which is being moved to {target}"
+        for pause in self._pauses.values():
+            if pause.concerns(use):
+                state = min(pause.states & use.states)
+                return f"for {state}, which is being saved or restored"
+        return ""
+
     def leave(self, use: Use) -> None:
         """A step that had begun ends."""
         use.n_running -= 1

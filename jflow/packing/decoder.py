@@ -192,6 +192,18 @@ class Decoder:
         except ValueError as error:
             raise where.error("a value", str(error) or "a reserved byte") from None
 
+    def scalars(self, n_items: int, expected: str, where: Where) -> list[Any]:
+        """The next values, the items of a list in which all are to be scalars of one kind."""
+        unpack, found = self._unpacker.unpack, list[Any]()
+        try:
+            for _ in range(n_items):
+                found.append(unpack())
+        except msgpack.OutOfData:
+            self._end(where.inside(len(found)))
+        except ValueError:
+            self.refuse(expected, where.inside(len(found)))
+        return found
+
     def header(self, family: Family, where: Where) -> int:
         """The number of items of the next value, a list or map, whose items come next."""
         read = self._unpacker.read_map_header

@@ -9,7 +9,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union
 
 from jflow.packing.decoder import Decoder, Family, Where, family_of
 from jflow.values import Shape, TensorSpec
@@ -20,6 +20,17 @@ class Range(NamedTuple):
 
     low: int = 0
     high: int = 2**63 - 1
+
+
+class _Columns:
+    """Says of a tuple of records that it is encoded by column."""
+
+
+T = TypeVar("T")
+
+ByColumn = Annotated[tuple[T, ...], _Columns]
+"""A tuple of records of one class that may be long: it is encoded as a map of columns, one for each
+field, so that names are written once and the values of a field are checked together."""
 
 
 class Form(ABC):
@@ -39,6 +50,14 @@ class Form(ABC):
     def read(self, decoder: Decoder, where: Where) -> Any:
         """The next value of a decoder. Raises InvalidArgumentError if it is not of this form."""
 
+    def plain_items(self, values: Sequence[Any], where: Where) -> list[Any]:
+        """The items of a list, each as `plain`."""
+        return [self.plain(one, where.inside(i)) for i, one in enumerate(values)]
+
+    def read_items(self, decoder: Decoder, n_items: int, where: Where) -> list[Any]:
+        """The items of a list, each as `read`."""
+        return [self.read(decoder, where.inside(i)) for i in range(n_items)]
+
 
 class _Scalar(Form):
     def __init__(self, family: Family, expected: str = "") -> None:
@@ -55,12 +74,28 @@ class _Scalar(Form):
             decoder.refuse(self._expected, where)
         return self._checked(decoder.scalar(where), where)
 
+    def plain_items(self, values: Sequence[Any], where: Where) -> list[Any]:
+        return [*values] if self._are_plain(values, where) else super().plain_items(values, where)
+
+    def read_items(self, decoder: Decoder, n_items: int, where: Where) -> list[Any]:
+        return self.plain_items(decoder.scalars(n_items, self._expected, where), where)
+
     def _checked(self, value: Any, where: Where) -> Any:
         return value
+
+    def _are_plain(self, values: Sequence[Any], where: Where) -> bool:
+        """Whether `plain` would return all values as they are; False if that is not sure."""
+        return {*map(type, values)} <= _TYPES[self.families]
 
 
 class _Text(_Scalar):
     """Text or bytes, limited in length."""
+
+    def _are_plain(self, values: Sequence[Any], where: Where) -> bool:
+        if not super()._are_plain(values, where):
+            return False
+        is_long = max(map(len, values), default=0) > where.limits.n_text
+        return not is_long and all(one.isascii() for one in values)
 
     def _checked(self, value: Any, where: Where) -> Any:
         limit = where.limits.n_text
@@ -76,6 +111,9 @@ class _Text(_Scalar):
 class _Float(_Scalar):
     """A finite float; -0.0 is encoded as the 0.0 that it is equal to."""
 
+    def _are_plain(self, values: Sequence[Any], where: Where) -> bool:
+        return super()._are_plain(values, where) and all(map(math.isfinite, values)) and all(values)
+
     def _checked(self, value: Any, where: Where) -> Any:
         if not math.isfinite(value):
             raise where.error("a finite float", repr(value))
@@ -86,6 +124,12 @@ class _Integer(_Scalar):
     def __init__(self, limits: Range) -> None:
         super().__init__(Family.INTEGER)
         self._limits = limits
+
+    def _are_plain(self, values: Sequence[Any], where: Where) -> bool:
+        if not values or not super()._are_plain(values, where):
+            return False
+        low, high = self._limits
+        return bool(low <= min(values) and max(values) <= high)
 
     def _checked(self, value: Any, where: Where) -> Any:
         low, high = self._limits
@@ -124,13 +168,13 @@ class _List(Form):
         if family_of(value) is not Family.LIST:
             raise where.error(Family.LIST.value, repr(value))
         where.count(len(value))
-        return [self._item.plain(one, where.inside(i)) for i, one in enumerate(value)]
+        return self._item.plain_items(value, where)
 
     def read(self, decoder: Decoder, where: Where) -> Any:
         if decoder.family(where) is not Family.LIST:
             decoder.refuse(Family.LIST.value, where)
         n_items = decoder.header(Family.LIST, where)
-        return self._make([self._item.read(decoder, where.inside(i)) for i in range(n_items)])
+        return self._make(self._item.read_items(decoder, n_items, where))
 
 
 class _Tuple(Form):
@@ -229,16 +273,69 @@ class RecordForm(Form):
         if decoder.family(where) is not Family.MAP:
             decoder.refuse(self._expected, where)
         n_fields = decoder.header(Family.MAP, where)
-        if n_fields != len(self._fields):
-            raise where.error(self._expected, f"{n_fields} fields")
-        values = {}
-        for name, form in self._fields.items():
-            key = _TEXT.read(decoder, where.inside("<key>"))
-            if key != name:
-                raise where.error(f"the key {name!r} of {self._expected}", repr(key))
-            values[name] = form.read(decoder, where.inside(name))
+        values = _read_fields(decoder, n_fields, self._fields, self._expected, where)
         try:
             return self._record(**values)
+        except (TypeError, ValueError) as error:
+            raise where.invalid(error) from None
+
+
+def _read_fields(
+    decoder: Decoder, n_fields: int, fields: Mapping[str, Form], expected: str, where: Where
+) -> dict[str, Any]:
+    """The items of a map that is to have all fields, in their order."""
+    if n_fields != len(fields):
+        raise where.error(expected, f"{n_fields} fields")
+    values = {}
+    for name, form in fields.items():
+        key = _TEXT.read(decoder, where.inside("<key>"))
+        if key != name:
+            raise where.error(f"the key {name!r} of {expected}", repr(key))
+        values[name] = form.read(decoder, where.inside(name))
+    return values
+
+
+class _Table(Form):
+    """Records of one class as a map of columns, in the order of the fields; empty without records.
+
+    Args:
+      record, fields: as for `RecordForm`.
+    """
+
+    families = frozenset({Family.MAP})
+
+    def __init__(self, record: type[Any], fields: Mapping[str, Form]) -> None:
+        self._record = record
+        self._columns = {name: _List(form, list) for name, form in fields.items()}
+        self._expected = f"a table of {', '.join(fields)}"
+
+    def plain(self, value: Any, where: Where) -> Any:
+        if family_of(value) is not Family.LIST:
+            raise where.error(Family.LIST.value, repr(value))
+        for i, one in enumerate(value):
+            if type(one) is not self._record:
+                raise where.inside(i).error(f"a {self._record.__name__}", repr(one))
+        if not value:
+            return {}
+        where.count(len(self._columns))
+        return {
+            name: column.plain([getattr(one, name) for one in value], where.inside(name))
+            for name, column in self._columns.items()
+        }
+
+    def read(self, decoder: Decoder, where: Where) -> Any:
+        if decoder.family(where) is not Family.MAP:
+            decoder.refuse(self._expected, where)
+        n_columns = decoder.header(Family.MAP, where)
+        if not n_columns:
+            return ()
+        columns = _read_fields(decoder, n_columns, self._columns, self._expected, where)
+        lengths = {*map(len, columns.values())}
+        if len(lengths) > 1 or 0 in lengths:
+            found = f"columns of {', '.join(map(str, sorted(lengths)))} rows"
+            raise where.error("columns of as many rows, at least one", found)
+        try:
+            return tuple(map(self._record, *columns.values()))
         except (TypeError, ValueError) as error:
             raise where.invalid(error) from None
 
@@ -278,6 +375,12 @@ class _Union(Form):
         return form.read(decoder, where)
 
 
+_TYPES: Mapping[frozenset[Family], frozenset[type]] = {
+    frozenset({family_of(value)}): frozenset({type(value)})
+    for value in (None, False, 0, 0.0, "", b"")
+}
+"""The Python types of scalars, by their families."""
+
 _TEXT = _Text(Family.TEXT)
 _SCALARS: Mapping[Any, Form] = {
     type(None): _Scalar(Family.NIL),
@@ -308,7 +411,8 @@ def form_of(annotation: Any) -> Form:
 
     Supported are None, bool, int (64 bits, `Annotated` with a `Range`), float (finite), str, bytes,
     `Literal` of texts, `Any` (plain values), `tuple`, `list`, `Sequence`, `Mapping[str, …]`, unions
-    of these that differ in their family, `TensorSpec`, and dataclasses of these.
+    of these that differ in their family, `TensorSpec`, dataclasses of these, and tuples of those
+    `ByColumn`.
 
     Raises:
       TypeError: if it is something else.
@@ -338,6 +442,9 @@ def _generic(origin: Any, arguments: tuple[Any, ...]) -> Form | None:
         found = _Union([form_of(one) for one in arguments])
     elif origin is Annotated and arguments[0] is int and isinstance(arguments[1], Range):
         found = _Integer(arguments[1])
+    elif origin is Annotated and arguments[1] is _Columns:
+        record = typing.get_args(arguments[0])[0]
+        found = _Table(record, fields_of(record))
     elif origin is Literal and all(isinstance(choice, str) for choice in arguments):
         found = _Choice(arguments)
     elif origin is tuple and arguments[1:] != (...,):

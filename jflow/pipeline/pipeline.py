@@ -194,7 +194,14 @@ def _seconds(placement: Placement, ops: Sequence[Operation]) -> float:
 def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowered:
     if platforms is not None:
         refuse_callbacks(segment.ops)
-    return lower(segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs)
+    return lower(
+        segment.ops,
+        segment.reads,
+        segment.inputs,
+        segment.writes,
+        segment.outputs,
+        for_cpu=segment.device.type == "CPU",
+    )
 
 
 def _artifacts(

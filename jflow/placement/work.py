@@ -9,7 +9,8 @@ this result is never in memory, unless
 * several operations use it and it is expensive to compute again;
 * it leaves the program.
 
-What is computed with one result that is in memory is a *kernel*; it reads each array once.
+What is computed with one result that is in memory is a *kernel*; it reads each array once. What
+several kernels use and no memory holds is computed in each of them.
 
 XLA's own counts (`cost_analysis`) are not used: they take a loop for one pass through its body, and
 a gather for its whole table. The rules above are those of XLA's instruction fusion on CPUs
@@ -214,8 +215,6 @@ class _Program:
         for number, node in enumerate(self.nodes):
             if not node.is_needed:
                 continue
-            if not (node.is_transpose and self._is_folded(node)):
-                counts[node.owner] += node.work
             written = [value for value in node.writes if in_memory[value]]
             for value in written:
                 size = self.sizes[value] if node.written is None else node.written
@@ -223,7 +222,7 @@ class _Program:
             if node.fusion is not Fusion.FUSED or written:
                 kind = Count.REDUCTIONS if node.fusion is Fusion.ROOT else Count.KERNELS
                 counts[node.owner, kind] += not node.is_nested
-                self._count_reads(number, in_memory, counts)
+                self._count_kernel(number, in_memory, counts)
         return counts
 
     def _mark_needed(self) -> None:
@@ -255,12 +254,18 @@ class _Program:
         is_kept = any(value in self.kept for value in node.writes)
         return not is_kept and all(reader.is_product for reader in readers if reader.is_needed)
 
-    def _count_reads(self, root: int, in_memory: list[bool], counts: Vector) -> None:
-        """Counts what the kernel of a node reads; it includes what is computed within it."""
+    def _count_kernel(self, root: int, in_memory: list[bool], counts: Vector) -> None:
+        """Counts what the kernel of a node computes and reads.
+
+        What several kernels use and no memory holds is computed in each of them: in a recurrence
+        that is unrolled, the last of n steps may compute all n.
+        """
         seen: set[int] = set()
         members, ahead = {root}, [root]
         while ahead:
             node = self.nodes[ahead.pop()]
+            if not (node.is_transpose and self._is_folded(node)):
+                counts[node.owner] += node.work
             for value, n_bytes in node.reads:
                 maker = self.makers[value]
                 if in_memory[value]:

@@ -124,5 +124,6 @@ def described(one: SessionWait, op_text: Callable[[str], str], value: str = "") 
     if wait.edge is not None:
         named = f"for {value!r}" if value else "for a value"
         return f"a step waits on {one.task} {named} from {wait.device}"
-    subject = op_text(wait.op) if wait.op else "a step" if wait.step else "a call"
+    is_step = wait.step or one.handle
+    subject = op_text(wait.op) if wait.op else "a step" if is_step else "a call"
     return f"{subject} on {wait.device or one.task} waits {wait.cause}"

@@ -22,7 +22,7 @@ from jflow import _forks
 from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
-from jflow.deadline.notices import notified
+from jflow.deadline.notices import WaitNotice
 from jflow.effects import Effect
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.moves import StateId
@@ -259,11 +259,11 @@ class MasterClient:
     def _entered(self, limit: Deadline) -> ServerInfo:
         """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
+        notice = WaitNotice(lambda: f"for the server at {self._address}, which does not answer")
+        self._enroll(next(self._ids), answers)
+        self._channel.put(self._handshake.begin(self._channel.machine))
         try:
-            with notified(f"for the server at {self._address}, which does not answer"):
-                self._enroll(next(self._ids), answers)
-                self._channel.put(self._handshake.begin(self._channel.machine))
-                answer = answers.get(timeout=limit.remaining())
+            answer = notice.taken(answers, limit)
         except Empty:
             raise limit.error(
                 f"connecting to the server at {self._address}",

@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
@@ -198,14 +205,26 @@ class Peer:
             async with deadline.bounding(f"resetting {self._task}", str(self._task)):
                 await self._link.call(RESET.prepared(containers))
 
-    async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a value, or a signal (None), under an edge of a step.
+    def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
+        """Sends values, and signals (None), by their edges of a step; together unless large.
 
-        What is sent in one iteration of the event loop and is not large is one message.
+        Returns:
+          What to wait for at once until they have left; None if they have.
+
+        Raises:
+          UnavailableError: if the connection has ended.
         """
+        link = self._link
+        if link is None or link.is_broken:
+            return self._deliver_over_new(step, values)
+        return link.deliver(step, values)
+
+    async def _deliver_over_new(self, step: int, values: Mapping[int, Array | None]) -> None:
+        """As `deliver`, once there is a connection."""
         link = await self._linked()
-        if link is not None:
-            await link.deliver(step, edge, tensor)
+        sending = None if link is None else link.deliver(step, values)
+        if sending is not None:
+            await sending
 
     async def release(self, incarnation: int, handle: int) -> None:
         """Releases registered plans if the task is connected, in the same incarnation."""
@@ -262,14 +281,24 @@ class _UnsentError(UnavailableError):
     """The stream had ended before any byte of a message was sent."""
 
 
-@dataclass
-class _Batch:
-    """Values of a step, by edge, that are to leave in one message."""
+def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
+    """The values of each message: several unless they are large."""
+    n_bytes = 0
+    some: dict[int, Array | None] = {}
+    for edge, value in values.items():
+        size = 0 if value is None else aligned(value.nbytes)
+        if some and n_bytes + size > CHUNK_BYTES:
+            yield some
+            n_bytes, some = 0, {}
+        some[edge] = value
+        n_bytes += size
+    yield some
 
-    step: int
-    values: dict[int, Array | None]
-    n_bytes: int
-    sending: asyncio.Task[None]
+
+async def _all_sent(sending: Iterable[asyncio.Future[None]]) -> None:
+    """Waits until messages are sent, which a caller that is cancelled must not stop."""
+    for one in sending:
+        await asyncio.shield(one)
 
 
 class _Link:
@@ -286,7 +315,6 @@ class _Link:
         self._ids = itertools.count(1)
         self._cancelling = TaskSet()
         self._pending: dict[int, PendingReply] = {}
-        self._batch: _Batch | None = None
         stream.offer_first(self._take)
         self._reader = asyncio.create_task(self._read())
         self._watcher = asyncio.create_task(self._watch(liveness_s()))
@@ -302,10 +330,7 @@ class _Link:
         reply = self._pending[key] = PendingReply()
         sending: asyncio.Future[None] | None = None
         try:
-            if (waiting := self._send_now(request, key)) is not None:
-                # Shielded from the caller's cancellation: a message that is sent in part, or a
-                # write that the transport sees cancelled, would break the stream.
-                sending = begin(waiting)
+            if (sending := self._send(request, key)) is not None:
                 sending.add_done_callback(reply.sent)
             await reply.wait()
             return reply.result()
@@ -324,27 +349,14 @@ class _Link:
 
     async def push(self, request: CallRequest) -> None:
         """Sends a message without a reply."""
-        sending = begin(self._send_request(request))
-        sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
-        await asyncio.shield(sending)
+        if (sending := self._send(request)) is not None:
+            await asyncio.shield(sending)
 
-    async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a value, or a signal, together with what follows it at once."""
-        n_bytes = 0 if tensor is None else aligned(tensor.nbytes)
-        batch = self._batch
-        if batch is None or batch.step != step or batch.n_bytes + n_bytes > CHUNK_BYTES:
-            values: dict[int, Array | None] = {}
-            sending = asyncio.create_task(self._send_batch(step, values))
-            sending.add_done_callback(retrieve)  # as in `push`
-            batch = self._batch = _Batch(step, values, 0, sending)
-        batch.values[edge] = tensor
-        batch.n_bytes += n_bytes
-        await asyncio.shield(batch.sending)
-
-    async def _send_batch(self, step: int, values: dict[int, Array | None]) -> None:
-        if self._batch is not None and self._batch.values is values:
-            self._batch = None
-        await self._send_request(SEND_TENSORS.prepared(step, values))
+    def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
+        """See `Peer.deliver`."""
+        sending = [self._send(SEND_TENSORS.prepared(step, some)) for some in _together(values)]
+        left = [one for one in sending if one is not None]
+        return _all_sent(left) if left else None
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -352,12 +364,11 @@ class _Link:
         await asyncio.gather(self._reader, self._watcher, return_exceptions=True)
         await self._stream.close()
 
-    async def _send_request(self, request: CallRequest, call: int = 0) -> None:
-        control = request.control(self._stream.stable, call, self.info.incarnation)
-        await self._send_control(control, request.tensors)
+    def _send(self, request: CallRequest, call: int = 0) -> asyncio.Future[None] | None:
+        """Sends a request; returns None if it has left, or what to wait for.
 
-    def _send_now(self, request: CallRequest, call: int) -> Coroutine[Any, Any, None] | None:
-        """Sends a request, at once if it can leave at once; returns what to wait for, or None.
+        A caller that is cancelled must not cancel that: a message that is sent in part, or a write
+        that the transport sees cancelled, would break the stream.
 
         Raises:
           UnavailableError: if the connection has ended.
@@ -366,7 +377,13 @@ class _Link:
             raise self._lost(self._cause)
         control = request.control(self._stream.stable, call, self.info.incarnation)
         waiting = self._stream.send_now(control, request.tensors)
-        return None if waiting is None else self._sent(waiting)
+        if waiting is None:
+            return None
+        sending = begin(self._sent(waiting))
+        if sending.done() and sending.exception() is None:
+            return None
+        sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
+        return sending
 
     async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
         if self.is_broken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from jflow.cluster import ClusterSpec, Target, Task
 from jflow.effects import Earlier, Effect
@@ -86,9 +86,11 @@ class Peers:
         peer.arrivals = self.arrivals
         return peer
 
-    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a value, or a signal (None), to a task under an edge of a step."""
-        await self[target].deliver(step, edge, tensor)
+    def deliver(
+        self, target: Task, step: int, values: Mapping[int, Array | None]
+    ) -> Awaitable[None] | None:
+        """Sends values to a task. See `Peer.deliver`."""
+        return self[target].deliver(step, values)
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """See `WorkerService.get_outcome`."""

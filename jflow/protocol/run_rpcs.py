@@ -209,6 +209,8 @@ def _begin_plans(
     if body.HasField("effect"):
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
+    elif (begun := worker.begin(numbers[0], body.handle, call.tensors)) is not None:
+        return _fetched(begun)  # nothing rides on its reply: it sends nothing
     riding = Riding(_task(body.asker)) if body.asker else None
     run = Started(worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding))
     if riding is None:

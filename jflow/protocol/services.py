@@ -173,7 +173,7 @@ class WorkerService(Protocol):
         """
 
     def begin(
-        self, step: int, handle: int, feeds: Sequence[Array]
+        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
         """Begins `run` in one plain function, maybe outside of tasks.
 

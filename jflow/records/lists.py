@@ -6,7 +6,7 @@ one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,13 @@ class Lists:
     Kinds and contents are separate, because tuples of both would burden the garbage collector.
 
     Attributes:
-      kinds: kind of each list.
+      kinds: u8[batch], kind of each list.
       contents: strings or packed numbers of each list.
       together: u8[batch, n], packed numbers that take as many bytes in each Example and are not in
         `contents`; None if there are none.
     """
 
-    kinds: list[int]
+    kinds: Array
     contents: list[Any]
     together: Array | None = None
 
@@ -49,11 +49,9 @@ def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists
     """
     keys_in_bytes = [key.encode() for key in keys]
     rest: list[int] = []
-    found = [Lists([NO_LIST] * len(examples), [b""] * len(examples)) for _ in keys]
-    by_length: dict[int, list[int]] = {}
-    for i, data in enumerate(examples):
-        by_length.setdefault(len(data), []).append(i)
-    for rows in by_length.values():
+    n = len(examples)
+    found = [Lists(np.full(n, NO_LIST, np.uint8), [b""] * n) for _ in keys]
+    for rows in _by_length(examples):
         rest += _find_alike(examples, rows, keys_in_bytes, found)
     for i in sorted(rest):
         try:
@@ -79,24 +77,34 @@ def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
     )
 
 
+def _by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
+    """The rows of the Examples of each length."""
+    if len(set(map(len, examples))) == 1:
+        return [range(len(examples))]
+    rows: dict[int, list[int]] = {}
+    for i, data in enumerate(examples):
+        rows.setdefault(len(data), []).append(i)
+    return rows.values()
+
+
 def _find_alike(
-    examples: Sequence[bytes], rows: list[int], keys: Sequence[bytes], found: list[Lists]
-) -> list[int]:
+    examples: Sequence[bytes], rows: Sequence[int], keys: Sequence[bytes], found: list[Lists]
+) -> Sequence[int]:
     """Finds the lists of the Examples with the layout of the first; returns the other rows."""
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None
     if layout is None:
         return rows
-    joined = b"".join([examples[i] for i in rows])
+    joined = b"".join(map(examples.__getitem__, rows))
     bytes_ = np.frombuffer(joined, np.uint8).reshape(len(rows), -1)
     is_alike = alike(bytes_, layout)
-    others = [rows[i] for i in np.flatnonzero(~is_alike)]
+    others = [rows[int(i)] for i in np.flatnonzero(~is_alike)]
     if others:
-        rows = [rows[i] for i in np.flatnonzero(is_alike)]
+        rows = [rows[int(i)] for i in np.flatnonzero(is_alike)]
     for lists, key in zip(found, keys, strict=True):
         kind, spans = layout.value_spans.get(key, (NO_LIST, ()))
         start, end = spans[0] if spans else (0, 0)
         if len(rows) == len(examples):
-            lists.kinds[:] = [kind] * len(rows)
+            lists.kinds[:] = kind
             if kind != BYTES:
                 lists.together = bytes_[:, start:end]
                 continue

@@ -76,9 +76,8 @@ class _Values:
 
     def __init__(self, key: str, dtype: str, lists: Lists) -> None:
         self._key, self._dtype, self._kind = key, dtype, KINDS[dtype]
-        of_kind = np.array(lists.kinds, np.int64)
-        self.is_there = of_kind != NO_LIST
-        for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):
+        self.is_there = lists.kinds != NO_LIST
+        for i in np.flatnonzero(self.is_there & (lists.kinds != self._kind)):
             raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[lists.kinds[i]]}")
         read = self._read_strings if dtype == "string" else self._read_numbers
         self.flat, self.counts = read(lists)

@@ -114,14 +114,11 @@ class TFRecords(Records):
         header = data[at - stride : at - stride + _HEADER.size]
         if count < _MIN_ALIKE or not data.startswith(header, at + (_MIN_ALIKE - 1) * stride):
             return
-        records = np.frombuffer(data, np.uint8, count * stride, at).reshape(count, stride)
-        is_alike = (records[:, : _HEADER.size] == np.frombuffer(header, np.uint8)).all(axis=1)
-        count = _n_first(is_alike)
-        begin = at + _HEADER.size
-        found = [data[i : i + length] for i in range(begin, begin + count * stride, stride)]
+        records = np.frombuffer(data, _record_type(length), count, at)
+        count = _n_first(records["header"] == np.void(header))
+        found = records["data"][:count].tolist()
         checksums = np.fromiter(map(checksum, found), np.uint32, count)
-        stored = np.ascontiguousarray(records[:count, -_CHECKSUM.size :]).view("<u4")[:, 0]
-        count = _n_first(masked_array(checksums) == stored)
+        count = _n_first(masked_array(checksums) == records["checksum"][:count])
         start, name = self._stream.offset, self._name
         keys += [b"%b:%d" % (name, i) for i in range(start, start + count * stride, stride)]
         values += found[:count]
@@ -151,6 +148,12 @@ class TFRecords(Records):
 def _n_first(holds: Array) -> int:
     """How many of bool[n] hold before the first that does not."""
     return len(holds) if holds.all() else int(holds.argmin())
+
+
+def _record_type(length: int) -> np.dtype[np.void]:
+    """The type of a record with so many bytes of data."""
+    fields = [("header", f"V{_HEADER.size}"), ("data", f"V{length}"), ("checksum", "<u4")]
+    return np.dtype(fields)
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import jax
 
@@ -32,6 +32,7 @@ from jflow.resources.variable import (
 )
 from jflow.resources.writing import CloseWriting, Writing, WritingOrder
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -67,10 +68,12 @@ class Containers:
         self._ledger_lock = threading.Lock()
         self.once = threading.Lock()
 
-    def ledger(self, act: Callable[[Ledger], T]) -> T:
-        """Calls a function with the ledger of the task under its lock; returns the result."""
+    def ledger(
+        self, act: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Calls a method of the ledger of the task under its lock; returns the result."""
         with self._ledger_lock:
-            return act(self._ledger)
+            return act(self._ledger, *args, **kwargs)
 
     def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:
         """Returns an initialized variable.

@@ -19,7 +19,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from jflow.effects import Effect, SupersededError
+from jflow.effects import Effect, Ledger, SupersededError
 from jflow.errors import CancelledError, OpError
 from jflow.plan import VariableSpec
 from jflow.resources.attempt import Attempt, Resource
@@ -59,14 +59,14 @@ class SingleWrite:
 
     def apply(self) -> None:
         """The program that writes is about to run. Raises as `Ledger.apply`."""
-        self._containers.ledger(lambda ledger: ledger.apply(self._effect))
+        self._containers.ledger(Ledger.apply, self._effect)
         self.is_applied = True
 
     def revert(self) -> None:
         """The program was not run."""
         if self.is_applied:
             self.is_applied = False
-            self._containers.ledger(lambda ledger: ledger.revert(self._effect))
+            self._containers.ledger(Ledger.revert, self._effect)
 
     def commit(self) -> None:
         """The ledger has the step."""

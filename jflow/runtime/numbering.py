@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from jflow.effects import Effect
 
@@ -23,16 +21,16 @@ class Numbering:
         # Those that have not ended, in ascending order.
         self._open: dict[int, None] = {}
 
-    @contextmanager
-    def next(self) -> Iterator[Effect]:
-        """A block that makes all attempts of one step; gives the first one."""
+    def begin(self) -> Effect:
+        """The first attempt of a step. When no other will follow, `end` has to be called."""
         with self._lock:
             sequence = self._n_begun
             self._n_begun += 1
             self._open[sequence] = None
             acknowledged = next(iter(self._open))
-        try:
-            yield Effect(self._client, 0, sequence, acknowledged=acknowledged, is_saved=False)
-        finally:
-            with self._lock:
-                del self._open[sequence]
+        return Effect(self._client, 0, sequence, acknowledged=acknowledged, is_saved=False)
+
+    def end(self, sequence: int) -> None:
+        """All attempts of a step have ended."""
+        with self._lock:
+            del self._open[sequence]

@@ -88,7 +88,7 @@ class RemoteBackend:
         self._client: MasterClient | None = None
         self._is_closed = False
         self.reconnects = True
-        self._devices: dict[Task, list[DeviceRecord]] = {}
+        self._devices: dict[Task, Sequence[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
         self._steps: WeakValueDictionary[int, _RemoteExecutable] = WeakValueDictionary()
         self._claim: Claim | None = None
@@ -282,15 +282,14 @@ class RemoteBackend:
         self, tasks: Collection[Task], deadline: Deadline
     ) -> list[Sequence[DeviceRecord]]:
         """The devices of each task; queries those that are unknown, all at once."""
+        client = self.connected(deadline)
+        self._devices.setdefault(client.info.task, client.info.devices)
         unknown = sorted(task for task in tasks if task not in self._devices)
         if unknown:
-            client = self.connected(deadline)
             found = client.list_devices(unknown, self._connect_timeout, deadline)
-            own, filters = client.info.task, self._filters
+            seen = [record for record in found if self._filters.see(record.device)]
             for task in unknown:
-                of_task = [record for record in found if record.device.task == task]
-                seen = [one for one in of_task if task == own or filters.see(one.device)]
-                self._devices[task] = seen
+                self._devices[task] = [record for record in seen if record.device.task == task]
         return [self._devices[task] for task in tasks]
 
 
@@ -349,8 +348,11 @@ class _RemoteExecutable:
         self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
     ) -> list[Array]:
         if effect is None and self._is_numbered:
-            with self._backend.numbering.next() as numbered:
+            numbered = self._backend.numbering.begin()
+            try:
                 return self._repeated(feeds, deadline, numbered)
+            finally:
+                self._backend.numbering.end(numbered.sequence)
         if effect is not None:
             self._check(effect)
         client, handle = self._register(deadline)

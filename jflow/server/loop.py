@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -59,6 +60,16 @@ def run_programs_in_their_threads() -> None:
     """
     if not internals.has_started():
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def exempt_from_collection() -> None:
+    """Makes garbage collections skip what exists now; for a process that only serves.
+
+    A full collection looks at each object of the imported libraries, for 0.1 s and more, and
+    nothing else runs in the process meanwhile.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Protocol
 
 from jflow.cluster import Task
 from jflow.errors import InvalidArgumentError
-from jflow.packing import Limits, Range, Record
+from jflow.packing import ByColumn, Limits, Range, Record
 
 MAX_ITEMS = 500
 """The most items of a kind in one answer: what a server says while it serves nothing else."""
@@ -242,14 +242,14 @@ class TaskStatus(Record):
     n_begun: _Count
     n_compiled: _Count
     totals: Mapping[str, _Count] = field(default_factory=dict)
-    containers: tuple[ContainerStatus, ...] = ()
-    devices: tuple[DeviceStatus, ...] = ()
-    queues: tuple[QueueStatus, ...] = ()
-    sessions: tuple[SessionStatus, ...] = ()
-    steps: tuple[StepStatus, ...] = ()
-    threads: tuple[ThreadStatus, ...] = ()
-    variables: tuple[VariableStatus, ...] = ()
-    pending: tuple[WaitStatus, ...] = ()
+    containers: ByColumn[ContainerStatus] = ()
+    devices: ByColumn[DeviceStatus] = ()
+    queues: ByColumn[QueueStatus] = ()
+    sessions: ByColumn[SessionStatus] = ()
+    steps: ByColumn[StepStatus] = ()
+    threads: ByColumn[ThreadStatus] = ()
+    variables: ByColumn[VariableStatus] = ()
+    pending: ByColumn[WaitStatus] = ()
     log: str = ""
     log_inode: _Count = 0
 

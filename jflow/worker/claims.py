@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from jflow.errors import DeadlineExceededError
 from jflow.fencing import Claim, Fences
+from jflow.logs import event
 
+_LOG = logging.getLogger(__name__)
 _PATIENCE_S = 10.0
 """How long to wait for steps that were cancelled, in seconds."""
 
@@ -71,6 +74,7 @@ class ClaimedRuns:
         Raises:
           DeadlineExceededError: if it does not end.
         """
+        former = self.fences.epoch(claim.name)
         if not self.fences.learn(claim):
             return
         earlier = [
@@ -79,6 +83,16 @@ class ClaimedRuns:
             if other.name == claim.name and other.epoch < claim.epoch
             for task in tasks
         ]
+        if former:
+            event(
+                _LOG,
+                logging.INFO,
+                "claim_fenced",
+                claim=claim.name,
+                epoch=f"{former:x}",
+                by=f"{claim.epoch:x}",
+                n_steps=len(earlier),
+            )
         for task in earlier:
             task.cancel()
         if not earlier:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from jflow.cluster import Task
@@ -24,8 +25,14 @@ from jflow.worker.senders import Sender, Senders
 class TensorTransport(Protocol):
     """Sends values to other tasks."""
 
-    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a value, or a signal without one (None), to another task."""
+    def deliver(
+        self, target: Task, step: int, values: Mapping[int, Array | None]
+    ) -> Awaitable[None] | None:
+        """Sends values, and signals without one (None), to another task, by their edges.
+
+        Returns:
+          What to wait for at once until they have left; None if they have.
+        """
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """Asks another task whether the state that a hold held has moved."""
@@ -110,6 +117,12 @@ class WorkerContext:
         for noted in (self.riding, self.blocked, self.recorders):
             if noted:
                 noted.pop(step, None)
+
+    def tell_wait(self, step: int, error: asyncio.CancelledError) -> None:
+        """Adds to the cancellation of a step what it was waiting for, if that is known."""
+        if waited := self.blocked.get(step):
+            # The error of the deadline that cancelled the step shows it.
+            error.args = (replace(waited, reason=f"{self.task} {waited.reason}"),)
 
     def sender_lost(self, sender: Sender) -> None:
         """Ends what depends on a caller's stream, which has ended: what it brought, or should."""

@@ -44,16 +44,27 @@ class DevicePool:
         initializer: Callable[[], object] | None = None,
     ) -> None:
         self._slots = {device: asyncio.Semaphore(N_LONG) for device in devices}
+        self._queued: dict[jax.Device, list[int]] = {device: [] for device in devices}
         self._threads = ThreadPoolExecutor(
             N_LONG * len(self._slots) + _N_WAITING,
             thread_name_prefix=name,
             initializer=partial(_begin, initializer),
         )
 
-    async def start(self, device: jax.Device, work: Callable[[], Any]) -> Future[Any]:
-        """Starts work in a thread as soon as the device has a free slot."""
+    async def start(
+        self, device: jax.Device, work: Callable[[], Any], step: int = 0
+    ) -> Future[Any]:
+        """Starts work of a step in a thread as soon as the device has a free slot."""
         slots = self._slots[device]
-        await slots.acquire()
+        if slots.locked():
+            queued = self._queued[device]
+            queued.append(step)
+            try:
+                await slots.acquire()
+            finally:
+                queued.remove(step)
+        else:
+            await slots.acquire()
         loop = asyncio.get_running_loop()
         try:
             job = self._threads.submit(work)
@@ -64,6 +75,10 @@ class DevicePool:
         # runs it then.
         job.add_done_callback(lambda _: _tell(loop, slots.release))
         return job
+
+    def queued(self, device: jax.Device) -> Collection[int]:
+        """The steps whose work waits for a free slot of a device."""
+        return self._queued[device]
 
     async def wait(self, value: jax.Array) -> None:
         """Waits until a device has computed a value."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from jflow.cluster import Task
-from jflow.effects import Earlier, Effect, EffectKey, Phase, kept_results
+from jflow.effects import Earlier, Effect, EffectKey, Ledger, Phase, kept_results
 from jflow.errors import OpError
 from jflow.execution.once import WritesOfTask, finish, give_up
 from jflow.execution.step_state import StepEffect
 from jflow.failpoints import async_failpoint
-from jflow.protocol import Array, Staging, TaskSet, completing
+from jflow.protocol import Array, Staging, Started, TaskSet, completing
 from jflow.resources import SingleWrite, Transaction
 from jflow.worker.context import WorkerContext
 from jflow.worker.takeover import take_over
@@ -89,7 +89,7 @@ class TaskEffects:
         effect, containers = staging.effect, self._context.containers
         if (action := async_failpoint("worker.before_effect")) is not None:
             await action
-        containers.ledger(lambda ledger: ledger.begin(effect, staging.participants))
+        containers.ledger(Ledger.begin, effect, staging.participants)
         is_wide = len(staging.participants) > 1
         kept = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
         if staging.is_alone:
@@ -105,36 +105,46 @@ class TaskEffects:
         self._of_caller.add(key)
         try:
             values = await run(transaction)
-            containers.ledger(lambda ledger: ledger.stage(effect))
+            containers.ledger(Ledger.stage, effect)
             self._wait_for_decision(key, step)
             if (action := async_failpoint("worker.after_stage")) is not None:
                 await action
         except BaseException:
             # What is staged stays so if a later attempt has taken over, which decides it.
-            if containers.ledger(lambda ledger: ledger.abort(effect, effect.attempt)):
+            if containers.ledger(Ledger.abort, effect, effect.attempt):
                 self._close(key)
             raise
         return values
 
     async def _run_alone(self, effect: Effect, kept: StepEffect, run: _Run) -> list[Array]:
-        key, containers = effect.key, self._context.containers
-        ended = self._applying[key] = asyncio.Event()
+        containers = self._context.containers
         try:
-            # A write that is being applied cannot be taken back, and a repeat needs the results.
-            values = await completing(
-                run(kept), lambda: isinstance(kept, SingleWrite) and kept.is_applied
-            )
+            begun = Started(run(kept))
+            values = begun.result if begun.is_done else await self._complete(effect, kept, begun)
             finish(containers, effect, kept, values)
         except BaseException as error:
             give_up(containers, effect, kept, error)
             raise
-        finally:
-            ended.set()
-            if self._applying.get(key) is ended:
-                del self._applying[key]
         if (action := async_failpoint("worker.after_effect")) is not None:
             await action
         return values
+
+    async def _complete(
+        self, effect: Effect, kept: StepEffect, begun: Started[list[Array]]
+    ) -> list[Array]:
+        """Completes plans that have to wait; a later attempt waits for what is being applied."""
+        key = effect.key
+        ended = self._applying[key] = asyncio.Event()
+        try:
+            # A write that is being applied cannot be taken back, and a repeat needs the results.
+            return await completing(
+                begun.rest(), lambda: isinstance(kept, SingleWrite) and kept.is_applied
+            )
+        finally:
+            # What waits for this goes on when the caller has told the ledger of the end.
+            ended.set()
+            if self._applying.get(key) is ended:
+                del self._applying[key]
 
     # Decisions --------------------------------------------------------------------------------
 
@@ -146,11 +156,11 @@ class TaskEffects:
             await action
         ledger = self._context.containers.ledger
         if not is_commit:
-            if ledger(lambda known: known.abort(effect, by)):
+            if ledger(Ledger.abort, effect, by):
                 self._close(effect.key)
         else:
             kept = None if results is None else kept_results(results, is_saved=True)
-            if ledger(lambda known: known.commit(effect, by, kept)):
+            if ledger(Ledger.commit, effect, by, kept):
                 self._close(effect.key, is_commit=True)
         if (action := async_failpoint("worker.after_decision")) is not None:
             await action
@@ -159,7 +169,7 @@ class TaskEffects:
         """See `WorkerService.take_over_effect`."""
         key = effect.key
         while True:
-            earlier = self._context.containers.ledger(lambda ledger: ledger.take_over(effect))
+            earlier = self._context.containers.ledger(Ledger.take_over, effect)
             if earlier.phase is not Phase.APPLYING:
                 break
             await self._applying[key].wait()

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from typing import NamedTuple
 
+from jflow.deadline.clock import now
 from jflow.moves import Directory, StateId, Use
+
+
+class GateWait(NamedTuple):
+    """A step that waits at a gate.
+
+    Attributes:
+      use: what it uses.
+      since: when it began to wait, by `now`.
+    """
+
+    use: Use
+    since: float
 
 
 class Gate:
@@ -14,16 +28,30 @@ class Gate:
     Attributes:
       directory: what has moved and what is held. What it does goes through here if it may end a
         wait.
+      waiting: the steps that wait to begin, by what identifies each of them.
     """
 
     def __init__(self) -> None:
         self.directory = Directory()
+        self.waiting: dict[object, GateWait] = {}
         self._change: asyncio.Event | None = None
 
-    async def enter(self, use: Use) -> None:
-        """A step begins once nothing holds what it uses. Raises MovedError if that has moved."""
-        while not self.directory.enter(use):
-            await self.changed()
+    async def enter(self, use: Use, step: object) -> None:
+        """A step begins once nothing holds what it uses.
+
+        Args:
+          use: what it uses.
+          step: identifies it.
+
+        Raises:
+          MovedError: if some of it has moved.
+        """
+        self.waiting[step] = GateWait(use, now())
+        try:
+            while not self.directory.enter(use):
+                await self.changed()
+        finally:
+            del self.waiting[step]
 
     def leave(self, use: Use) -> None:
         """A step that had begun ends."""

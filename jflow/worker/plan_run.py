@@ -9,9 +9,9 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
+from jflow.cluster import Task
 from jflow.effects import ConflictError
 from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.execution.callback import LinkedCallback
@@ -90,9 +90,9 @@ class _PlanRun:
     """
 
     __slots__ = (
-        *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_may_be_quick"),
-        *("_programs", "_riders", "_riding", "_sends", "_state", "_step", "_transaction"),
-        "_waiters",
+        *("_client", "_context", "_interpret", "_is_cancelled", "_leaving", "_linked"),
+        *("_may_be_quick", "_programs", "_riders", "_riding", "_sends", "_state", "_step"),
+        *("_transaction", "_waiters"),
     )
 
     def __init__(
@@ -125,6 +125,7 @@ class _PlanRun:
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
         self._riding = context.riding.get(step) if context.riding else None
         self._riders: list[Send] = []
+        self._leaving: list[Send] = []
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any] | PromptFuture[Any]] = set()
@@ -149,7 +150,7 @@ class _PlanRun:
         # Values are fetched after all stages, so that no stage waits for the device.
         fetched = {}
         for fetch in linked.fetches:
-            if not self._is_computed(fetch.slot):
+            if not self._state.is_computed(fetch.slot):
                 await self._computed(fetch.slot)
             fetched[fetch.index] = state.fetch(fetch.slot)
         return fetched
@@ -273,12 +274,8 @@ class _PlanRun:
     async def _computed(self, *slots: Slot) -> None:
         """Waits until the device has computed the values of slots."""
         for slot in slots:
-            if not self._is_computed(slot):
+            if not self._state.is_computed(slot):
                 await self._context.devices.wait(self._state[slot])
-
-    def _is_computed(self, slot: Slot) -> bool:
-        value = self._state.slots[slot]
-        return not isinstance(value, jax.Array) or _is_ready(value)
 
     async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -321,7 +318,9 @@ class _PlanRun:
           give_up: called instead if the plan is cancelled before the program starts.
         """
         try:
-            job = await self._context.devices.start(self._linked.device, partial(timed, run, work))
+            job = await self._context.devices.start(
+                self._linked.device, partial(timed, run, work), self._step
+            )
         except BaseException:
             give_up()
             device = self._linked.plan.device
@@ -339,7 +338,8 @@ class _PlanRun:
     # Calls ------------------------------------------------------------------------------------
 
     def call(self, state: StepState, call: LinkedCall, /) -> Awaitable[None] | None:
-        if call.latency.seconds <= QUICK_S and all(map(self._is_computed, call.instruction.inputs)):
+        is_computed = all(map(state.is_computed, call.instruction.inputs))
+        if call.latency.seconds <= QUICK_S and is_computed:
             timed(call, state.call, call)
             return None
         return self._call(state, call)
@@ -355,14 +355,14 @@ class _PlanRun:
         self, state: StepState, kernel: LinkedKernel, /
     ) -> Generator[Wanted | Awaitable[None], None, None]:
         # A generator around the other one would be kept for each operation that waits.
-        if not kernel.reads_files and all(map(self._is_computed, kernel.instruction.inputs)):
+        if not kernel.reads_files and all(map(state.is_computed, kernel.instruction.inputs)):
             return state.perform(kernel)
         return self._perform(state, kernel)
 
     def _perform(
         self, state: StepState, kernel: LinkedKernel
     ) -> Generator[Wanted | Awaitable[None], None, None]:
-        if not all(map(self._is_computed, kernel.instruction.inputs)):
+        if not all(map(state.is_computed, kernel.instruction.inputs)):
             yield self._computed(*kernel.instruction.inputs)
         work = state.perform(kernel)
         yield from in_threads(work, self._context.threads) if kernel.reads_files else work
@@ -414,7 +414,10 @@ class _PlanRun:
         elif self._may_ride(send):
             self._riders.append(send)
         else:
-            self._send_off(send)
+            self._leaving.append(send)
+        if self._leaving and send.edge in self._linked.ends_of_sends:
+            leaving, self._leaving = self._leaving, []
+            self._send_off(leaving)
 
     def _may_ride(self, send: Send) -> bool:
         """Whether a value may leave with the reply of this plan, instead of in its own message."""
@@ -429,27 +432,38 @@ class _PlanRun:
         """Lets the last values leave with the reply, if that leaves now: they wait for nothing."""
         slots = [fetch.slot for fetch in self._linked.fetches]
         slots += [send.slot for send in self._riders if send.slot is not None]
-        if self._riding is None or self._sends or not all(map(self._is_computed, slots)):
-            for send in self._riders:
-                self._send_off(send)
+        if self._riding is None or self._sends or not all(map(self._state.is_computed, slots)):
+            self._send_off(self._riders)
             return
         for send in self._riders:
             value = None if send.slot is None else self._state.fetch(send.slot)
             self._riding.values[send.edge] = value
 
-    def _send_off(self, send: Send) -> None:
-        sending = begin(self._send(send))
-        sending.add_done_callback(self._sent)
-        self._sends.append(sending)
+    def _send_off(self, sends: Iterable[Send]) -> None:
+        """Sends values: what is computed now in one message to each task, the others in another."""
+        groups: dict[tuple[Task, bool], list[Send]] = {}
+        for send in sends:
+            is_computed = send.slot is None or self._state.is_computed(send.slot)
+            groups.setdefault((send.target.task, is_computed), []).append(send)
+        for (target, _), group in groups.items():
+            sending = begin(self._send(target, group))
+            if not sending.done() or sending.exception() is not None:
+                sending.add_done_callback(self._sent)
+                self._sends.append(sending)
 
-    async def _send(self, send: Send) -> None:
-        tensor = None
-        if send.slot is not None:
-            await self._computed(send.slot)
-            tensor = self._state.host(send.slot, copy=False)
-        await self._context.transport.deliver(send.target.task, self._step, send.edge, tensor)
-        if send.slot is not None:
-            self._state.has_sent(send.slot)
+    async def _send(self, target: Task, sends: Sequence[Send]) -> None:
+        slots = [send.slot for send in sends if send.slot is not None]
+        await self._computed(*slots)
+        state = self._state
+        values = {
+            send.edge: None if send.slot is None else state.host(send.slot, copy=False)
+            for send in sends
+        }
+        sending = self._context.transport.deliver(target, self._step, values)
+        if sending is not None:
+            await sending
+        for slot in slots:
+            state.has_sent(slot)
 
     def _sent(self, sending: asyncio.Future[None]) -> None:
         """Fails every wait if a send failed: the plans that depend on it send nothing back."""
@@ -466,9 +480,3 @@ class _PlanRun:
             return None
         value = self._state[slot]
         return jnp.copy(value) if self._state.is_leased(slot) else value
-
-
-def _is_ready(array: jax.Array) -> bool:
-    """Whether the device has computed an array; JAX's type stub lacks the method."""
-    ready: bool = array.is_ready()  # type: ignore[attr-defined]
-    return ready

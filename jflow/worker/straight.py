@@ -1,8 +1,10 @@
-"""`StraightPlan`: a plan that is run by one function, because nothing in it waits for other steps.
+"""Plans that are run by one function, as long as nothing in them waits for other steps.
 
-A plan of programs on fed values and constants, whose results are only fetched, uses no state of the
-task, and nothing that it does has to be rolled back. So a run needs no entry in tables by which
-others find it, no leases and no driver of the interpreter, unless it waits for its device.
+A `StraightPlan`, of programs on fed values and constants, whose results are only fetched, uses no
+state of the task, and nothing that it does has to be rolled back. A `StraightAccess`, of one
+program that reads or writes variables, is run if these are free; nothing was done if they are not.
+So a run needs no entry in tables by which others find it and no driver of the interpreter, unless
+it waits for its device.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ import numpy as np
 
 from jflow.deadline.clock import now
 from jflow.execution.link import LinkedPlan, LinkedRun
-from jflow.execution.step_state import run_program
+from jflow.execution.step_state import StepEffect, StepState, run_program
 from jflow.protocol import Array
 from jflow.worker.context import WorkerContext
 from jflow.worker.failures import raise_of_plan
-from jflow.worker.quick import is_quick
+from jflow.worker.quick import is_quick, timed
 from jflow.worker.registered import RegisteredPlans
 from jflow.xla.compile import is_pure
 
@@ -26,8 +28,8 @@ MAX_KEPT_BYTES = 64 << 10
 """Up to this size, the results of a plan that is fed nothing are kept: they never change."""
 
 
-class StraightPlan:
-    """A plan of programs that use no state, and neither send nor receive values.
+class _Straight:
+    """What all kinds have in common.
 
     Args:
       registered: what has it as the only plan.
@@ -37,7 +39,7 @@ class StraightPlan:
     def __init__(self, registered: RegisteredPlans, context: WorkerContext) -> None:
         (linked,) = registered.plans
         self._linked = linked
-        self._registered = registered
+        self.registered = registered
         self._context = context
         self._programs = _programs(linked)
         position = {index: i for i, index in enumerate(registered.feeds)}
@@ -45,25 +47,31 @@ class StraightPlan:
         self._fetches = tuple(
             fetch.slot for fetch in sorted(linked.fetches, key=lambda one: one.index)
         )
-        self._is_constant = not linked.feeds and all(
+
+    def _is_alone(self) -> bool:
+        return not self._context.plans
+
+    async def _computed(self, step: int, value: jax.Array) -> None:
+        """Waits for the device, and lets others see meanwhile that the step runs."""
+        context, run = self._context, object()
+        context.begun[step] = now(), self.registered
+        context.plans.add(run)
+        try:
+            await context.devices.wait(value)
+        finally:
+            context.plans.discard(run)
+            del context.begun[step]
+
+
+class StraightPlan(_Straight):
+    """A plan of programs that use no state, and neither send nor receive values."""
+
+    def __init__(self, registered: RegisteredPlans, context: WorkerContext) -> None:
+        super().__init__(registered, context)
+        self._is_constant = not self._feeds and all(
             run.executable is not None and is_pure(run.executable) for run in self._programs
         )
         self._kept: list[Array] | None = None
-
-    @classmethod
-    def of(cls, registered: RegisteredPlans, context: WorkerContext) -> StraightPlan | None:
-        """The only one of registered plans, if it is one of this kind."""
-        if len(registered.plans) != 1 or registered.claim is not None:
-            return None
-        (linked,) = registered.plans
-        programs = _programs(linked)
-        computed = {slot for run in programs for slot in run.instruction.outputs}
-        is_straight = (
-            len(programs) == sum(map(len, linked.stages))
-            and all(run.executable and not run.uses_variables for run in programs)
-            and computed.issuperset(fetch.slot for fetch in linked.fetches)
-        )
-        return cls(registered, context) if is_straight else None
 
     @property
     def is_quick(self) -> bool:
@@ -71,9 +79,6 @@ class StraightPlan:
         if self._kept is not None:
             return True
         return all(is_quick(run, self._is_alone) for run in self._programs)
-
-    def _is_alone(self) -> bool:
-        return not self._context.plans
 
     async def run(self, step: int, feeds: Sequence[Array]) -> Sequence[Array]:
         """Runs the plan, which must be quick; waits for nothing but the device.
@@ -88,7 +93,7 @@ class StraightPlan:
         self._context.rendezvous.n_opened += 1
         if self._kept is not None:
             return self._kept
-        self._registered.check_feeds(feeds)
+        self.registered.check_feeds(feeds)
         linked = self._linked
         slots = [*linked.slots]
         for slot, i in self._feeds:
@@ -109,16 +114,74 @@ class StraightPlan:
             self._kept = fetched
         return fetched
 
-    async def _computed(self, step: int, value: jax.Array) -> None:
-        """Waits for the device, and lets others see meanwhile that the step runs."""
-        context, run = self._context, object()
-        context.begun[step] = now(), self._registered
-        context.plans.add(run)
+
+class StraightAccess(_Straight):
+    """A plan of one program that reads or writes variables."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a run would neither occupy the event loop for long nor wait for a thread."""
+        return is_quick(self._programs[0], self._is_alone)
+
+    async def run(
+        self, step: int, feeds: Sequence[Array], effect: StepEffect | None = None
+    ) -> list[Array] | None:
+        """Runs the plan, which must be quick; waits for nothing but the device.
+
+        Args:
+          step: identifies the step.
+          feeds: the fed values in the order of their indices.
+          effect: as for `StepState`.
+
+        Returns:
+          None if the variables are not free, or one has to be copied, which takes long; nothing was
+          done then.
+
+        Raises:
+          OpError: as `run_plan`.
+        """
+        context, linked, (run,) = self._context, self._linked, self._programs
+        writing = None if effect is None else effect.writing
+        state = StepState(linked, context.containers, writing=writing, effect=effect)
+        for slot, i in self._feeds:
+            state.slots[slot] = feeds[i]
         try:
-            await context.devices.wait(value)
+            access = state.begin(run)
+            if access is None:
+                return None
+            if access.copies_much:
+                access.give_up()
+                return None
+            timed(run, state.finish, access)
+            fetched: list[Array] = []
+            for slot in self._fetches:
+                if not state.is_computed(slot):
+                    await self._computed(step, state[slot])
+                fetched.append(state.fetch(slot))
+        except Exception as error:
+            raise_of_plan(error, linked, context.task)
         finally:
-            context.plans.discard(run)
-            del context.begun[step]
+            state.close()
+        context.rendezvous.n_opened += 1
+        return fetched
+
+
+def straight_plan(
+    registered: RegisteredPlans, context: WorkerContext
+) -> StraightPlan | StraightAccess | None:
+    """The only one of registered plans, if it is straight."""
+    if len(registered.plans) != 1 or registered.claim is not None:
+        return None
+    (linked,) = registered.plans
+    programs = _programs(linked)
+    if len(programs) != sum(map(len, linked.stages)):
+        return None
+    if len(programs) == 1 and programs[0].uses_variables:
+        return StraightAccess(registered, context)
+    computed = {slot for run in programs for slot in run.instruction.outputs}
+    is_straight = all(run.executable and not run.uses_variables for run in programs)
+    is_straight &= computed.issuperset(fetch.slot for fetch in linked.fetches)
+    return StraightPlan(registered, context) if is_straight else None
 
 
 def _programs(linked: LinkedPlan) -> tuple[LinkedRun, ...]:

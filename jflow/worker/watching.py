@@ -13,6 +13,7 @@ from jflow.plan import Recv
 from jflow.resources import Cell
 from jflow.watch import StatusRequest, StepStatus, WaitStatus, short_name
 from jflow.worker.context import WorkerContext
+from jflow.worker.gate import Gate
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.waker import Waker
 
@@ -25,12 +26,17 @@ _N_SHOWN = 20
 class RunningSteps:
     """The steps that have begun on a task and have not ended there.
 
-    What a step waits for is found from the resources and the rendezvous, so that steps note nothing
-    for watchers but when they began. Call it on the event loop only.
+    What a step waits for is found from the resources, the rendezvous and the devices, so that steps
+    note nothing for watchers but when they began. Call it on the event loop only.
+
+    Args:
+      context: what the plans of the task share.
+      gate: what they wait at while the state that they use is moved.
     """
 
-    def __init__(self, context: WorkerContext) -> None:
+    def __init__(self, context: WorkerContext, gate: Gate) -> None:
         self._context = context
+        self._gate = gate
 
     @property
     def n_begun(self) -> int:
@@ -69,9 +75,14 @@ class RunningSteps:
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
         for step, (at, registered) in page:
             bare = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
-            noted_here = [replace(bare, **noted) for noted in attempts.get(step, ())]
-            noted_here += [replace(bare, **noted) for noted in self._values(step, registered)]
-            found.append((step, registered, noted_here[:_N_SHOWN] or [bare]))
+            noted = (
+                *attempts.get(step, ()),
+                *self._values(step, registered),
+                *self._busy(step, registered),
+                *self._held(step),
+            )
+            told = [replace(bare, **one) for one in noted[:_N_SHOWN]]
+            found.append((step, registered, told or [bare]))
         return len(begun), found
 
     def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:
@@ -106,3 +117,16 @@ class RunningSteps:
                     is_own = source == self._context.task
                     what = f"for a value from {'another device of its task' if is_own else source}"
                     yield {"cause": what, "device": str(one.source), "edge": one.edge}
+
+    def _busy(self, step: int, registered: RegisteredPlans) -> Iterable[dict[str, Any]]:
+        """The devices that it waits for, which take no more programs now."""
+        for linked in registered.plans:
+            if step in self._context.devices.queued(linked.device):
+                what = "for its device, which runs other programs"
+                yield {"cause": what, "device": str(linked.plan.device)}
+
+    def _held(self, step: int) -> Iterable[dict[str, Any]]:
+        """The state that it waits for, because that is held."""
+        held = self._gate.waiting.get(step)
+        if held is not None and (what := self._gate.directory.obstacle(held.use)):
+            yield {"cause": short_name(what)}

@@ -8,7 +8,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
 import jax
@@ -16,10 +15,7 @@ import jax
 from jflow.cluster import Device, Task
 from jflow.deadline.clock import now
 from jflow.effects import Earlier, Effect, unsupported
-from jflow.errors import (
-    AbortedError,
-    RestartedError,
-)
+from jflow.errors import AbortedError, OpError, RestartedError
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS
 from jflow.execution.once import WritesOfTask
@@ -57,7 +53,7 @@ from jflow.worker.plan_run import run_plan
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.saving import StateSaves
-from jflow.worker.straight import StraightPlan
+from jflow.worker.straight import StraightAccess, StraightPlan, straight_plan
 from jflow.worker.watching import RunningSteps
 
 
@@ -104,7 +100,7 @@ class Worker:
         self._devices = devices
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
-        self._straight: dict[int, StraightPlan] = {}
+        self._straight: dict[int, StraightPlan | StraightAccess] = {}
         self._of_caller: set[int] = set()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
@@ -114,11 +110,11 @@ class Worker:
         )
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
-        self.running = RunningSteps(self._context)
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
         self.moves = StateMoves(self._context, devices)
+        self.running = RunningSteps(self._context, self.moves.plans)
         self.claims = ClaimedRuns()
         self.effects = TaskEffects(self._context)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
@@ -187,7 +183,7 @@ class Worker:
             WritesOfTask.of(linked),
             unsupported(plans),
         )
-        if (straight := StraightPlan.of(registered, self._context)) is not None:
+        if (straight := straight_plan(registered, self._context)) is not None:
             self._straight[handle] = straight
         self._of_caller.add(handle)
         return Registered(handle)
@@ -249,13 +245,58 @@ class Worker:
             return await self._run(step, registered, feeds, client, records, staging, rides)
 
     def begin(
-        self, step: int, handle: int, feeds: Sequence[Array]
+        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin`."""
         straight = self._straight.get(handle)
         if straight is None or failpoints_on or not straight.is_quick:
             return None
-        return Started(straight.run(step, feeds))
+        if isinstance(straight, StraightPlan):
+            return Started(straight.run(step, feeds))
+        straight.registered.check_feeds(feeds)
+        try:
+            if not self.moves.plans.directory.enter(straight.registered.use):
+                return None
+        except MovedError:
+            return None  # `run` finds what that means for the step
+        return Started(self._run_straight(straight, step, feeds, staging))
+
+    async def _run_straight(
+        self, straight: StraightAccess, step: int, feeds: Sequence[Array], staging: Staging | None
+    ) -> list[Array]:
+        """Runs a plan whose state nothing moves, and which has entered the gate."""
+        registered = straight.registered
+
+        async def run(effect: StepEffect | None = None) -> list[Array]:
+            values = await straight.run(step, feeds, effect)
+            if values is None:
+                values = await self._run_waiting(registered, step, feeds, effect)
+            return values
+
+        try:
+            if staging is None or not registered.writes.n_programs:
+                return await run()
+            return await self.effects.run(staging, registered.writes, run)
+        finally:
+            self.moves.plans.leave(registered.use)
+
+    async def _run_waiting(
+        self,
+        registered: RegisteredPlans,
+        step: int,
+        feeds: Sequence[Array],
+        effect: StepEffect | None,
+    ) -> list[Array]:
+        """Runs plans that have to wait, and takes note of them for others."""
+        context, fed = self._context, dict(zip(registered.feeds, feeds, strict=True))
+        context.begin(step, registered)
+        try:
+            return await self._run_plans(registered, step, fed, None, effect)
+        except asyncio.CancelledError as error:
+            context.tell_wait(step, error)
+            raise
+        finally:
+            context.end(step, registered)
 
     async def _run(
         self,
@@ -267,53 +308,45 @@ class Worker:
         staging: Staging | None,
         riding: Riding | None,
     ) -> list[Array]:
-        context, task = self._context, self._context.task
-        registered.check_feeds(feeds)
+        context = self._context
+        if len(feeds) != len(registered.feeds):
+            registered.check_feeds(feeds)
         fed = dict(zip(registered.feeds, feeds, strict=True))
-        recorder = None if records is None else Recorder(str(task), now)
+        recorder = None if records is None else Recorder(str(context.task), now)
         if recorder is not None:
             context.recorders[step] = recorder
         if riding is not None:
             context.riding[step] = riding
         context.begin(step, registered)
+        gate, use = self.moves.plans, registered.use
         has_entered = False
         try:
-            await self._enter(registered)
+            try:
+                if not gate.directory.enter(use):
+                    await gate.enter(use, step)
+            except MovedError as error:
+                raise self._refused(registered, error) from None
             has_entered = True
             if staging is None or not registered.writes.n_programs:
                 values = await self._run_plans(registered, step, fed, client)
+            elif registered.refusal is not None:
+                raise registered.refusal
             else:
-                values = await self._run_once(registered, step, fed, client, staging)
+                values = await self.effects.run(
+                    staging,
+                    registered.writes,
+                    lambda effect: self._run_plans(registered, step, fed, client, effect),
+                )
         except asyncio.CancelledError as error:
-            if waited := context.blocked.get(step):
-                # The error of the deadline that cancelled the step shows it.
-                told = replace(waited, reason=f"{task} {waited.reason}")
-                raise asyncio.CancelledError(told) from error
+            context.tell_wait(step, error)
             raise
         finally:
             if has_entered:
-                self.moves.plans.leave(registered.use)
+                gate.leave(use)
             context.end(step, registered)
         if records is not None and recorder is not None:
             records.append(recorder.record())
         return values
-
-    async def _run_once(
-        self,
-        registered: RegisteredPlans,
-        step: int,
-        fed: Mapping[int, Array],
-        client: Client | None,
-        staging: Staging,
-    ) -> list[Array]:
-        """As `_run_plans`; stages or applies once what they write."""
-        if registered.refusal is not None:
-            raise registered.refusal
-        return await self.effects.run(
-            staging,
-            registered.writes,
-            lambda effect: self._run_plans(registered, step, fed, client, effect),
-        )
 
     async def _run_plans(
         self,
@@ -348,7 +381,7 @@ class Worker:
                 self.containers.leave(writing)
         if (action := async_failpoint("worker.after_run")) is not None:
             await action
-        return [fetched[index] for index in registered.fetches]
+        return [*map(fetched.__getitem__, registered.fetches)]
 
     def needs_task(self, handle: int) -> bool:
         """See `WorkerSession.needs_task`: a later claim cancels the task of a step."""
@@ -421,25 +454,20 @@ class Worker:
         for handle in tuple(self._of_caller):
             self.release(handle)
 
-    async def _enter(self, registered: RegisteredPlans) -> None:
-        """Waits until nothing holds the state that plans use, and counts them as running.
+    def _refused(self, registered: RegisteredPlans, error: MovedError) -> OpError:
+        """The error of plans whose state has moved.
 
         A master starts no step whose state has moved. One that comes here nevertheless, because its
         master had lost the hold, may have begun on other tasks.
         """
-        gate, use = self.moves.plans, registered.use
-        try:
-            if not gate.directory.enter(use):
-                await gate.enter(use)
-        except MovedError as error:
-            # What may be run again has its one effect on a queue. If that is here, it is not done.
-            if registered.is_restartable and any(one.plan.resources for one in registered.plans):
-                raise
-            raise AbortedError(
-                f"the state moved while the step was started, which may have done a part of its "
-                f"work: {error.message}",
-                task=str(self._context.task),
-            ) from None
+        # What may be run again has its one effect on a queue. If that is here, it is not done.
+        if registered.is_restartable and any(one.plan.resources for one in registered.plans):
+            return error
+        return AbortedError(
+            f"the state moved while the step was started, which may have done a part of its "
+            f"work: {error.message}",
+            task=str(self._context.task),
+        )
 
 
 def _owners(plans: Sequence[Plan]) -> set[str]:

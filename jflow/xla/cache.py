@@ -1,41 +1,106 @@
-"""Cache of the executables of a process: each program is compiled once per device."""
+"""Caches of what takes long to make: the programs that were exported or compiled in a process."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from typing import Generic, TypeVar
 
 import jax
 
 from jflow.xla.compile import CompiledProgram, compile_exported
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
 _Key = tuple[str, str, tuple[int, ...]]
+
+
+class SharedCache(Generic[K, V]):
+    """A thread-safe LRU cache of values that take long to make.
+
+    Threads that request the same value at the same time share one making.
+
+    Args:
+      capacity: maximum number of values.
+
+    Attributes:
+      n_made: number of values made so far.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, Future[V]] = OrderedDict()
+        self.n_made = 0
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """Returns the value, made by `make()` if it is not cached.
+
+        Raises what that raises, also in the threads that wait for it; a failure is not cached.
+        """
+        while True:
+            with self._lock:
+                future = self._values.get(key)
+                mine = future is None
+                if future is None:
+                    future = self._values[key] = Future()
+                    future.set_running_or_notify_cancel()  # waiters cannot cancel it
+                self._values.move_to_end(key)
+            if mine:
+                self._make(key, future, make)
+            try:
+                return future.result()
+            except _InterruptedError:
+                continue
+
+    def begun(self, key: K) -> Future[V] | None:
+        """Returns the finished or running making of a value, or None."""
+        with self._lock:
+            return self._values.get(key)
+
+    def _make(self, key: K, future: Future[V], make: Callable[[], V]) -> None:
+        try:
+            value = make()
+        except BaseException as error:
+            with self._lock:
+                self._values.pop(key, None)
+            # Ctrl-C is meant for the thread that makes the value, and for no other.
+            future.set_exception(error if isinstance(error, Exception) else _InterruptedError())
+            raise
+        with self._lock:
+            self.n_made += 1
+            while len(self._values) > self._capacity:
+                self._values.popitem(last=False)
+        future.set_result(value)
+
+
+class _InterruptedError(Exception):
+    """The thread that made a value was interrupted."""
 
 
 class ProgramCache:
     """A thread-safe LRU cache of executables by the digests of their programs.
 
-    Threads that request the same program at the same time share one compilation.
+    Each program is compiled once per device.
 
     Args:
       capacity: maximum number of executables; registered plans keep theirs in any case.
-
-    Attributes:
-      n_compiled: number of compilations so far.
     """
 
     def __init__(self, capacity: int = 512) -> None:
-        self._capacity = capacity
-        self._lock = threading.Lock()
-        self._executables: OrderedDict[_Key, Future[CompiledProgram]] = OrderedDict()
-        self.n_compiled = 0
+        self._executables: SharedCache[_Key, CompiledProgram] = SharedCache(capacity)
+
+    @property
+    def n_compiled(self) -> int:
+        """Number of compilations so far."""
+        return self._executables.n_made
 
     def has(self, digest: str, device: jax.Device, donated: tuple[int, ...]) -> bool:
         """Whether the program is compiled or being compiled."""
-        with self._lock:
-            return (digest, str(device), donated) in self._executables
+        return self.begun(digest, device, donated) is not None
 
     def get(
         self,
@@ -49,41 +114,12 @@ class ProgramCache:
         Raises:
           InvalidArgumentError: if the program cannot be compiled; the failure is not cached.
         """
-        key = (digest, str(device), donated)
-        with self._lock:
-            future = self._executables.get(key)
-            mine = future is None
-            if future is None:
-                future = self._executables[key] = Future()
-                future.set_running_or_notify_cancel()  # waiters cannot cancel it
-            self._executables.move_to_end(key)
-        if mine:
-            self._compile(key, device, future, source)
-        return future.result()
+        return self._executables.get(
+            (digest, str(device), donated), lambda: compile_exported(source(), device, donated)
+        )
 
     def begun(
         self, digest: str, device: jax.Device, donated: tuple[int, ...]
     ) -> Future[CompiledProgram] | None:
         """Returns the finished or running compilation of a program, or None."""
-        with self._lock:
-            return self._executables.get((digest, str(device), donated))
-
-    def _compile(
-        self,
-        key: _Key,
-        device: jax.Device,
-        future: Future[CompiledProgram],
-        source: Callable[[], bytes],
-    ) -> None:
-        try:
-            executable = compile_exported(source(), device, key[2])
-        except BaseException as error:
-            with self._lock:
-                self._executables.pop(key, None)
-            future.set_exception(error)
-            raise
-        with self._lock:
-            self.n_compiled += 1
-            while len(self._executables) > self._capacity:
-                self._executables.popitem(last=False)
-        future.set_result(executable)
+        return self._executables.begun((digest, str(device), donated))

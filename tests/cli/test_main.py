@@ -160,3 +160,21 @@ def test_the_command_and_the_package_say_the_same_version(
         main(["--version"])
     assert raised.value.code == 0
     assert capsys.readouterr().out == f"jflow {tf.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("up", "Starts a cluster on this machine"),
+        ("ls pending", "What the steps that run wait for."),
+        ("slurm render", "Prints the batch script of a cluster."),
+    ],
+)
+def test_the_help_of_a_command_begins_with_what_it_does(
+    command: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([*command.split(), "--help"])
+    usage, said, *_ = capsys.readouterr().out.split("\n\n")
+    assert usage.startswith(f"usage: jflow {command} ")
+    assert said.startswith(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any
 import pytest
 
 import jflow as tf
+from jflow.cli import watcher
 from jflow.cli.main import main
 from jflow.cli.tables import age_text, bytes_text, table
-from jflow.errors import FailedPreconditionError
-from jflow.testing import ProcessCluster, start_servers, wait_until
+from jflow.errors import FailedPreconditionError, UnavailableError
+from jflow.protocol import MasterClient
+from jflow.testing import PATIENCE_S, ProcessCluster, start_servers, wait_until
+from jflow.wire import connect
 
 COUNT, TEXT, LIST = int, str, list
 TASK = {
@@ -202,6 +206,30 @@ def test_without_a_cluster_the_command_says_what_is_missing(
 def test_a_cluster_that_does_not_answer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "grpc://127.0.0.1:1", "--timeout", "0.1"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_if_the_first_server_does_not_answer_the_others_are_called_at_once(
+    cluster: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster of many tasks that is down, or starts, would be waited for once a task."""
+    together = threading.Barrier(5)
+
+    def tried(target: str, seconds: float) -> MasterClient:
+        if target in cluster:
+            return connect(target, seconds)
+        if target != "grpc://down:0":
+            together.wait(PATIENCE_S)
+        raise UnavailableError(f"nothing is at {target}")
+
+    monkeypatch.setattr(watcher, "connect", tried)
+    down = [f"grpc://down:{i}" for i in range(6)]
+    with (
+        pytest.raises(UnavailableError, match=r"none of the 6 .*down:0; .*down:2; and 3 more$"),
+        watcher.Watcher(down, PATIENCE_S) as watching,
+    ):
+        watching.inspect(["steps"])
+    with watcher.Watcher([*down[:1], *cluster], PATIENCE_S) as watching:
+        assert {seen.is_up for seen in watching.inspect(["steps"])} == {True}
 
 
 def test_a_stopped_task_is_marked_and_the_others_are_listed(

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 import jflow as tf
-from tests.clusters import BACKENDS, Backend
+from jflow.testing.backends import BackendPool
+from tests.clusters import BACKENDS, Backend, opened_in
 
 
 @pytest.fixture(scope="session", params=list(BACKENDS))
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Iterator[Backend]:
     """This process, servers in it, servers in processes of their own; one of each for all tests."""
-    with BACKENDS[request.param]() as backend:
+    with opened_in(backend_pool, request.param) as backend:
+        backend.reset()
         yield backend
 
 

@@ -15,7 +15,7 @@ import pytest
 import jflow as tf
 from jflow.partition import Partition, Segment
 from jflow.pipeline import pipeline
-from tests.clusters import BACKENDS
+from tests.clusters import Backend, local
 
 
 @contextmanager
@@ -54,8 +54,8 @@ def _arguments() -> Any:
     return {"first": draw(4, 5), "second": draw(5, 2)}, draw(3, 4), draw(3, 2)
 
 
-def _computed(name: str) -> tuple[Any, list[Segment]]:
-    with BACKENDS[name]() as backend, tf.connect(backend.targets[0]), _segments() as segments:
+def _computed(backend: Backend) -> tuple[Any, list[Segment]]:
+    with tf.connect(backend.targets[0]), _segments() as segments:
         return tf.value_and_grad(_layers(backend.devices))(*_arguments()), segments
 
 
@@ -63,17 +63,20 @@ def _kinds(segments: list[Segment]) -> list[list[str]]:
     return sorted([op.type for op in segment.ops] for segment in segments)
 
 
-@pytest.mark.parametrize("name", ["in_process", "processes"])
-def test_a_gradient_across_tasks_is_that_of_one_process_bit_for_bit(name: str) -> None:
-    (here, cut_here), (there, cut_there) = _computed("local"), _computed(name)
+@pytest.mark.parametrize("backend", ["in_process", "processes"], indirect=True)
+def test_a_gradient_across_tasks_is_that_of_one_process_bit_for_bit(backend: Backend) -> None:
+    with local() as one_process:
+        here, cut_here = _computed(one_process)
+    there, cut_there = _computed(backend)
     jax.tree.map(np.testing.assert_array_equal, there, here)
     assert _kinds(cut_here) == _kinds(cut_there)
     wanted = jax.jit(jax.value_and_grad(_layers(["", ""])))(*_arguments())
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), there, wanted)
 
 
-def test_a_gradient_goes_forward_once_and_backward_once() -> None:
-    _, segments = _computed("processes")
+@pytest.mark.parametrize("backend", ["processes"], indirect=True)
+def test_a_gradient_goes_forward_once_and_backward_once(backend: Backend) -> None:
+    _, segments = _computed(backend)
     tasks = [segment.device.task.job for segment in segments]
     # There and back: first layer, second, the loss and back out of it, back through the second,
     # back through the first.

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.pipeline import pipeline
-from tests.clusters import BACKENDS, Backend
+from jflow.testing.backends import BackendPool
+from tests.clusters import BACKENDS, Backend, opened_in
 from tests.drawn import examples
 from tests.functions.programs import (
     FUNCTIONS,
@@ -40,8 +41,9 @@ class Surrounding(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=list(BACKENDS))
-def surrounding(request: pytest.FixtureRequest) -> Iterator[Surrounding]:
-    with BACKENDS[request.param]() as backend, tf.connect(backend.targets[0]):
+def surrounding(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Iterator[Surrounding]:
+    with opened_in(backend_pool, request.param) as backend, tf.connect(backend.targets[0]):
+        backend.reset()
         variables = []
         for number, kind in enumerate(VARIABLES):
             shape, dtype = KINDS[kind]

@@ -255,6 +255,44 @@ def test_the_device_of_a_library_function_reaches_its_gradient():
     assert {op.device for op in made if op.inputs} == {"/device:CPU:2"}
 
 
+@jax.jit
+@jax.custom_jvp
+def _forward_ruled(x):
+    return jnp.sin(x)
+
+
+_forward_ruled.__wrapped__.defjvp(lambda xs, ts: (jnp.sin(*xs), ts[0] * jnp.cos(*xs)))
+
+
+@jax.jit
+@jax.custom_vjp
+def _backward_ruled(x):
+    return jnp.sin(x)
+
+
+_backward_ruled.__wrapped__.defvjp(lambda x: (jnp.sin(x), jnp.cos(x)), lambda c, t: (t * c,))
+
+RULED = {
+    "of a library": tf.nn.softplus,
+    "forward": lambda x: tf.lax.map(_forward_ruled, x),
+    "backward": lambda x: tf.lax.map(_backward_ruled, x),
+}
+
+
+@pytest.mark.parametrize("name", RULED)
+def test_a_derivative_rule_has_the_device_of_each_use(name):
+    """JAX traces it once, when it is first used."""
+    for device in ("/device:CPU:1", "/job:ps", ""):
+        with tf.Graph().as_default():
+            x = tf.constant(X)
+            with tf.device(device):
+                y = RULED[name](x)
+            before = len(_types())
+            tf.gradients(y, x)
+            made = tf.get_default_graph().get_operations()[before:]
+            assert {op.device for op in made if op.inputs} == {device}
+
+
 @pytest.mark.parametrize("forward", ["", "/device:CPU:1", "/job:ps"])
 def test_the_block_around_gradients_does_not_move_them(forward):
     x = tf.constant(X)

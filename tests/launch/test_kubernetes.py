@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,43 @@ def test_each_pod_learns_from_its_environment_the_cluster_and_its_task(
         assert ("JFLOW_INSECURE" in found) == bool(security)
 
 
-def test_the_program_has_the_cluster_and_no_task_and_its_words_as_they_were_typed() -> None:
-    odd = KubernetesCluster("i", name="digits", command=("sh", "-c", "echo $(HOME) $$ $x"))
+def run_container(
+    container: Mapping[str, Any], variables: Mapping[str, str], programs: Path, jflow: str
+) -> tuple[int, str]:
+    """The exit code of a container and what it prints, with a stand-in for `jflow`."""
+    for name, text in (("jflow", jflow), ("sleep", "true")):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    words = [*container["command"], *container.get("args", ())]
+    done = subprocess.run(
+        [expanded(word, variables) for word in words],
+        env={**variables, "PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_log_of_the_program_has_the_states_of_the_tasks_until_all_are_up(
+    tmp_path: Path,
+) -> None:
+    """`kubectl logs` shows no container that comes before it."""
+    pod = pod_of(KubernetesCluster("i", command=("echo", "trained")).manifests(), "jflow-program")
+    (container,) = pod["containers"]
+    second = 'echo "status $#"; [ -e "$0.once" ] || { touch "$0.once"; exit 3; }'
+    assert run_container(container, {}, tmp_path, second) == (0, "status 1\nstatus 1\ntrained\n")
+    code, said = run_container(container, {}, tmp_path, "echo down; exit 3")
+    assert (code, {*said.split()}) == (1, {"down"})
+
+
+def test_the_program_has_the_cluster_and_no_task_and_its_words_as_they_were_typed(
+    tmp_path: Path,
+) -> None:
+    odd = KubernetesCluster("i", name="digits", command=("printf", "%s|", "$(HOME) $$ $x", "a b"))
     (container,) = pod_of(odd.manifests(), "digits-program")["containers"]
     found = environment(container, "digits-program-x7k2p", "research", SECRETS)
-    assert [expanded(word, found) for word in container["command"]] == list(odd.command)
+    assert run_container(container, found, tmp_path, jflow="true") == (0, "$(HOME) $$ $x|a b|")
     told = read_tf_config(found)
     assert told.cluster == KubernetesClusterResolver(environ=found).cluster_spec()
     assert (told.job, KubernetesClusterResolver(environ=found).task_type) == (None, None)
@@ -118,6 +151,8 @@ def test_probes_ask_the_health_service_with_a_certificate_if_there_are_any(kind:
     assert "-addr=digits-worker-1.digits.research.svc.cluster.local:2222" in said
     assert "-tls-server-name=worker-1.jflow" in said
     assert "-tls-client-cert=/run/jflow/home/tls/worker-1.pem" in said
+    limit = container[kind]["timeoutSeconds"]
+    assert {f"-connect-timeout={limit}s", f"-rpc-timeout={limit}s"} < {*said}
 
 
 def test_a_task_has_its_own_certificate_only_where_other_users_cannot_replace_it(

@@ -21,6 +21,7 @@ SRUN = """\
 #!/bin/bash
 # Starts the tasks of a step on this host, with the variables that Slurm's manual of srun lists.
 while [[ "$1" == --* ]]; do shift; done
+trap 'kill $(jobs -p)' TERM
 for ((i = 0; i < SLURM_NTASKS; i++)); do
   SLURM_STEP_NODELIST="$SLURM_JOB_NODELIST" SLURM_STEP_TASKS_PER_NODE="$SLURM_TASKS_PER_NODE" \\
     SLURM_STEP_NUM_TASKS="$SLURM_NTASKS" SLURM_PROCID=$i SLURM_LOCALID=$i SLURM_STEP_ID=0 "$@" &
@@ -76,26 +77,44 @@ def test_a_script_asks_for_what_the_tasks_need(capsys: pytest.CaptureFixture[str
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
-def test_parameter_servers_leave_the_gpus_of_their_step_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = rendered("--ps", "2", "--workers", "1", "--gpus", "1", "--", "./train", capsys=capsys)
-    (step,) = re.findall(r"^srun .*? &$", text, re.MULTILINE | re.DOTALL)
-    stand_ins = {"srun": SRUN, "jflow": 'echo "$1 $SLURM_PROCID ${JAX_PLATFORMS-all}"'}
+def said_by_step(script: str, programs: Path, **stand_ins: str) -> list[str]:
+    """The lines that the step of a script prints, with stand-ins for programs that it calls."""
+    (step,) = re.findall(r"^srun .*? &$", script, re.MULTILINE | re.DOTALL)
     for name, content in stand_ins.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{content}\n")
-        (tmp_path / name).chmod(0o755)
-    variables = {"SLURM_JOB_NODELIST": "a", "SLURM_TASKS_PER_NODE": "3", "SLURM_NTASKS": "3"}
+        (programs / name).write_text(f"#!/bin/bash\n{content}\n")
+        (programs / name).chmod(0o755)
+    variables = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "a",
+        "SLURM_TASKS_PER_NODE": "3",
+        "SLURM_NTASKS": "3",
+        "SLURM_CPUS_PER_TASK": "8",
+    }
     environ = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
-    environ["PATH"] = f"{tmp_path}:{environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", f"{step}\nwait"],
+        ["bash", "-uc", f"{step}\nwait"],
         env=environ | variables,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert sorted(done.stdout.splitlines()) == ["server 0 cpu", "server 1 cpu", "server 2 all"]
+    return done.stdout.splitlines()
+
+
+def test_the_step_of_the_servers_has_the_processors_that_the_job_has(tmp_path: Path) -> None:
+    """From version 22.05 on, srun does not know of them unless it is told.
+
+    It then places 5 tasks with 2 processors each, on nodes with 8, as 3 and 2, not as 4 and 1.
+    """
+    (options,) = said_by_step(SlurmJob(["./train"], cpus=8).script(), tmp_path, srun='echo "$@"')
+    assert {"--ntasks=3", "--cpus-per-task=8", "--distribution=block"} < {*options.split()}
+
+
+def test_parameter_servers_leave_the_gpus_of_their_step_alone(tmp_path: Path) -> None:
+    script = SlurmJob(["./train"], ps=2, workers=1, gpus=1).script()
+    shown = 'echo "$1 $SLURM_PROCID ${JAX_PLATFORMS-all}"'
+    said = said_by_step(script, tmp_path, srun=SRUN, jflow=shown)
+    assert sorted(said) == ["server 0 cpu", "server 1 cpu", "server 2 all"]
     assert "JAX_PLATFORMS" not in SlurmJob(["./train"], gpus=0).script()
 
 
@@ -164,6 +183,7 @@ def job(tmp_path: Path) -> dict[str, str]:
         "SLURM_JOB_NODELIST": "localhost",
         "SLURM_TASKS_PER_NODE": "2",
         "SLURM_NTASKS": "2",
+        "SLURM_CPUS_PER_TASK": "1",
     }
 
 
@@ -196,6 +216,7 @@ def test_a_job_ends_with_the_exit_code_of_its_program_and_when_slurm_ends_it(
         running.send_signal(signal.SIGTERM)
         assert running.wait(PATIENCE_S) == 143
         assert not [*tmp_path.glob(".jflow-*")]
+        assert "stops" not in (tmp_path / "out").read_text(), "Slurm ends the servers, too"
     finally:
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from jflow.demo.model import build
 from jflow.launch import RayCluster
 from jflow.launch.ray_task import RayTask, check_tf_config
 from jflow.testing import free_ports, wait_until
+from tests.notices import notices_after
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -80,9 +82,13 @@ def _n_actors() -> int:
     return len(ray.util.list_named_actors())
 
 
-def test_what_ray_has_not_got_is_an_error_that_says_what_it_has(nodes: set[str]) -> None:
-    with pytest.raises(tf.errors.DeadlineExceededError, match=r"'GPU': 1.*within 2.0 s.*'CPU': 4"):
+def test_what_ray_has_not_got_is_an_error_that_says_what_it_has(
+    nodes: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    words = r"'GPU': 1.*within 2.0 s.*'CPU': 4"
+    with notices_after(0.1), pytest.raises(tf.errors.DeadlineExceededError, match=words):
         RayCluster(ps=1, workers=1, gpus=1, timeout=2.0)
+    assert re.search(r"waiting for .* for Ray to reserve .*'GPU': 1.*'CPU': 4", caplog.text)
 
 
 TOLD = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}

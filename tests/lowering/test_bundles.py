@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import jax
+import jax.extend.core as jex
 import numpy as np
 import pytest
 
 import jflow as tf
 from jflow import lowering
 from jflow.graph.bundle import Bundle
+from jflow.lowering.bundles import MIN_APART
 from jflow.partition import prune
 from tests.lowering.programs import run
 
@@ -43,3 +45,16 @@ def test_a_program_takes_out_only_what_it_uses() -> None:
     assert names.count("slice") == 1
     (found,) = run(program, CPU, np.arange(200, dtype=np.float32))
     assert found.tolist() == [280.0, 282.0]
+
+
+def test_many_scalars_are_joined_apart_so_that_their_equal_kernels_are_compiled_once() -> None:
+    source = tf.placeholder("float32", ())
+    scalars = tuple(source * float(number) for number in range(MIN_APART))
+    ops = prune(tf.get_default_graph(), [], scalars, {source})
+    program = lowering.lower(ops, (), [source], (), [Bundle(scalars)])
+    stages = jax.jit(jex.jaxpr_as_fun(program.jaxpr)).lower(np.float32(1)).compile()
+    assert " call(" in stages.as_text()
+    (found,) = run(program, CPU, np.float32(2))
+    assert found.tolist() == [2.0 * number for number in range(MIN_APART)]
+    elsewhere = lowering.lower(ops, (), [source], (), [Bundle(scalars)], for_cpu=False)
+    assert "jit" not in {eqn.primitive.name for eqn in elsewhere.jaxpr.jaxpr.eqns}

@@ -23,6 +23,7 @@ def test_what_has_moved_is_named_to_steps_that_use_it_and_to_those_that_are_regi
     use = directory.add(frozenset({variable("v"), variable("w")}))
     directory.hold("h", [variable("v")], B)
     assert not directory.enter(use)
+    assert directory.obstacle(use) == f"for {variable('v')}, which is being moved to {B}"
     directory.move("h")
     with pytest.raises(MovedError) as caught:
         directory.enter(use)
@@ -44,7 +45,9 @@ def test_a_pause_holds_back_steps_that_change_the_state_and_no_others() -> None:
     changes, reads, other = changing(directory, {v}), directory.add(frozenset({v})), {w}
     directory.pause("p", [v])
     assert not directory.enter(changes)
+    assert directory.obstacle(changes) == f"for {v}, which is being saved or restored"
     assert directory.enter(reads)
+    assert not directory.obstacle(reads)
     assert directory.enter(changing(directory, other))
     directory.pause("q", [v], is_exclusive=True)
     assert not directory.enter(directory.add(frozenset({v})))

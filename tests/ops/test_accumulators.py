@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import jflow as tf
-from tests.clusters import BACKENDS, Backend
+from tests.clusters import Backend
 from tests.queues.helpers import SHORT, got, session, started, wait_until
-
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
-def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(opened: Backend) -> Iterator[Backend]:
-    yield opened
-    opened.reset()
 
 
 class Driver:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from tests.clusters import BACKENDS
+from tests.clusters import Backend
 
 
 def test_it_gives_the_values_before_and_stays_at_the_limit() -> None:
@@ -49,28 +49,26 @@ def test_it_waits_for_the_block_around_it() -> None:
         assert session.run([first, count]) == [1, 1]
 
 
-@pytest.mark.parametrize("name", list(BACKENDS))
-def test_no_number_is_given_twice(name: str) -> None:
+def test_no_number_is_given_twice(backend: Backend) -> None:
     n, limit = 8, 40
-    with BACKENDS[name]() as backend, tf.Graph().as_default():
-        with tf.device(backend.devices[-1]):
-            count = tf.Variable(0, name="count")
-        up = tf.count_up_to(count, limit)
+    with tf.device(backend.devices[-1]):
+        count = tf.Variable(0, name="count")
+    up = tf.count_up_to(count, limit)
 
-        def drain(session: tf.Session) -> list[int]:
-            found = []
-            while True:
-                try:
-                    found.append(int(session.run(up)))
-                except tf.errors.OutOfRangeError:
-                    return found
+    def drain(session: tf.Session) -> list[int]:
+        found = []
+        while True:
+            try:
+                found.append(int(session.run(up)))
+            except tf.errors.OutOfRangeError:
+                return found
 
-        with backend.session(0) as one, backend.session(1) as other:
-            one.run(count.initializer)
-            sessions = [one, other if backend.shared else one] * (n // 2)
-            with ThreadPoolExecutor(n) as threads:
-                found = [*threads.map(drain, sessions)]
-            assert sorted(value for part in found for value in part) == [*range(limit)]
+    with backend.session(0) as one, backend.session(1) as other:
+        one.run(count.initializer)
+        sessions = [one, other if backend.shared else one] * (n // 2)
+        with ThreadPoolExecutor(n) as threads:
+            found = [*threads.map(drain, sessions)]
+        assert sorted(value for part in found for value in part) == [*range(limit)]
 
 
 def test_only_scalars_of_integers_count() -> None:

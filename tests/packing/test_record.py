@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError
-from jflow.packing import Keywords, Limits, Range, Record, pack, unpack
+from jflow.packing import ByColumn, Keywords, Limits, Range, Record, pack, unpack
 from jflow.values import NUMBERS, TensorSpec, string
 from tests.drawn import examples
 
@@ -46,6 +46,7 @@ class Everything(Record):
     maybe: int | None
     either: str | float
     points: tuple[Point, ...]
+    table: ByColumn[Point]
     pair: tuple[str, tuple[int, ...]]
     spec: TensorSpec
     options: Mapping[str, bool | str]
@@ -78,6 +79,7 @@ THINGS = st.builds(
     maybe=st.none() | INTEGERS,
     either=TEXTS | FLOATS,
     points=st.lists(POINTS, max_size=3).map(tuple),
+    table=st.lists(POINTS, max_size=3).map(tuple),
     pair=st.tuples(TEXTS, st.lists(INTEGERS, max_size=3).map(tuple)),
     spec=SPECS,
     options=st.dictionaries(TEXTS, st.booleans() | TEXTS, max_size=3),
@@ -94,6 +96,7 @@ THING = Everything(
     maybe=None,
     either="either",
     points=(Point(1), Point(2, "two")),
+    table=(Point(3), Point(4, "four")),
     pair=("pair", (1, 2)),
     spec=TensorSpec((None, 3), "float32"),
     options={"b": True, "a": "x"},
@@ -133,6 +136,7 @@ def test_fields_are_in_the_order_of_their_declaration():
 
 def test_what_is_in_a_record_can_be_shown_without_its_type():
     assert unpack(THING.to_bytes())["points"] == [{"x": 1, "name": ""}, {"x": 2, "name": "two"}]
+    assert unpack(THING.to_bytes())["table"] == {"x": [3, 4], "name": ["", "four"]}
     assert unpack(THING.to_bytes())["spec"] == {"shape": [None, 3], "dtype": "float32"}
 
 
@@ -214,6 +218,44 @@ def test_a_spec_that_cannot_be_is_refused(spec, message):
     plain = msgpack.unpackb(THING.to_bytes()) | {"spec": spec}
     with pytest.raises(InvalidArgumentError, match=message):
         Everything.from_bytes(msgpack.packb(plain))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([], "expected a table of x, name as table, got a list"),
+        ({"x": [1]}, "expected a table of x, name as table, got 1 fields"),
+        ({"name": [""], "x": [1]}, "expected the key 'x' of a table of x, name as table"),
+        ({"x": [1, 2], "name": ["a"]}, "columns of as many rows, at least one as table, got colum"),
+        ({"x": [], "name": []}, "got columns of 0 rows"),
+        ({"x": [1, 2.0], "name": ["", ""]}, r"expected an integer as table.x\[1\], got 2.0"),
+        ({"x": [1, True], "name": ["", ""]}, r"expected an integer as table.x\[1\], got True"),
+        ({"x": [1, 2], "name": ["", []]}, r"expected text as table.name\[1\], got "),
+        ({"x": [1, 2], "name": ["", [1]]}, r"expected text as table.name\[1\], got a list"),
+        ({"x": [1], "name": ["n" * 70_000]}, r"table.name\[0\]"),
+        ({"x": [1], "name": ["nowhere"]}, "table: there is no such point"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(table, message):
+    plain = msgpack.unpackb(THING.to_bytes()) | {"table": table}
+    with pytest.raises(InvalidArgumentError, match=f"malformed thing: .*{message}"):
+        Everything.from_bytes(msgpack.packb(plain))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (3, "expected a list as table, got 3"),
+        ([Point(1), "x"], r"expected a Point as table\[1\], got 'x'"),
+        ([Point(1), Point("x")], r"expected an integer as table.x\[1\], got 'x'"),
+        ([Point(1), Point(2, "n" * 70_000)], r"expected at most 65536 bytes as table.name\[1\]"),
+        ([Point(1, "\ud800")], r"expected valid Unicode as table.name\[0\]"),
+        ([Point(1)] * 40_000, "expected at most 65536 items as table.name, got 800"),
+    ],
+)
+def test_a_table_of_something_else_is_refused(table, message):
+    with pytest.raises(InvalidArgumentError, match=f"malformed thing: {message}"):
+        Everything(**vars(THING) | {"table": table}).to_bytes()
 
 
 def test_what_the_class_itself_refuses_is_an_invalid_argument():

@@ -7,7 +7,6 @@ import pytest
 
 import jflow as tf
 from jflow.testing import run_program
-from tests.clusters import BACKENDS
 
 ANOTHER_CLIENT = """
 import sys
@@ -23,10 +22,9 @@ with tf.Graph().as_default():
 PLACEMENTS = ["rules", "auto", "etf_c"]
 
 
-@pytest.fixture(scope="module", params=["in_process", "processes"])
-def cluster(request):
-    with BACKENDS[request.param]() as backend:
-        yield backend
+@pytest.fixture
+def cluster(shared_backend):
+    return shared_backend
 
 
 def increment(name: str):
@@ -42,7 +40,6 @@ def increment(name: str):
 
 
 def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(cluster) -> None:
-    cluster.reset()
     graph, v, _, _, _ = increment("shared")
     with cluster.session(graph=graph) as sess:
         sess.run(v.initializer)
@@ -78,7 +75,6 @@ def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(c
 
 def test_a_strategy_finds_state_where_an_earlier_session_pinned_it(cluster) -> None:
     """A pin in the graph is the same for all sessions, so a strategy takes it as a constraint."""
-    cluster.reset()
     device = cluster.devices[0]
     for placement in ("rules", "etf_c", "round_robin"):
         with tf.Graph().as_default() as graph:

@@ -148,6 +148,24 @@ def test_the_bytes_of_a_fused_program_are_near_those_that_xla_counts() -> None:
     assert counted(fun, x)["NEAR_BYTES"] == pytest.approx(theirs, rel=0.2)
 
 
+def unrolled(x, factors):
+    """A recurrence, every state of which is used by a kernel of its own."""
+    products = []
+    for factor in factors:
+        x = x * factor
+        products.append((x + 1.0) @ factor)
+    return products
+
+
+@pytest.mark.parametrize("n_steps", [1, 4, 12])
+def test_what_several_kernels_use_is_computed_in_each_as_by_xla(n_steps: int) -> None:
+    factors = [jnp.ones((16, 16))] * n_steps
+    theirs = jax.jit(unrolled).lower(factors[0], factors).compile().cost_analysis()
+    ours = counted(unrolled, factors[0], factors)
+    assert ours["FLOPS"] + ours["ELEMENTS"] == theirs["flops"]
+    assert ours["NEAR_BYTES"] == pytest.approx(theirs["bytes accessed"], rel=0.01)
+
+
 def test_the_counts_of_operations_add_up_to_those_of_their_program() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, (8, 16))

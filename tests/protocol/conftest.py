@@ -8,7 +8,14 @@ from jflow.wire import connect, tcp_sockets
 from jflow.wire.data_streams import DataStreams
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, served
 
-ON_TRANSPORTS = ("test_batches", "test_callbacks", "test_client", "test_peer", "test_traced")
+ON_TRANSPORTS = (
+    "test_batches",
+    "test_callbacks",
+    "test_cancelled_calls",
+    "test_client",
+    "test_peer",
+    "test_traced",
+)
 """Files whose tests run on every kind of stream that carries messages."""
 
 DIFFERING = re.compile(r"large|chunk|cancel|ctrl_c|close|closing|ends_|stops|broke|hundred")

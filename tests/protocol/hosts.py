@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from jflow.cluster import ClusterSpec, Device, Target, Task
+from jflow.deadline import Deadline
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.protocol import (
     DeviceRecord,
@@ -66,6 +67,13 @@ async def _in_time(coroutine):
         result = await coroutine
     assert not limit.expired(), "it waited for what did not come"
     return result
+
+
+async def delivered(peer, step, values):
+    """Sends values of a step to a peer, and waits until they have left."""
+    sending = peer.deliver(step, values)
+    if sending is not None:
+        await sending
 
 
 def eventually(condition):
@@ -131,8 +139,11 @@ class Session:
             riding.values.update(self.script.get("ridden", {}))
         return await self._call("run", args[-1], *args)
 
-    def begin(self, handle, deadline, feeds, effect=None):
-        return Started(self.run(handle, deadline, feeds, effect=effect))
+    def begin(self, number, within, feeds, effect=None):
+        """Begins a step of a master, which has a deadline; no plans of a worker."""
+        if not isinstance(within, Deadline):
+            return None
+        return Started(self.run(number, within, feeds, effect=effect))
 
     def needs_task(self, handle):
         return False
@@ -226,6 +237,16 @@ def peer_of(task, address, token=TOKEN):
     """A connection to the worker service of a task."""
     caller = Caller(Secret(token), WORKER.name, Target(address, task=task))
     return Peer(transport(), task, caller)
+
+
+@asynccontextmanager
+async def peer_at(address, token=TOKEN):
+    """A connection to the worker service of `TASK`, which is closed after the block."""
+    peer = peer_of(TASK, address, token)
+    try:
+        yield peer
+    finally:
+        await peer.close()
 
 
 def peers_of(cluster):
@@ -391,6 +412,16 @@ def with_client(host, use, method=SESSION_METHOD):
     async def check(address):
         async with connected(address, method) as client:
             await use(client)
+
+    beside_server(host, check)
+
+
+def with_peer(host, use):
+    """Runs `use(peer)` on the loop with a connection of another server to the host."""
+
+    async def check(address):
+        async with peer_at(address) as peer:
+            await use(peer)
 
     beside_server(host, check)
 

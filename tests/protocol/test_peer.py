@@ -1,9 +1,7 @@
-"""One server's connection to another before a fake host: lives, losses and cancelled calls."""
+"""One server's connection to another before a fake host: calls, losses and lives."""
 
 import asyncio
-import gc
 import time
-from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from jflow import errors
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.plan import Feed, Plan
-from jflow.protocol import Registered, settings
+from jflow.protocol import Registered
 from jflow.protocol.rpcs import WORKER
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.ports import free_ports
@@ -19,41 +17,24 @@ from tests.protocol.hosts import (
     INCARNATION,
     PATIENCE_S,
     TASK,
-    TOKEN,
     Host,
+    delivered,
     eventually_async,
     forever,
     large,
     met,
     on_loop,
+    peer_at,
     peer_of,
     peers_of,
     raw_server,
     same,
     serving,
+    with_peer,
 )
 
 PLAN = Plan(Device(TASK, "CPU", 0), 3, (), ((Feed(0, 2),),))
 OTHER = INCARNATION + 1
-
-
-@asynccontextmanager
-async def _peer(address, token=TOKEN):
-    peer = peer_of(TASK, address, token)
-    try:
-        yield peer
-    finally:
-        await peer.close()
-
-
-def _with_peer(host, use):
-    """Runs `use(peer)` on the loop beside a server of the host."""
-
-    async def check():
-        async with serving(host) as address, _peer(address) as peer:
-            await use(peer)
-
-    on_loop(check())
 
 
 # Calls --------------------------------------------------------------------------------------------
@@ -66,7 +47,7 @@ def test_a_peer_introduces_itself_once_for_all_that_connect():
         await peer.reset([], PATIENCE_S)
 
     host = Host()
-    _with_peer(host, check)
+    with_peer(host, check)
     assert len(host.sessions) == 1
 
 
@@ -78,15 +59,15 @@ def test_the_host_is_asked_what_the_peer_was():
 
     async def check(peer):
         assert await peer.register(INCARNATION, [PLAN], {"d": tensor}) == Registered(9, ("a", "b"))
-        await peer.deliver(2**64 - 1, 6, tensor)
-        await peer.deliver(5, 7, None)
+        await delivered(peer, 2**64 - 1, {6: tensor})
+        await delivered(peer, 5, {7: None})
         await peer.release(INCARNATION, 8)
         (got,) = await peer.run(INCARNATION, 5, 9, [tensor])
         same(got, tensor)
         await peer.reset(["", "box"], PATIENCE_S)
 
     host = Host(script={"register": registered})
-    _with_peer(host, check)
+    with_peer(host, check)
     register, deliver, signal, release, run, reset = host.calls
     assert register[:2] == ("register", [PLAN])
     same(register[2]["d"], tensor)
@@ -108,7 +89,7 @@ def test_an_error_of_the_host_is_raised_where_it_was_asked():
             await peer.run(INCARNATION, 1, 1, [])
         assert (caught.value.op, caught.value.task) == ("x", str(TASK))
 
-    _with_peer(Host(script={"run": fail}), check)
+    with_peer(Host(script={"run": fail}), check)
 
 
 def test_calls_at_the_same_time_get_their_own_answers():
@@ -121,7 +102,7 @@ def test_calls_at_the_same_time_get_their_own_answers():
         for (got,), tensor in zip(answers, sent, strict=True):
             same(got, tensor)
 
-    _with_peer(Host(), check)
+    with_peer(Host(), check)
 
 
 def test_large_tensors_pass_both_ways_and_small_calls_between_them():
@@ -140,7 +121,7 @@ def test_large_tensors_pass_both_ways_and_small_calls_between_them():
         await slow
         assert order == ["small", "large"]
 
-    _with_peer(Host(), check)
+    with_peer(Host(), check)
 
 
 def test_a_request_that_is_too_large_is_refused_and_the_connection_stays():
@@ -150,223 +131,8 @@ def test_a_request_that_is_too_large_is_refused_and_the_connection_stays():
         await peer.reset(["x"], PATIENCE_S)
 
     host = Host()
-    _with_peer(host, check)
+    with_peer(host, check)
     assert len(host.sessions) == 1
-
-
-# Cancelled calls ----------------------------------------------------------------------------------
-
-
-def test_cancelling_a_call_cancels_it_at_the_other_end():
-    host = Host(script={"run": forever})
-
-    async def check(peer):
-        await peer.connect(PATIENCE_S)
-        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
-        await eventually_async(lambda: host.started == 1)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        await eventually_async(lambda: host.cancelled == 1)
-        await peer.reset([], PATIENCE_S)
-
-    _with_peer(host, check)
-    assert len(host.sessions) == 1
-
-
-@pytest.mark.parametrize("n_cancellations", [1, 2])
-def test_a_call_that_was_done_before_it_could_be_cancelled_gives_its_reply(n_cancellations):
-    """The reply may hold an element of a queue, which must not be lost."""
-
-    async def done_all_the_same(*_):
-        try:
-            await asyncio.sleep(PATIENCE_S)
-        except asyncio.CancelledError:
-            return [np.arange(3)]
-
-    host = Host(script={"run": done_all_the_same})
-
-    async def check(peer):
-        await peer.connect(PATIENCE_S)
-        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
-        await eventually_async(lambda: host.started == 1)
-        for _ in range(n_cancellations):
-            call.cancel()
-            await asyncio.sleep(0)
-        (got,) = await call
-        same(got, np.arange(3))
-
-    _with_peer(host, check)
-
-
-def test_a_cancelled_call_that_is_never_answered_ends_all_the_same(monkeypatch):
-    monkeypatch.setattr(settings, "GRACE_S", 0.1)
-
-    async def check():
-        async with _stuck_server() as (address, _, _), _peer(address) as peer:
-            await peer.connect(PATIENCE_S)
-            call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
-            await asyncio.sleep(0)
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-
-    on_loop(check())
-
-
-@asynccontextmanager
-async def _stuck_server():
-    """A server that reads nothing after Hello until `go_on` is set, and then everything.
-
-    Gives its address, the event, and what it read: envelopes with the numbers of their tensors.
-    """
-    go_on, read = asyncio.Event(), []
-
-    async def handle(context):
-        stream = await met(context, WORKER.name)
-        await stream.send(id=1, server_info=pb.ServerInfo(task=str(TASK), incarnation=INCARNATION))
-        await go_on.wait()
-        while (received := await stream.receive()) is not None:
-            envelope, tensors = received
-            read.append((envelope, len(tensors)))
-            if envelope.id:
-                await stream.send(id=envelope.id)
-
-    async with raw_server(handle) as address:
-        try:
-            yield address, go_on, read
-        finally:
-            go_on.set()
-
-
-@pytest.mark.parametrize("what", ["run", "deliver"])
-def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
-    """One step's deadline must not cost other steps their connection, or the server memory."""
-
-    async def check():
-        async with _stuck_server() as (address, go_on, read), _peer(address) as peer:
-            await peer.connect(PATIENCE_S)
-            call = (
-                peer.run(INCARNATION, 1, 1, [large()])
-                if what == "run"
-                else peer.deliver(1, 1, large())
-            )
-            sending = asyncio.create_task(call)
-            # It has begun, and it cannot end before the other end reads on.
-            await eventually_async(peer._link._stream._writing.locked)
-            sending.cancel()
-            go_on.set()
-            await asyncio.wait([sending])
-            await peer.run(INCARNATION, 2, 7, [])
-            handles = [e.run_plans.handle for e, _ in read if e.WhichOneof("body") == "run_plans"]
-            assert handles[-1] == 7
-            assert peer._link is not None
-            assert not peer._link.is_broken
-
-    on_loop(check())
-
-
-@asynccontextmanager
-async def _nothing_unseen():
-    """A block after which no error is left that nothing has looked at: the loop would log it."""
-    loop, unseen = asyncio.get_running_loop(), []
-    loop.set_exception_handler(lambda _, context: unseen.append(context))
-    try:
-        yield
-        await asyncio.sleep(0)  # what is done lets go of what it was waiting for
-        gc.collect()
-        assert unseen == []
-    finally:
-        loop.set_exception_handler(None)
-
-
-@pytest.mark.parametrize("what", ["run", "deliver", "release"])
-def test_what_cannot_be_sent_any_more_is_no_error_once_it_was_cancelled(what):
-    """As by a step that has ended, to a task that is killed then."""
-
-    async def check():
-        async with _nothing_unseen():
-            await _lose_a_task_after_cancelling(what)
-
-    on_loop(check())
-
-
-async def _lose_a_task_after_cancelling(what):
-    """Sends two messages, of which the second waits for the first one, to a task that is lost."""
-    async with _stuck_server() as (address, _, _):
-        peer = peer_of(TASK, address)
-        await peer.connect(PATIENCE_S)
-        first = asyncio.create_task(peer.deliver(1, 1, large()))
-        await eventually_async(peer._link._stream._writing.locked)
-        calls = {
-            "run": lambda: peer.run(INCARNATION, 1, 1, []),
-            "deliver": lambda: peer.deliver(2, 1, large()),
-            "release": lambda: peer.release(INCARNATION, 8),
-        }
-        second = asyncio.create_task(calls[what]())
-        await asyncio.sleep(0)
-        first.cancel()
-        second.cancel()
-        await asyncio.wait([first, second])
-    await eventually_async(lambda: not peer.connection)
-    await peer.close()
-
-
-def test_an_answer_that_comes_as_its_call_is_cancelled_is_seen():
-    """In one iteration of the event loop, whichever is first."""
-
-    async def check():
-        async with _stuck_server() as (address, _, _), _peer(address) as peer, _nothing_unseen():
-            await peer.connect(PATIENCE_S)
-            for is_first in (False, True):
-                call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
-                await eventually_async(lambda: peer._link._pending)
-                (reply,) = peer._link._pending.values()
-                if is_first:
-                    call.cancel()
-                reply.put(errors.CancelledError("the call was cancelled; it waited"))
-                call.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await call
-                assert not peer._link._pending
-                del call, reply
-
-    on_loop(check())
-
-
-def test_a_cancellation_does_not_overtake_its_call():
-    """Else the other end would begin what is not wanted any more, and nothing would stop it."""
-
-    async def check():
-        async with _stuck_server() as (address, go_on, read), _peer(address) as peer:
-            await peer.connect(PATIENCE_S)
-            sending = asyncio.create_task(peer.run(INCARNATION, 1, 1, [large()]))
-            await eventually_async(peer._link._stream._writing.locked)
-            sending.cancel()
-            await asyncio.sleep(0)
-            go_on.set()
-            await eventually_async(lambda: len(read) == 2)
-            (call, _), (cancellation, _) = read
-            assert call.WhichOneof("body") == "run_plans"
-            assert cancellation.cancel.id == call.id
-
-    on_loop(check())
-
-
-def test_cancelling_a_connect_leaves_nothing_behind():
-    async def check():
-        (port,) = free_ports(1)
-        before = asyncio.all_tasks()
-        async with _peer(f"127.0.0.1:{port}") as peer:
-            connecting = asyncio.create_task(peer.connect(PATIENCE_S))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            connecting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await connecting
-        await eventually_async(lambda: asyncio.all_tasks() <= before)
-
-    on_loop(check())
 
 
 # Losses -------------------------------------------------------------------------------------------
@@ -376,7 +142,7 @@ def test_a_task_that_is_not_there_is_unavailable_by_its_name_and_in_time():
     async def check():
         (port,) = free_ports(1)
         address = f"127.0.0.1:{port}"
-        async with _peer(address) as peer:
+        async with peer_at(address) as peer:
             begun = time.monotonic()
             with pytest.raises(errors.UnavailableError, match=f"{TASK} at {address}") as caught:
                 await peer.connect(0.2)
@@ -392,7 +158,7 @@ def test_a_task_that_never_answers_hello_is_unavailable_in_time():
         await forever()
 
     async def check():
-        async with raw_server(silent) as address, _peer(address) as peer:
+        async with raw_server(silent) as address, peer_at(address) as peer:
             begun = time.monotonic()
             with pytest.raises(errors.UnavailableError, match=f"{TASK} at {address}"):
                 await peer.connect(0.1)
@@ -408,7 +174,7 @@ def test_a_task_of_no_name_is_an_error_of_jflow():
         await forever()
 
     async def check():
-        async with raw_server(nameless) as address, _peer(address) as peer:
+        async with raw_server(nameless) as address, peer_at(address) as peer:
             with pytest.raises(errors.OpError):
                 await peer.connect(PATIENCE_S)
 
@@ -418,11 +184,11 @@ def test_a_task_of_no_name_is_an_error_of_jflow():
 def test_a_wrong_token_is_unauthenticated():
     async def check():
         host = Host()
-        async with serving(host) as address, _peer(address, "wrong") as peer:
+        async with serving(host) as address, peer_at(address, "wrong") as peer:
             for call, args in (
                 (peer.connect, (PATIENCE_S,)),
                 (peer.reset, ([], PATIENCE_S)),
-                (peer.deliver, (1, 1, None)),
+                (delivered, (peer, 1, {1: None})),
             ):
                 with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN") as caught:
                     await call(*args)
@@ -466,7 +232,7 @@ def test_closing_fails_the_calls_under_way():
         assert host.cancelled == 1
         await peer.close()
 
-    _with_peer(host, check)
+    with_peer(host, check)
 
 
 # Lives --------------------------------------------------------------------------------------------
@@ -518,8 +284,9 @@ def test_peers_have_one_connection_for_each_task():
             peers = peers_of(ClusterSpec({"a": [first], "b": {1: second}}))
             assert peers[one.task] is peers[one.task]
             assert (await peers[one.task].connect(PATIENCE_S)).task == one.task
-            await peers.deliver(other.task, 1, 2, None)
-            await peers.deliver(other.task, 1, 3, np.zeros(2))
+            await delivered(peers[other.task], 1, {2: None})
+            if (sending := peers.deliver(other.task, 1, {3: np.zeros(2)})) is not None:
+                await sending
             await eventually_async(lambda: len(other.calls) == 2)
             assert [call[:3] for call in other.calls] == [("deliver", 1, 2), ("deliver", 1, 3)]
             assert len(other.sessions) == 1

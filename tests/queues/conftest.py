@@ -1,4 +1,4 @@
-"""The three backends, opened once for the whole folder."""
+"""The three backends, without what tests leave in a container of their own."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import BACKENDS, Backend
-
-
-@pytest.fixture(scope="package", params=list(BACKENDS))
-def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
+from tests.clusters import Backend
 
 
 @pytest.fixture
-def backend(opened: Backend) -> Iterator[Backend]:
-    yield opened
-    opened.reset("", "other")
+def backend(backend: Backend) -> Iterator[Backend]:
+    yield backend
+    backend.reset("other")
 
 
 @pytest.fixture
-def cluster(backend: Backend) -> Backend:
+def cluster(shared_backend: Backend) -> Backend:
     """A backend on which sessions share state."""
-    if not backend.shared:
-        pytest.skip("local sessions share nothing")
-    return backend
+    return shared_backend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -82,6 +83,24 @@ def new(old: Program, servers: list[tf.train.Server]) -> Iterator[Program]:
 def refused(function: object, *args: object) -> None:
     with pytest.raises(FencedError, match="another program has claimed"):
         function(*args)  # type: ignore[operator]
+
+
+def test_a_claim_that_is_fenced_off_is_an_event_on_each_task(
+    old: Program, servers: list[tf.train.Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO, "jflow"),
+        ThreadPoolExecutor(1) as threads,
+    ):
+        stuck = threads.submit(old.take)
+        claims = servers[0].worker.claims
+        wait_until(lambda: claims.n_running, "the old program to wait")
+        with (new := Program(servers[0])).connection:
+            refused(stuck.result)
+    told = [one.fields for one in caplog.records if one.msg == "claim_fenced"]
+    epochs = {"epoch": f"{old.epoch:x}", "by": f"{new.epoch:x}"}
+    expected = [{"claim": NAME, **epochs, "n_steps": n} for n in (0, 1)]
+    assert sorted(told, key=lambda fields: fields["n_steps"]) == expected
 
 
 def test_a_program_that_was_replaced_changes_nothing_on_any_task(

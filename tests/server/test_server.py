@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.server.loop import exempt_from_collection
 from jflow.testing import PATIENCE_S
 from tests.clusters import start_servers
 from tests.ports import free_hosts
@@ -296,3 +298,11 @@ def test_arguments_of_the_wrong_type_are_type_errors() -> None:
     for arguments in ({"target": 3}, {"graph": "g"}, {"config": {}}):
         with pytest.raises(TypeError):
             tf.Session(**arguments)
+
+
+def test_a_process_that_only_serves_keeps_what_it_has_imported_out_of_collections() -> None:
+    exempt_from_collection()
+    try:
+        assert len(gc.get_objects()) < gc.get_freeze_count() / 10
+    finally:
+        gc.unfreeze()

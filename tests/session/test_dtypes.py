@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,23 +13,11 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.values import NUMBERS
-from tests.clusters import BACKENDS, Backend
+from tests.clusters import Backend
 from tests.drawn import examples
 from tests.samples import KEYS, NARROW, WIDE, allowing, assert_same, keys, numbers
 
 SHAPES = [(), (0, 2), (2, 3)]
-
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
-def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(opened: Backend) -> Iterator[Backend]:
-    yield opened
-    opened.reset()
 
 
 def _there_and_back(value: Any, devices: list[str]) -> Any:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import pytest
 
 import jflow as tf
 from jflow.cluster import Task
-from jflow.deadline import notices
+from jflow.deadline import FOREVER, notices
 from jflow.deadline.notices import Notices, WaitNotice, notice_s
 from jflow.errors import CancelledError, InvalidArgumentError, UnavailableError
+from jflow.execution.gate import StepGate
 from jflow.master import pending as master_pending
+from jflow.moves import MovedError, StateId, Use
+from jflow.server.loop import SERVERS
 from jflow.testing import free_ports, start_servers, wait_until
 from jflow.watch import TaskReport, TaskState, TaskStatus, WaitStatus
+from jflow.worker.device_pool import N_LONG
 from tests.notices import notices_after
+
+STATE = StateId("/job:worker/task:0/device:CPU:0", "variable", "", "x")
+TRACED = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
 
 
 @pytest.fixture
@@ -48,13 +57,15 @@ def test_nothing_is_told_if_the_variable_is_zero_and_a_malformed_one_is_refused(
         notice_s()
 
 
+@pytest.mark.parametrize("options", [None, TRACED], ids=["untraced", "traced"])
 def test_a_local_step_that_waits_for_a_queue_tells_the_operation_its_line_and_the_queue(
-    soon: None, caplog: pytest.LogCaptureFixture
+    soon: None, caplog: pytest.LogCaptureFixture, options: tf.RunOptions | None
 ) -> None:
     queue = tf.FIFOQueue(4, ["float32"], [()], shared_name="jobs")
     element, fill = queue.dequeue(name="take"), queue.enqueue([1.0])
     with tf.Session() as session:
-        waiting = threading.Thread(target=session.run, args=(element,))
+        run = partial(session.run, element, options=options, run_metadata=tf.RunMetadata())
+        waiting = threading.Thread(target=run)
         waiting.start()
         try:
             wait_until(lambda: "FIFOQueue 'jobs'" in caplog.text, "a notice")
@@ -69,8 +80,9 @@ def test_a_local_step_that_waits_for_a_queue_tells_the_operation_its_line_and_th
     assert "waits to dequeue an element from FIFOQueue 'jobs', which has 0 elements" in text
 
 
+@pytest.mark.parametrize("options", [None, TRACED], ids=["untraced", "traced"])
 def test_a_step_tells_the_values_of_other_tasks_that_it_waits_for(
-    soon: None, caplog: pytest.LogCaptureFixture
+    soon: None, caplog: pytest.LogCaptureFixture, options: tf.RunOptions | None
 ) -> None:
     with tf.device("/job:ps/task:0"):
         queue = tf.FIFOQueue(4, ["float32"], [()], shared_name="jobs")
@@ -79,7 +91,8 @@ def test_a_step_tells_the_values_of_other_tasks_that_it_waits_for(
         doubled = element * 2.0
     (port,) = free_ports(1)
     with start_servers_of(port) as targets, tf.Session(targets[1]) as session:
-        waiting = threading.Thread(target=session.run, args=(doubled,))
+        run = partial(session.run, doubled, options=options, run_metadata=tf.RunMetadata())
+        waiting = threading.Thread(target=run)
         waiting.start()
         try:
             wait_until(lambda: "FIFOQueue 'jobs'" in caplog.text, "a notice")
@@ -113,6 +126,88 @@ def test_a_call_that_waits_for_a_missing_worker_names_it_and_its_address(
             waiting.join()
     told = [one.getMessage() for one in caplog.records if one.name == "jflow.waits"]
     assert f"waits for /job:worker/task:1 at 127.0.0.1:{port} to start" in told[0]
+
+
+def test_a_local_step_tells_what_is_saved_or_moved_that_it_waits_for(
+    soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = StepGate()
+    use = gate.add(frozenset({STATE}), [frozenset({STATE})])
+    for held, what in (
+        (gate.pausing([STATE], FOREVER), "saved or restored"),
+        (gate.holding([STATE], "/job:ps/task:1/device:CPU:0", 60.0, FOREVER), "moved to /job:ps"),
+    ):
+        caplog.clear()
+        waiting = threading.Thread(target=entered, args=(gate, use))
+        with held:
+            waiting.start()
+            wait_until(lambda: "jflow.waits" in caplog.text, "a notice")
+        waiting.join()
+        assert f"now: a step waits for {STATE}, which is being {what}" in caplog.text
+
+
+def entered(gate: StepGate, use: Use) -> None:
+    """Begins a step and ends it; what it uses may have moved meanwhile."""
+    with suppress(MovedError):
+        gate.enter(use, FOREVER)
+        gate.leave(use)
+
+
+def test_a_step_on_a_cluster_tells_what_is_saved_that_it_waits_for(
+    soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tf.device("/job:worker/task:0"):
+        x = tf.Variable(1.0, name="x")
+    with ExitStack() as stack:
+        (server,) = start_servers(stack.enter_context, {"worker": 1})
+        session = stack.enter_context(tf.Session(server.target))
+        session.run(x.initializer)
+        gate = server.worker.moves.steps
+
+        async def pause() -> None:
+            gate.directory.pause("save", [STATE])
+
+        async def resume() -> None:
+            gate.resume("save")
+
+        SERVERS.run(pause())
+        waiting = threading.Thread(target=session.run, args=(x.assign_add(1.0),))
+        waiting.start()
+        try:
+            wait_until(lambda: "jflow.waits" in caplog.text, "a notice")
+        finally:
+            SERVERS.run(resume())
+            waiting.join()
+        assert session.run(x) == 2.0
+    assert "a step on /job:worker/task:0 waits for variable 'x'" in caplog.text
+    assert "which is being saved or restored (through the server at" in caplog.text
+
+
+def test_a_step_tells_of_a_device_that_takes_no_more_programs(
+    soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The number of its iterations is computed, so it never runs on the event loop.
+    n = tf.lax.while_loop(lambda n: n < 5, lambda n: n + 1, tf.constant(0))
+    with ExitStack() as stack:
+        (server,) = start_servers(stack.enter_context, {"worker": 1})
+        session = stack.enter_context(tf.Session(server.target))
+        pool, end = server.worker.long_programs, threading.Event()
+        device, *_ = pool._slots  # CPU:0
+
+        async def fill() -> None:
+            for _ in range(N_LONG):
+                await pool.start(device, end.wait)
+
+        SERVERS.run(fill())
+        with ThreadPoolExecutor(1) as threads:
+            step = threads.submit(session.run, n)
+            try:
+                wait_until(lambda: "jflow.waits" in caplog.text, "a notice")
+            finally:
+                end.set()
+            assert step.result() == 5
+    what = "a step on /job:worker/task:0/device:CPU:0 waits for its device, which runs other"
+    assert what in caplog.text
 
 
 @contextmanager

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from tests.clusters import BACKENDS, Backend
+from tests.clusters import Backend
 from tests.drawn import examples
 from tests.programs_of_jax import check, programs
 
 
-@pytest.fixture(scope="module", params=["in_process", "processes"])
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
-
-
+@pytest.mark.parametrize("opened", ["in_process", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_program_gives_what_jax_gives_across_tasks(backend: Backend, data: st.DataObject) -> None:

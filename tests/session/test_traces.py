@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,18 +20,6 @@ from tests.trace.chrome import checked_events, processes_of, slices_of
 
 FULL = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
 GIVEN = np.ones((16, 16), np.float32)
-
-
-@pytest.fixture(scope="module", params=list(BACKENDS))
-def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    with BACKENDS[request.param]() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(opened: Backend) -> Iterator[Backend]:
-    yield opened
-    opened.reset("")
 
 
 def traced(session: Any, fetches: Any, feeds: Any = None) -> tuple[Any, tf.RunMetadata]:

@@ -9,6 +9,7 @@ import pytest
 import jflow as tf
 from jflow import errors
 from jflow.cluster import Device, Task
+from jflow.execution import StepState
 from jflow.plan import Feed, Fetch, Plan, Run, Send
 from jflow.protocol import Peer, Riding
 from jflow.worker import plan_run
@@ -110,7 +111,7 @@ def test_a_large_value_is_sent(monkeypatch):
 
 
 def test_a_value_that_is_not_computed_yet_is_sent_when_it_is(monkeypatch):
-    monkeypatch.setattr(plan_run, "_is_ready", lambda _: False)
+    monkeypatch.setattr(StepState, "is_computed", lambda *_: False)
 
     async def use(a, b, transport):
         _, values = await ridden(b, PRODUCE, feeds=[vector(2)])
@@ -125,9 +126,9 @@ def test_a_value_waits_for_no_other_send():
     async def use(_, b, transport):
         gate = asyncio.Event()
 
-        async def slow(target, step, edge, tensor):
-            transport.sent.append((target, step, edge))
-            if edge == 4:
+        async def slow(target, step, values):
+            transport.sent += [(target, step, edge) for edge in values]
+            if 4 in values:
                 await gate.wait()
 
         transport.deliver = slow
@@ -171,9 +172,9 @@ def test_what_fails_leaves_nothing_to_ride():
 def test_a_step_gets_the_bits_of_another_task_with_its_reply(monkeypatch):
     sent, deliver = [], Peer.deliver
 
-    async def noted(peer, step, edge, tensor):
-        sent.append(edge)
-        await deliver(peer, step, edge, tensor)
+    def noted(peer, step, values):
+        sent.extend(values)
+        return deliver(peer, step, values)
 
     monkeypatch.setattr(Peer, "deliver", noted)
     dtypes = [jnp.dtype(name) for name in ("float32", "bfloat16", "int8", "bool", "complex64")]

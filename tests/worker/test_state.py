@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+from jflow.cluster import Device, Task
 from jflow.plan import (
     Call,
     Feed,
@@ -36,6 +37,8 @@ from tests.worker.two_workers import (
     vector,
 )
 
+ELSEWHERE = Device(Task("c", 0), "CPU", 0)
+
 
 def test_an_update_leaves_the_buffer_where_it_is():
     async def use(a, *_):
@@ -51,9 +54,9 @@ def test_an_update_leaves_the_buffer_where_it_is():
 
 
 def gradient_step(*more_reads):
-    """Sends x to two plans elsewhere, waits for their signal, and doubles x."""
+    """Sends x to two other tasks, waits for a signal, and doubles x."""
     read = Run(None, before=((0, 0),))
-    sends = Send(5, A0, 0), Send(6, A1, 0)
+    sends = Send(5, A0, 0), Send(6, ELSEWHERE, 0)
     update = program_run(double, 1, (0,), reads=(0,), writes=(0,))
     return plan_on(B0, read, *sends, Recv(7, A0, None), *more_reads, update)
 
@@ -71,8 +74,8 @@ def test_a_value_that_was_sent_is_not_copied_by_an_update_of_the_same_step(more_
         set_up(b, B0, 3.0)
         taken = []
 
-        async def took(target, step, edge, tensor):
-            taken.append(tensor.copy())
+        async def took(target, step, values):
+            taken.extend(tensor.copy() for tensor in values.values())
             if len(taken) == 2:
                 asyncio.get_running_loop().call_later(0.01, b._context.deliver, step, 7, None)
 
@@ -93,12 +96,12 @@ def test_a_value_stays_as_it_is_until_the_last_that_wants_it_has_it():
         set_up(b, B0, 3.0)
         late, taken = asyncio.Event(), []
 
-        async def slow(target, step, edge, tensor):
-            if edge == 5:
+        async def slow(target, step, values):
+            if 5 in values:
                 b._context.deliver(step, 7, None)
                 return
             await late.wait()
-            taken.append(tensor.copy())
+            taken.extend(tensor.copy() for tensor in values.values())
 
         transport.deliver = slow
         running = asyncio.ensure_future(b.run(1, await registered(b, gradient_step()), []))

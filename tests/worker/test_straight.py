@@ -7,14 +7,24 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jflow as tf
 from jflow import errors, xla
+from jflow.cluster import Task
+from jflow.effects import Effect, Phase, SupersededError
+from jflow.execution import StepState, variables
 from jflow.plan import Call, Feed, Fetch, Program, Recv, Run, Send
+from jflow.protocol import Staging, Waited
 from jflow.testing import PATIENCE_S, Pause, failpoints
 from jflow.watch import StatusRequest
-from jflow.worker import straight
+from jflow.worker import Worker, straight
+from tests.clusters import in_process
+from tests.protocol.hosts import eventually
+from tests.variables import get_variable
 from tests.worker.two_workers import (
     A0,
     A1,
+    A,
+    X,
     check,
     code_of,
     double,
@@ -27,6 +37,9 @@ from tests.worker.two_workers import (
 
 DOUBLED = program_run(double, inputs=(0,), outputs=(1,))
 FED = plan_on(A0, Feed(0, 0), DOUBLED, Fetch(1, 0))
+DOUBLE_X = program_run(double, reads=(0,), writes=(0,), after=((0, 0),))
+UPDATE = plan_on(A0, DOUBLE_X, Fetch(0, 0))
+READ = plan_on(A0, Run(None, before=((0, 0),)), Fetch(0, 0))
 
 
 def dice(x):
@@ -77,8 +90,7 @@ def test_fed_and_fetched_values_go_by_the_order_of_their_indices_there_too():
 @pytest.mark.parametrize(
     "plans",
     [
-        [plan_on(A0, program_run(double, reads=(0,), outputs=(1,)), Fetch(1, 0))],
-        [plan_on(A0, program_run(double, reads=(0,), writes=(0,)))],
+        [plan_on(A0, DOUBLE_X, DOUBLED, Fetch(1, 0))],
         [plan_on(A0, Feed(0, 0), Fetch(0, 0))],
         [plan_on(A0, Feed(0, 0), DOUBLED, Call("identity", (1,), (2,)), Fetch(1, 0))],
         [
@@ -87,9 +99,9 @@ def test_fed_and_fetched_values_go_by_the_order_of_their_indices_there_too():
         ],
         [FED, plan_on(A1, Feed(0, 0), DOUBLED, Fetch(1, 1))],
     ],
-    ids=["reads", "writes", "no program", "calls", "sends", "two plans"],
+    ids=["two programs on state", "no program", "calls", "sends", "two plans"],
 )
-def test_a_plan_that_may_wait_or_uses_state_is_run_by_a_coroutine(plans):
+def test_a_plan_that_may_wait_for_others_is_run_by_a_coroutine(plans):
     async def use(a, *_):
         set_up(a)
         handle = await registered(a, *plans)
@@ -237,6 +249,182 @@ def test_a_run_that_is_cancelled_while_it_waits_for_the_device_leaves_nothing(mo
         with pytest.raises(asyncio.CancelledError):
             await rest
         assert a.running.listed(StatusRequest(("steps",), 0, 10)) == (0, ())
+        assert not a._context.plans
+
+    check(use)
+
+
+def test_a_master_has_such_plans_of_other_tasks_run_in_the_same_way(monkeypatch):
+    ran, run = [], Worker.run
+
+    def noted(worker, *args, **named):
+        ran.append(worker._context.task)
+        return run(worker, *args, **named)
+
+    monkeypatch.setattr(Worker, "run", noted)
+    with in_process() as backend, tf.Graph().as_default():
+        sums = []
+        for task in ("/job:worker/task:0", "/job:ps/task:0"):
+            with tf.device(task):
+                sums.append(tf.constant(1.0) + 2)
+        with tf.Session(backend.targets[0]) as session:
+
+            def is_straight():  # once the program is known to be quick
+                ran.clear()
+                assert session.run(sums) == [3.0, 3.0]
+                return Task("ps", 0) not in ran
+
+            eventually(is_straight)
+
+
+# A program on variables ------------------------------------------------------------------------
+
+
+def value_of_x(worker):
+    return get_variable(worker.containers, A0, X).buffer.array.tolist()
+
+
+def attempt_of(sequence, **more):
+    return Staging(Effect("client", 0, sequence, **more), True, (str(A),))
+
+
+@pytest.mark.parametrize(("plan", "given"), [(UPDATE, 8), (READ, 4)], ids=["writes", "reads"])
+def test_a_program_on_free_variables_is_run_by_a_plain_function_outside_of_tasks(plan, given):
+    async def use(a, *_):
+        set_up(a)
+        handle = await made_quick(a, plan, [])
+        set_up(a, number=4)
+        begun = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(
+            lambda: begun.set_result((asyncio.current_task(), a.begin(5, handle, [])))
+        )
+        task, started = await begun
+        assert task is None
+        assert started.is_done
+        assert [value.tolist() for value in started.result] == [[given] * 3]
+        assert value_of_x(a) == [given] * 3
+        assert get_variable(a.containers, A0, X).is_leased is False
+
+    check(use)
+
+
+def test_one_that_has_to_wait_for_a_variable_goes_on_when_that_is_free():
+    async def use(a, *_):
+        set_up(a)
+        handle = await made_quick(a, UPDATE, [])
+        set_up(a, number=4)
+        (run,) = a._registered[handle].plans[0].stages[0]
+        writer = StepState(a._registered[handle].plans[0], a.containers)
+        access = writer.begin(run)
+        started = a.begin(5, handle, [], attempt_of(0))
+        assert not started.is_done
+        rest = asyncio.ensure_future(started.rest())
+        await asyncio.sleep(0)
+        n_steps, (step,) = a.running.listed(StatusRequest(("steps",), 0, 10))
+        assert (n_steps, step.step) == (1, "5")
+        assert "which operation" in step.waiting_for[0]
+        writer.finish(access)
+        writer.close()
+        (value,) = await asyncio.wait_for(rest, PATIENCE_S)
+        assert value.tolist() == value_of_x(a) == [16] * 3
+        assert a.running.listed(StatusRequest(("steps",), 0, 10)) == (0, ())
+        with pytest.raises(SupersededError, match="is applied"):
+            a.begin(6, handle, [], attempt_of(0))
+
+    check(use)
+
+
+def test_one_that_is_cancelled_while_it_waits_is_not_applied_and_says_what_it_waited_for():
+    async def use(a, *_):
+        set_up(a)
+        handle = await made_quick(a, UPDATE, [])
+        (run,) = a._registered[handle].plans[0].stages[0]
+        writer = StepState(a._registered[handle].plans[0], a.containers)
+        access = writer.begin(run)
+        before = value_of_x(a)
+        rest = asyncio.ensure_future(a.begin(5, handle, [], attempt_of(0)).rest())
+        await asyncio.sleep(0)
+        rest.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await rest
+        assert Waited.of(caught.value).reason.startswith("/job:a/task:0 waited for variable 'x'")
+        access.give_up()
+        assert value_of_x(a) == before
+        assert a.begin(6, handle, [], attempt_of(0, attempt=2)).is_done
+
+    check(use)
+
+
+def test_a_write_is_applied_once_there_too():
+    async def use(a, *_):
+        set_up(a)
+        handle = await made_quick(a, UPDATE, [])
+        set_up(a)
+        a.begin(5, handle, [], attempt_of(0))
+        with pytest.raises(SupersededError, match="is applied"):
+            a.begin(6, handle, [], attempt_of(0))
+        earlier = await a.take_over_effect(Effect("client", 0, 0, 2))
+        assert earlier.phase is Phase.COMMITTED
+        assert [result.tolist() for result in earlier.results] == [[2] * 3]
+        assert value_of_x(a) == [2] * 3
+
+    check(use)
+
+
+def test_a_large_variable_that_is_read_is_not_copied_on_the_event_loop(monkeypatch):
+    async def use(a, *_):
+        set_up(a)
+        handle = await made_quick(a, UPDATE, [])
+        monkeypatch.setattr(variables, "COPIED_HERE_BYTES", 4)
+        lease = get_variable(a.containers, A0, X).lease()
+        before = value_of_x(a)
+        started = a.begin(5, handle, [], attempt_of(0))
+        assert not started.is_done
+        assert value_of_x(a) == before
+        (value,) = await started.rest()
+        assert value.tolist() == [2 * one for one in before]
+        assert lease.buffer.array.tolist() == before
+        lease.release()
+
+    check(use)
+
+
+def test_nothing_is_begun_while_the_state_is_held():
+    async def use(a, *_):
+        set_up(a)
+        handle = await made_quick(a, UPDATE, [])
+        states = a._registered[handle].use.states
+        gate = a.moves.plans
+        gate.directory.hold("hold", states, str(A1))
+        assert a.begin(5, handle, []) is None
+        gate.release("hold")
+        assert a.begin(6, handle, []).is_done
+        assert a._registered[handle].use.n_running == 0
+
+    check(use)
+
+
+def test_a_write_that_the_device_computes_is_waited_for_and_cannot_be_taken_back(monkeypatch):
+    async def use(a, *_):
+        set_up(a)
+        handle = await made_quick(a, UPDATE, [])
+        computed, before = asyncio.Event(), value_of_x(a)
+
+        async def wait(_):
+            await computed.wait()
+
+        monkeypatch.setattr(a._context.devices, "wait", wait)
+        monkeypatch.setattr(StepState, "is_computed", lambda *_: computed.is_set())
+        rest = asyncio.ensure_future(a.begin(5, handle, [], attempt_of(0)).rest())
+        await asyncio.sleep(0)
+        later = asyncio.ensure_future(a.take_over_effect(Effect("client", 0, 0, 2)))
+        rest.cancel()
+        await asyncio.sleep(0)
+        assert not later.done()
+        computed.set()
+        (value,) = await asyncio.wait_for(rest, PATIENCE_S)
+        assert value.tolist() == value_of_x(a) == [2 * one for one in before]
+        assert (await later).phase is Phase.COMMITTED
         assert not a._context.plans
 
     check(use)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from jflow import errors, xla
+from jflow.cluster import Device, Task
+from jflow.execution.link import LinkedRun
 from jflow.plan import (
     Call,
     Feed,
@@ -160,5 +162,42 @@ def test_steps_at_the_same_time_do_not_take_each_other_s_values():
             a.deliver(step, 1, vector(step))
         got = [value.tolist() for (value,) in await asyncio.gather(*steps)]
         assert got == [[float(step)] * 3 for step in range(1, 6)]
+
+    check(use)
+
+
+def test_what_a_plan_sends_in_a_row_leaves_at_once_together_for_each_task():
+    """Written in the call that made it: the next program of the plan begins behind that."""
+
+    async def use(_, b, transport):
+        left = []
+
+        def deliver(target, step, values):
+            left.append((str(target), {edge: value.tolist() for edge, value in values.items()}))
+
+        def program(x):
+            left.append("program")
+            return [x + x]
+
+        transport.deliver = deliver
+        elsewhere = Device(Task("c", 0), "CPU", 0)
+        plan = plan_on(
+            *(B0, Feed(0, 0), Send(1, A0, 0), Send(2, elsewhere, 0), Send(3, A1, 0)),
+            *(program_run(double, inputs=(0,), outputs=(1,)), Send(4, A0, 1), Fetch(1, 0)),
+        )
+        handle = await registered(b, plan)
+        (linked,) = b._registered[handle].plans
+        (run,) = (one for one in linked.stages[0] if isinstance(one, LinkedRun))
+        object.__setattr__(run, "executable", program)
+        run.latency.note(1e-6)
+        await b.run(1, handle, [vector(2)])
+        two, four = [2.0] * 3, [4.0] * 3
+        task_a, task_c = str(A0.task), "/job:c/task:0"
+        assert left == [
+            (task_a, {1: two, 3: two}),
+            (task_c, {2: two}),
+            "program",
+            (task_a, {4: four}),
+        ]
 
     check(use)

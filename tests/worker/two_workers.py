@@ -73,10 +73,11 @@ class TensorTransport:
         self.workers = {}
         self.sent = []
 
-    async def deliver(self, target, step, edge, tensor):
-        self.sent.append((target, step, edge))
+    async def deliver(self, target, step, values):
+        self.sent += [(target, step, edge) for edge in values]
         await asyncio.sleep(0)
-        self.workers[target].deliver(step, edge, None if tensor is None else tensor.copy())
+        for edge, tensor in values.items():
+            self.workers[target].deliver(step, edge, None if tensor is None else tensor.copy())
 
 
 @contextmanager

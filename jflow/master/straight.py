@@ -1,0 +1,63 @@
+"""`begin_straight`: begins a step of the master's own task in one plain function."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Sequence
+
+from jflow.effects import Effect
+from jflow.master.effects import lone_staging
+from jflow.master.step_runner import RegisteredStep
+from jflow.master.view import ClusterView
+from jflow.moves import Use
+from jflow.protocol import Array, Started
+from jflow.worker.gate import Gate
+
+
+def begin_straight(
+    servers: ClusterView,
+    step: RegisteredStep,
+    step_ids: Iterator[int],
+    feeds: Sequence[Array],
+    effect: Effect | None,
+) -> Started[Sequence[Array]] | None:
+    """Begins a step whose only plan its task can run straight.
+
+    Args:
+      servers: the master's view of the cluster.
+      step: the step.
+      step_ids: numbers for it.
+      feeds, effect: as for `MasterSession.run`.
+
+    Returns:
+      None if it cannot be begun so, or something holds its state; nothing was done then.
+
+    Raises:
+      MovedError: if its state has moved.
+      OpError: as `WorkerService.run`.
+    """
+    own, gate, use = step.own, servers.gate, step.use
+    staging = None if effect is None else lone_staging(step, effect)
+    if own is None or (effect is not None and staging is None):
+        return None
+    given = own.given(feeds)
+    if not use.states:
+        return servers.worker.begin(next(step_ids), own.handle, given)
+    if not gate.directory.enter(use):
+        return None
+    started = None
+    try:
+        started = servers.worker.begin(next(step_ids), own.handle, given, staging)
+    finally:
+        if started is None or started.is_done:
+            gate.leave(use)
+    if started is None or started.is_done:
+        return started
+    return Started(_leaving(gate, use, started.rest()))
+
+
+async def _leaving(gate: Gate, use: Use, rest: Awaitable[Sequence[Array]]) -> Sequence[Array]:
+    """Awaits what is left of a step that has entered a gate."""
+    try:
+        return await rest
+    finally:
+        gate.leave(use)
