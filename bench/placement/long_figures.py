@@ -1,8 +1,8 @@
 """Figures that take longer than the benchmark may: `python -m bench.placement.long_figures`.
 
 Each is kept in `long.json` with its seed and goes on where an earlier run ended, so that it can be
-taken a part at a time. Seconds are processor time of this process. The goals that they tell are kept in
-`long-goals.json`, which `make bench-placement` reads for its page.
+taken a part at a time. Seconds are processor time of this process. The goals that they tell are
+kept in `long-goals.json`, which `make bench-placement` reads for its page.
 """
 
 from __future__ import annotations
