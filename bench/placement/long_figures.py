@@ -127,7 +127,12 @@ def adversarial(found: Figures) -> Iterator[None]:
 
 STRATEGY = """\
 def place(graph, devices, costs, constraints):
-    return {op: devices[i % len(devices)] for i, op in enumerate(graph.operations)}
+    chosen = {}
+    classes = constraints.classes or range(len(graph.operations))
+    for operation, number in zip(graph.operations, classes):
+        options = constraints.allowed.get(number, range(len(devices)))
+        chosen[operation] = devices[options[number % len(options)]]
+    return chosen
 """
 
 
