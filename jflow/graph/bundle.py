@@ -6,8 +6,14 @@ import math
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 
 from jflow.graph.graph import Tensor
+from jflow.graph.primitives import is_on_host
+from jflow.values import is_static, is_switched_off, physical_form
+
+SMALL_BYTES = 8 << 10
+"""Larger values are sent as they are: to copy them would take longer than it saves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,3 +42,14 @@ class Bundle:
     def aval(self) -> jax.core.ShapedArray:
         """The type of the array, (n,)."""
         return jax.core.ShapedArray((sum(self.sizes),), self.tensors[0].dtype)
+
+
+def is_small(tensor: Tensor) -> bool:
+    """Whether a tensor is a small array that programs make and can take apart."""
+    dtype, shape = tensor.dtype, tensor.shape
+    if is_on_host(tensor.op.eqn) or not isinstance(dtype, np.dtype) or not is_static(shape):
+        return False
+    if physical_form(dtype) is not None or is_switched_off(dtype) or dtype.isbuiltin != 1:
+        return False  # XLA may convert dtypes that are not NumPy's, and change the bits of a NaN
+    n_bytes: int = math.prod(shape) * dtype.itemsize
+    return 0 < n_bytes <= SMALL_BYTES

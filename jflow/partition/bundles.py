@@ -14,21 +14,15 @@ not small, and a few variables: they are sent from their own memory.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
-from typing import TypeGuard
 
 import numpy as np
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
-from jflow.graph.bundle import Bundle
-from jflow.graph.primitives import ACCESSES, is_on_host
+from jflow.graph.bundle import Bundle, is_small
+from jflow.graph.primitives import ACCESSES
 from jflow.partition.stages import Value
-from jflow.values import is_static, is_switched_off, physical_form
-
-SMALL_BYTES = 8 << 10
-"""Larger values are sent as they are: to copy them would take longer than it saves."""
 
 MIN_VARIABLES = 16
 """So many variables are worth a program that makes a bundle of them."""
@@ -56,7 +50,7 @@ def bundles_of(
     """
     groups: dict[tuple[int, Device, np.dtype, bool], list[Tensor]] = {}
     for value, target in crossings:
-        if _is_small(value) and (value, target) not in in_calls:
+        if isinstance(value, Tensor) and is_small(value) and (value, target) not in in_calls:
             key = piece_of[value.op], target, value.dtype, _is_variable(value)
             groups.setdefault(key, []).append(value)
     made: dict[tuple[Tensor, ...], Bundle] = {}
@@ -101,16 +95,3 @@ def _is_variable(tensor: Tensor) -> bool:
     """Whether a tensor may be a variable's own memory."""
     found: bool = tensor.op.eqn.primitive in ACCESSES
     return found
-
-
-def _is_small(value: Value | Bundle) -> TypeGuard[Tensor]:
-    """Whether a value is a small array that programs take."""
-    if not isinstance(value, Tensor) or is_on_host(value.op.eqn):
-        return False
-    dtype, shape = value.dtype, value.shape
-    if not isinstance(dtype, np.dtype) or not is_static(shape):
-        return False
-    if physical_form(dtype) is not None or is_switched_off(dtype) or dtype.isbuiltin != 1:
-        return False  # XLA may convert dtypes that are not NumPy's, and change the bits of a NaN
-    n_bytes: int = math.prod(shape) * dtype.itemsize
-    return 0 < n_bytes <= SMALL_BYTES

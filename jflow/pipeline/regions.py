@@ -7,8 +7,9 @@ are counted from the lowered programs, each with its dispatch, or measured.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax.extend.core as jex
@@ -19,6 +20,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.pipeline.pipeline import CompiledStep
 from jflow.placement.calibration import PRIOR, Calibration
 from jflow.placement.costs import costs_of
+from jflow.placement.elements import awaited_elements
 from jflow.placement.equations import KEY_BYTES, UNKNOWN_SIZE, size_of
 from jflow.placement.work import count_program
 from jflow.plan import VARYING, Call, Plan, Recv, Run, Send, Slot, VariableSpec
@@ -103,11 +105,11 @@ def region_problem(
     for region in regions:
         seconds[region.number] = _seconds(region, compiled, calibration, measured or {})
     costs = costs_of(seconds, devices, calibration, wiring)
-    graph = OperationGraph(regions, tuple(_edges(found)))
+    graph = OperationGraph(regions, (*_edges(found), *_elements(compiled, regions)))
     places = tuple(number_of[region.device] for region in regions)
     classes = tuple(range(len(regions)))
     pinned = Constraints(classes, {i: (place,) for i, place in enumerate(places)})
-    return Problem(graph, devices, costs, pinned), Schedule(places, classes)
+    return Problem(graph, devices, costs, pinned), Schedule(places, _order(graph))
 
 
 def _collected(compiled: CompiledStep) -> _Regions:
@@ -221,6 +223,28 @@ def _edges(found: _Regions) -> list[Dependency]:
         if consumers:
             edges.append(Dependency(maker, consumers, n_bytes))
     return edges
+
+
+def _elements(compiled: CompiledStep, regions: Sequence[Region]) -> Iterator[Dependency]:
+    """What calls that take elements out of a queue wait for."""
+    number = {region.name: region.number for region in regions if not region.program}
+    for put, taking in awaited_elements([*compiled.placement]).items():
+        yield Dependency(number[put.name], tuple(number[each.name] for each in taking), 0.0)
+
+
+def _order(graph: OperationGraph) -> tuple[int, ...]:
+    """The regions in the order of their numbers, each after those that it waits for."""
+    missing = [len(found) for found in graph.predecessors]
+    ready = [number for number, n in enumerate(missing) if not n]  # a heap
+    order = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for after in graph.successors[number]:
+            missing[after] -= 1
+            if not missing[after]:
+                heapq.heappush(ready, after)
+    return tuple(order)
 
 
 def _seconds(

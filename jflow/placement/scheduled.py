@@ -9,17 +9,19 @@ strategies share what they name. The strategy chooses for the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from jflow.cluster import Device, Task, Wiring
 from jflow.graph import Graph, Operation, Tensor
+from jflow.graph.bundle import is_small
 from jflow.graph.control import control_sources
-from jflow.graph.primitives import group_p
+from jflow.graph.primitives import ACCESSES, group_p, is_on_host
 from jflow.placement.calibration import Calibration
 from jflow.placement.costs import bytes_of, estimated
+from jflow.placement.elements import awaited_elements
 from jflow.placement.group import Group
 from jflow.placement.memory import check_pinned, resident_bytes
 from jflow.placement.place import GroupAssignment, assign
@@ -228,7 +230,8 @@ def _limits(
 def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
     """The tensors between operations, and one signal of each that others wait for.
 
-    A group does not run, so nothing is sent to it: what waits for it waits for its members.
+    A group does not run, so nothing is sent to it: what waits for it waits for its members. What
+    takes elements out of a queue waits for what puts them there (`elements.py`).
     """
     number = {op: i for i, op in enumerate(ops)}
     users: dict[Tensor, dict[int, None]] = {}
@@ -240,8 +243,20 @@ def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
         for before in () if op.eqn.primitive is group_p else control_sources(op):
             if before in number:
                 waiting.setdefault(number[before], {})[i] = None
+    for put, taking in awaited_elements(ops).items():
+        waiting.setdefault(number[put], {}).update(dict.fromkeys(number[op] for op in taking))
     found = [
-        Dependency(number[tensor.op], tuple(used), bytes_of(tensor))
+        Dependency(number[tensor.op], tuple(used), bytes_of(tensor), _bundle(tensor, used, ops))
         for tensor, used in users.items()
     ]
     return found + [Dependency(before, tuple(after), 0.0) for before, after in waiting.items()]
+
+
+def _bundle(tensor: Tensor, used: Iterable[int], ops: Sequence[Operation]) -> str:
+    """What a tensor can travel with: other small results of programs, of its dtype.
+
+    Variables are left out: they travel together only if there are many.
+    """
+    if tensor.op.eqn.primitive in ACCESSES or not is_small(tensor):
+        return ""
+    return "" if any(is_on_host(ops[user].eqn) for user in used) else tensor.dtype.name

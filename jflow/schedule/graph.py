@@ -22,11 +22,14 @@ class Dependency:
       consumers: indices of the operations that use it, each once.
       n_bytes: its size; 0 for a signal, which carries no value. It is sent at most once to each
         device, however many of its consumers are there.
+      bundle: what it can travel with: tensors of one name here that one program makes for one other
+        device are one message. "" for a message of its own.
     """
 
     producer: int
     consumers: tuple[int, ...]
     n_bytes: float
+    bundle: str = ""
 
 
 class Uses(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from jflow.schedule.messages import ends_of
 from jflow.schedule.problem import Problem
-from jflow.schedule.stages import depths_of, phases_of
+from jflow.schedule.stages import depths_of, messages_of, phases_of
 
 
 class StageTimes:
@@ -26,7 +26,6 @@ class StageTimes:
         costs = problem.costs
         self._problem = problem
         self._seconds = costs.seconds.tolist()
-        self._edges = [(e.producer, e.consumers, e.n_bytes) for e in problem.graph.edges]
         self._processors = costs.processor_of
         self._ends = ends_of(costs)
 
@@ -41,30 +40,23 @@ class StageTimes:
         work = [0.0] * len(number)
         for i, device in enumerate(devices):
             work[stage[i]] += self._seconds[i][device]
-        sent, received = self._messages(devices, stage, len(number))
-        return self._run([*number], work, sent, received) + problem.costs.tasks_seconds(devices)
+        stages = [*number]
+        sent, received = self._messages(devices, stage, stages)
+        return self._run(stages, work, sent, received) + problem.costs.tasks_seconds(devices)
 
     def _messages(
-        self, devices: Sequence[int], stage: Sequence[int], n_stages: int
+        self, devices: Sequence[int], stage: Sequence[int], keys: Sequence[tuple[int, int, int]]
     ) -> tuple[list[list[int]], list[list[tuple[int, int, float]]]]:
         """For each stage the messages that it sends, and those that it receives.
 
         Messages are numbers, where they are sent; where received also the source and the bytes.
         """
-        sent: list[list[int]] = [[] for _ in range(n_stages)]
-        received: list[list[tuple[int, int, float]]] = [[] for _ in range(n_stages)]
-        n_messages = 0
-        for producer, consumers, n_bytes in self._edges:
-            source = devices[producer]
-            first: dict[int, int] = {}
-            for consumer in consumers:
-                target = devices[consumer]
-                if target != source:
-                    first[target] = min(first.get(target, n_stages), stage[consumer])
-            for at in first.values():
-                sent[stage[producer]].append(n_messages)
-                received[at].append((n_messages, source, n_bytes))
-                n_messages += 1
+        sent: list[list[int]] = [[] for _ in keys]
+        received: list[list[tuple[int, int, float]]] = [[] for _ in keys]
+        edges = self._problem.graph.edges
+        for number, each in enumerate(messages_of(edges, devices, stage)):
+            sent[each.source].append(number)
+            received[each.target].append((number, keys[each.source][2], each.n_bytes))
         return sent, received
 
     def _run(

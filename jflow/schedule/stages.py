@@ -9,8 +9,8 @@ receives has arrived, and what it sends leaves when it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,15 +83,10 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     for i, device in enumerate(devices):
         # The schedule is given, so other devices need no times.
         seconds[stage[i], device] += problem.costs.seconds[i, device]
-    edges = []
-    for edge in graph.edges:
-        first: dict[int, int] = {}
-        for consumer in edge.consumers:
-            if devices[consumer] != devices[edge.producer]:
-                target = devices[consumer]
-                first[target] = min(first.get(target, stage[consumer]), stage[consumer])
-        if first:
-            edges.append(Dependency(stage[edge.producer], tuple(first.values()), edge.n_bytes))
+    edges = [
+        Dependency(each.source, (each.target,), each.n_bytes)
+        for each in messages_of(graph.edges, devices, stage)
+    ]
     # A device runs its stages in the order of their keys, so those on one device need no edges.
     made = Problem(
         OperationGraph(tuple(keys), tuple(edges)),
@@ -101,6 +96,52 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     )
     places = tuple(device for _, _, device in keys)
     return made.checked(), Schedule(places, tuple(range(len(keys))))
+
+
+@dataclass
+class StageMessage:
+    """What one stage sends to another device.
+
+    Attributes:
+      source: the stage that makes it.
+      target: the first stage that uses it.
+      n_bytes: its size.
+    """
+
+    source: int
+    target: int
+    n_bytes: float
+
+
+def messages_of(
+    edges: Iterable[Dependency], devices: Sequence[int], stage: Sequence[int]
+) -> list[StageMessage]:
+    """The messages between stages: tensors, and what travels together (`Dependency.bundle`).
+
+    Args:
+      edges: the tensors between operations.
+      devices: of each operation.
+      stage: of each operation; those of one device have larger numbers the later they run.
+    """
+    found: list[StageMessage] = []
+    bundles: dict[tuple[int, int, str], StageMessage] = {}
+    for edge in edges:
+        here, first = devices[edge.producer], dict[int, int]()
+        for consumer in edge.consumers:
+            target = devices[consumer]
+            if target != here:
+                first[target] = min(first.get(target, stage[consumer]), stage[consumer])
+        for target, at in first.items():
+            key = stage[edge.producer], target, edge.bundle
+            whole = bundles.get(key) if edge.bundle else None
+            if whole is not None:
+                whole.target = min(whole.target, at)
+                whole.n_bytes += edge.n_bytes
+                continue
+            found.append(StageMessage(stage[edge.producer], at, edge.n_bytes))
+            if edge.bundle:
+                bundles[key] = found[-1]
+    return found
 
 
 def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:

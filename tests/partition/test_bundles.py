@@ -8,9 +8,9 @@ import pytest
 import jflow as tf
 from jflow.cluster import Device, Task
 from jflow.graph import Tensor
-from jflow.graph.bundle import Bundle
+from jflow.graph.bundle import SMALL_BYTES, Bundle
 from jflow.partition import Partition, partition, prune
-from jflow.partition.bundles import MIN_VARIABLES, SMALL_BYTES
+from jflow.partition.bundles import MIN_VARIABLES
 from jflow.plan import Recv, Run, Send
 
 HERE, THERE, ELSEWHERE = (Device(Task(job, 0), "CPU", 0) for job in ("ps", "worker", "other"))

@@ -139,6 +139,21 @@ def test_calls_of_the_host_separate_regions() -> None:
     assert timeline.start[3] >= timeline.finish[2] >= timeline.finish[1]
 
 
+def test_what_takes_an_element_waits_for_what_puts_it_there() -> None:
+    with tf.Graph().as_default() as graph:
+        queue = tf.FIFOQueue(10, tf.float32, [(64,)])
+        taken = queue.dequeue(name="take")  # stands before what it waits for
+        with tf.device("/job:ps/task:0"):
+            made = tf.Variable(np.ones(64, np.float32)).value() * 2.0
+        with tf.control_dependencies([queue.enqueue(made, name="put")]):
+            done = tf.constant(0.0) + 1.0
+        step = compiled(graph, tf.numpy.sum(taken), done)
+    problem, schedule = region_problem(step, CALIBRATION)
+    timeline = simulate(problem, schedule)
+    number = {region.name: region.number for region in problem.graph.operations}
+    assert timeline.start[number["take"]] >= timeline.finish[number["put"]] > LINK.latency
+
+
 def test_links_follow_the_wiring() -> None:
     wiring = Wiring("grpc", {WORKER.task: "a", PS.task: "b"})
     slow = replace(CALIBRATION, links={"grpc/network": Link(latency=1.0, bandwidth=1e9)})

@@ -182,6 +182,23 @@ def test_what_has_no_choice_is_placed_without_the_strategy() -> None:
         assert sess.run(more) == 2.0
 
 
+def test_a_strategy_is_told_what_travels_together() -> None:
+    with tf.Graph().as_default() as graph, session(graph, "single") as sess:
+        v = tf.Variable(np.ones(4, np.float32), name="v").value()
+        small, whole = tf.numpy.sin(v), tf.cast(v, tf.int32)
+        large = tf.numpy.tanh(tf.constant(np.ones(2049, np.float32)) + v[0])
+        text = tf.as_string(tf.numpy.cos(v))
+        explanation = sess.explain([small + 1.0, whole + 1, large + 1.0, text])
+    names = [op.type for op in explanation.problem.graph.operations]
+    found = {
+        names[edge.producer]: edge.bundle
+        for edge in explanation.problem.graph.edges
+        if edge.n_bytes
+    }
+    wanted = {"sin": "float32", "convert_element_type": "int32", "tanh": "", "cos": "", "read": ""}
+    assert {name: found[name] for name in wanted} == wanted
+
+
 def test_requests_and_colocation_hold_whatever_the_strategy_says() -> None:
     with tf.Graph().as_default() as graph:
         with tf.device("/device:CPU:2"):

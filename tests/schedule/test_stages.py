@@ -12,7 +12,8 @@ from jflow.pipeline import StepRequest, compile_step
 from jflow.placement import Inventory
 from jflow.plan import Call
 from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled, simulate
-from jflow.schedule.stages import SPLIT_S, depths_of, phases_of, staged
+from jflow.schedule.graph import Dependency
+from jflow.schedule.stages import SPLIT_S, depths_of, messages_of, phases_of, staged
 from jflow.schedule.strategies import STRATEGIES
 
 
@@ -39,6 +40,20 @@ def test_what_is_short_is_one_program_with_what_is_sent() -> None:
     # Operations 0 and 1 are one program, and 2 gets the result of 0 only when 1 is done too.
     assert simulate(problem, apart).makespan == pytest.approx(3 * SPLIT_S)
     assert simulate(*staged(problem, apart)).makespan == pytest.approx(4 * SPLIT_S)
+
+
+def test_what_travels_together_is_one_message_that_comes_for_the_first_that_uses_it() -> None:
+    def messages(*bundles: str) -> list[tuple[int, int, float]]:
+        edges = [Dependency(i, (3 + i,), 10.0, each) for i, each in enumerate(bundles)]
+        edges.append(Dependency(2, (4,), 0.0))  # a signal
+        stage = [0, 0, 0, 2, 1, 1]
+        found = messages_of(edges, (0, 0, 0, 1, 1, 2), stage)
+        return [(each.source, each.target, each.n_bytes) for each in found]
+
+    assert messages("f", "f") == [(0, 1, 20.0), (0, 1, 0.0)]
+    assert messages("f", "i") == messages("", "") == [(0, 2, 10.0), (0, 1, 10.0), (0, 1, 0.0)]
+    # The third goes to another device.
+    assert messages("f", "f", "f") == [(0, 1, 20.0), (0, 1, 10.0), (0, 1, 0.0)]
 
 
 @pytest.mark.parametrize("family", ["layered", "wavefront", "cholesky"])

@@ -34,6 +34,7 @@ from jflow.lab.suite.cases import (
     simulated_cases,
 )
 from jflow.lab.suite.contenders import contenders_of, fingerprints_of, fused_step
+from jflow.lab.suite.goals import read_goals
 from jflow.lab.suite.machine import load, machine, n_cores
 from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
 from jflow.lab.suite.page import Proofs
@@ -60,7 +61,10 @@ from jflow.schedule.strategies import STRATEGIES
 
 PAGE = "README.md"
 NOTES = "NOTES.md"
-"""What people write about the results; it ends the page, if it is there."""
+"""What people write about the results; it is part of the page, if it is there."""
+
+LONG_GOALS = "long-goals.json"
+"""Goals whose figures take longer than a run, which the page has if the file is there."""
 
 MEASURED = "measured"
 
@@ -205,6 +209,7 @@ class _Run:
             marks.update(self.origin.strategies)
             most = max(self.origin.load, earlier.origin.load)
             self.origin = replace(self.origin, strategies=marks, load=most)
+        self.long_goals = read_goals(output / LONG_GOALS) if output is not None else []
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)
 
@@ -218,13 +223,13 @@ class _Run:
         )
         if self.output is not None:
             pictures = plots.draw(comparison.cases, comparison.measured, self.output)
+            notes = self.output / NOTES
             text = page.page(
                 *(comparison.origin, comparison.cases, comparison.measured),
                 *(comparison.proofs, pictures, comparison.alternatives),
+                long_goals=self.long_goals,
+                notes=notes.read_text() if notes.is_file() else "",
             )
-            notes = self.output / NOTES
-            if notes.is_file():
-                text += "\n" + notes.read_text()
             (self.output / PAGE).write_text(text)
         return comparison
 

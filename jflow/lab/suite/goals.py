@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
+from jflow.errors import InvalidArgumentError
 from jflow.lab.suite.cases import ADVERSARIAL, CONTENTION, MEMORY, SMALL, SMALL_ONE_PORT
 from jflow.lab.suite.contenders import AUTO, FUSED, SINGLE
 from jflow.lab.suite.measured import Accuracy, MeasuredResult, accuracy_of, ratios
@@ -57,7 +61,25 @@ def reached(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> 
         *_fast(measured),
         *_feasible(cases),
         *_adversarial(cases),
+        *_fastest(measured),
     ]
+
+
+def read_goals(path: Path) -> list[Goal]:
+    """Goals whose figures take longer than a run, from a file; none where there is no file.
+
+    Raises:
+      InvalidArgumentError: if it is no list of goals.
+    """
+    try:
+        return [Goal(**fields) for fields in json.loads(path.read_text())]
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"{path} is not a list of goals ({type(error).__name__}: {error}); delete it, or write "
+            "it anew"
+        ) from error
 
 
 def accuracies(measured: Sequence[MeasuredResult]) -> list[Accuracy]:
@@ -184,3 +206,21 @@ def _adversarial(cases: Sequence[CaseResult]) -> Iterator[Goal]:
             f"at most {figures.largest:.3f} of {figures.n}",
             figures.largest <= 1.25,
         )
+
+
+def _fastest(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
+    """G9 where nothing is certain by construction: plans that were really run."""
+    plans = [each for each in measured if not each.refused and each.strategy != FUSED]
+    least: dict[tuple[str, int], float] = {}
+    for each in plans:
+        key = each.workload, each.n_devices
+        least[key] = min(each.seconds, least.get(key, math.inf))
+    found = {
+        each.workload: each.seconds / least[each.workload, each.n_devices]
+        for each in plans
+        if each.strategy == AUTO
+    }
+    if found:
+        figures = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(found.items()))
+        about = "ratio to the fastest strategy, measured"
+        yield Goal("G9", about, "at most 1.25", figures, max(found.values()) <= 1.25)

@@ -22,6 +22,8 @@ from jflow.lab.suite.cases import (
     SURPRISES,
 )
 from jflow.lab.suite.contenders import AUTO, SINGLE
+from jflow.lab.suite.goal_text import goals_text, without_reasons
+from jflow.lab.suite.markdown import table
 from jflow.lab.suite.measured import Accuracy, MeasuredResult
 from jflow.lab.suite.results import Origin
 from jflow.lab.suite.scoring import CaseResult
@@ -119,8 +121,6 @@ with them: the step time that `explain` predicts, and that of steps that pin the
 _REASONS = 3
 """Reasons of refusals that the page has in full."""
 
-Row = Sequence[str]
-
 
 @dataclass(frozen=True)
 class Proofs:
@@ -137,6 +137,8 @@ def page(
     proofs: Proofs | None,
     pictures: Mapping[str, Path],
     alternatives: Sequence[MeasuredResult] = (),
+    long_goals: Sequence[goals.Goal] = (),
+    notes: str = "",
 ) -> str:
     """The whole page.
 
@@ -147,6 +149,9 @@ def page(
       proofs: of known optima, once more.
       pictures: the files of plots, by what they show.
       alternatives: what was measured of alternatives that `explain` predicts.
+      long_goals: goals whose figures take longer than a run.
+      notes: what people write about the results; it ends the page, but for the reasons why goals
+        are missed.
     """
     command = "make bench-placement" + (" QUICK=1" if origin.quick else "")
     if origin.seed:
@@ -159,7 +164,7 @@ def page(
         seed=origin.seed,
         command=command,
     )
-    sections = [head, _goals(cases, measured)]
+    sections = [head, goals_text([*goals.reached(cases, measured), *long_goals], notes)]
     if proofs is not None:
         agree = "all agree" if not proofs.disagreements else "; ".join(proofs.disagreements)
         sections.append(f"Of the known optima {proofs.n} were proven again: {agree}.\n")
@@ -172,6 +177,8 @@ def page(
         sections.append(_alternatives(alternatives))
     if refusals := [*_refusals(cases, [*measured, *alternatives])]:
         sections += ["## Refused\n", *refusals]
+    if rest := without_reasons(notes):
+        sections.append(rest)
     return "\n".join(sections)
 
 
@@ -378,15 +385,6 @@ _TABLES: dict[str, Callable[[Sequence[CaseResult]], str]] = {
 }
 
 
-def _goals(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> str:
-    found = goals.reached(cases, measured)
-    body = [
-        [goal.name, goal.about, goal.wanted, goal.found, "yes" if goal.is_reached else "**no**"]
-        for goal in found
-    ]
-    return "## Goals of `auto`\n\n" + table(["", "goal", "wanted", "found", "reached"], body)
-
-
 def _measured(measured: Sequence[MeasuredResult], pictures: Mapping[str, Path]) -> str:
     lines = ["## Measured", "", _MEASURED, _step_times(measured), _PREDICTED]
     lines.append(_accuracies(measured))
@@ -445,12 +443,6 @@ def _accuracy(found: Accuracy) -> list[str]:
 
 
 # Text ------------------------------------------------------------------------------------------
-
-
-def table(head: Row, body: Sequence[Row]) -> str:
-    """A table in Markdown, its first column to the left and the others to the right."""
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def duration(seconds: float) -> str:

@@ -1,8 +1,8 @@
 """W7: actors play with the newest policy and put what they saw into a queue; a learner trains.
 
-In one step all actors and the learner run beside each other. What the queue carries is no
-dependency of the graph, so the simulator does not know that the learner waits for it. The learner
-takes what all actors have put in the same step, so its loss does not depend on their order.
+One step has all actors and the learner, which takes what all actors have put into the queue in the
+same step, so its loss does not depend on their order. The graph has no edge between them: that the
+learner waits for the queue, strategies are told by `jflow.placement.elements`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,41 @@
+"""What the page says of goals: a table, and why those that are missed are.
+
+The reasons are a section of the notes that people write, with an item for each goal, such as
+`- **G5**: the search is interpreted`. The page has that section behind the table, not among the
+notes, and names missed goals of which it says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jflow.lab.suite.goals import Goal
+from jflow.lab.suite.markdown import table
+
+REASONS = "## Why goals are missed"
+"""The title of the section of the notes that has the reasons."""
+
+_SECTION = re.compile(rf"^{REASONS}\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+
+
+def goals_text(found: Sequence[Goal], notes: str) -> str:
+    """The table of goals, in the order of their names, and the reasons from the notes."""
+    ordered = sorted(found, key=lambda goal: goal.name)
+    body = [
+        [goal.name, goal.about, goal.wanted, goal.found, "yes" if goal.is_reached else "**no**"]
+        for goal in ordered
+    ]
+    head = ["", "goal", "wanted", "found", "reached"]
+    missed = dict.fromkeys(goal.name for goal in ordered if not goal.is_reached)
+    section = _SECTION.search(notes)
+    given = section[1].strip() if section else ""
+    lines = [given] if given and missed else []
+    lines += [f"- **{name}**: no reason is given." for name in missed if f"**{name}" not in given]
+    reasons = "\n".join(["", f"#{REASONS}", "", *lines, ""]) if lines else ""
+    return "## Goals of `auto`\n\n" + table(head, body) + reasons
+
+
+def without_reasons(notes: str) -> str:
+    """The notes but for the reasons."""
+    return _SECTION.sub("", notes)
