@@ -292,21 +292,20 @@ class Engine:
 
     def lost(self, worker: int, error: BaseException) -> None:
         """See `LinkEvents`."""
-        link, is_up = self._links.get(worker), self._scheduler.is_up(worker)
-        if link is None or not is_up or self._is_closed.is_set():
-            return
-        _LOG.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
-        self.meter.count("worker_failures")
-
-        def down(now: float) -> list[Action]:
+        link = self._links.get(worker)
+        with self.changed:
+            # A closure that fails and the connection that ends may tell of it at the same time.
+            is_known = not self._scheduler.is_up(worker)
+            if link is None or is_known or self._is_closed.is_set():
+                return
+            self.meter.count("worker_failures")
             self.meter.count("put_back", self._scheduler.n_only_on(worker))
-            actions = self._scheduler.worker_down(worker, now)
+            self._actions.add(self._scheduler.worker_down(worker, time.monotonic()))
             # After its attempts are lost: those that wait for elements would fail by themselves.
             for iterator in list(self.iterators):
                 iterator.abort(worker)
-            return actions
-
-        self._actions.take(down)
+        _LOG.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
+        self._actions.act()
         self._disconnect(link)
 
     def ended(self, worker: int, attempt: LinkAttempt, values: list[Any]) -> None:

@@ -19,7 +19,7 @@ _FEWEST = 8
 
 
 def padded_size(n: int) -> int:
-    """A size for n rows, at most a quarter larger, so that few sizes are compiled."""
+    """A size for n rows, at most a quarter or 7 rows larger, so that few sizes are compiled."""
     step = 1 << max(n.bit_length() - 3, 3)
     return max(-(-n // step) * step, _FEWEST)
 

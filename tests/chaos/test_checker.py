@@ -92,6 +92,22 @@ def test_what_a_killed_get_gave_back_may_come_late() -> None:
     assert not check([*THREE_PUTS, *gets, killed_get(5)]).violations
 
 
+@pytest.mark.parametrize(
+    ("invoked", "ended", "n_violations"), [(5, 6.5, 0), (1, 5.5, 1), (7.5, 8, 1)]
+)
+def test_what_a_get_gave_back_whose_time_was_over_may_come_late(
+    invoked: float, ended: float, n_violations: int
+) -> None:
+    """It gives back what another get passed meanwhile, and no more than it asked for."""
+    failed = Call("get", invoked, ended, FAIL, (), 1)
+    late = [get([1], 6, 7), get([0, 2], 8, 9)]
+    assert len(check([*THREE_PUTS, *late, failed]).violations) == n_violations
+    both = [get([2], 6, 7), get([0, 1], 8, 9)]
+    assert len(check([*THREE_PUTS, *both, failed]).violations) == 1 + n_violations
+    lost = [get([1], 6, 7), get([2], 8, 9)]
+    assert check([*THREE_PUTS, *lost, failed]).violations == ["0.0 is lost"]
+
+
 def test_a_get_that_began_when_the_queue_was_past_an_element_has_not_taken_it() -> None:
     gets = [get([0], 6, 7), get([2], 8, 9)]
     findings = check([*THREE_PUTS, *gets, killed_get(10)])

@@ -6,6 +6,8 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ import pytest
 import jflow as tf
 from jflow.cluster import ClusterSpec
 from jflow.coordinator import ClusterCoordinator, PerWorkerValues, engine
+from jflow.errors import UnavailableError
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.testing.waiting import wait_until
 from tests.coordinator.functions import a_counter, a_queue, double
@@ -366,3 +369,24 @@ def test_metrics_count_closures_and_measure_traces_runs_and_fetches(
     assert metrics.closure_execution.count == 10
     assert metrics.remote_value_fetch.count > 0
     assert metrics.worker_connecting.count >= 1
+
+
+def test_a_loss_that_two_threads_notice_at_once_is_one_failure(
+    coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator.schedule(double, args=(1.0,), worker=0).fetch()
+    engine, both = coordinator._engine, threading.Barrier(2)
+    is_up = engine._scheduler.is_up
+
+    def seen(worker: int) -> bool:
+        found = is_up(worker)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # the other thread asks meanwhile, if it may
+        return found
+
+    monkeypatch.setattr(engine._scheduler, "is_up", seen)
+    error = UnavailableError("the connection has ended")
+    with ThreadPoolExecutor(2) as pool:
+        for lost in [pool.submit(engine.lost, 0, error) for _ in range(2)]:
+            lost.result()
+    assert coordinator.metrics().worker_failures == 1

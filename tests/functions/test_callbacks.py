@@ -314,7 +314,9 @@ def test_what_waits_for_no_callback_stays_one_program(monkeypatch: pytest.Monkey
     lowered: list[Any] = []
     lower = pipeline.lower
     monkeypatch.setattr(
-        pipeline, "lower", lambda ops, *rest: (lowered.append(ops), lower(ops, *rest))[1]
+        pipeline,
+        "lower",
+        lambda ops, *rest, **named: (lowered.append(ops), lower(ops, *rest, **named))[1],
     )
     seen: list[float] = []
 

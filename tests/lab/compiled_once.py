@@ -48,10 +48,10 @@ class _Once:
         self._lowered: dict[Any, Lowered] = {}
         self._executables: dict[Any, CompiledProgram] = {}
 
-    def lower(self, *parts: Sequence[Any]) -> Lowered:
-        key = tuple(map(tuple, parts))
+    def lower(self, *parts: Sequence[Any], for_cpu: bool) -> Lowered:
+        key = (*map(tuple, parts), for_cpu)
         if key not in self._lowered:
-            self._lowered[key] = self._lower(*parts)
+            self._lowered[key] = self._lower(*parts, for_cpu=for_cpu)
         return self._lowered[key]
 
     def compile_all(self, programs: Sequence[Any]) -> list[CompiledProgram]:
