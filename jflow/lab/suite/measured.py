@@ -103,6 +103,7 @@ class Accuracy:
       n_plans: how many of them were run.
       error: median of the errors, see `MeasuredResult.error`.
       operation_error: the same for the prediction by single operations.
+      plain_error: the same without the slowdown.
       slowdown: median of how much slower the machine was than when it was calibrated.
       tau: Kendall's rank correlation over pairs of plans that differ by more than their noise;
         None if there is no such pair.
@@ -116,6 +117,7 @@ class Accuracy:
     n_plans: int
     error: float
     operation_error: float
+    plain_error: float
     slowdown: float
     tau: float | None
     regret: float
@@ -173,11 +175,12 @@ def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
         return None
     errors = [each.error for each in plans]
     single = [replace(each, staged=each.predicted).error for each in plans]
+    plain = [replace(each, slowdown=1.0).error for each in plans]
     picked = min(plans, key=lambda each: each.staged)
     best = min(each.seconds for each in plans)
     return Accuracy(
         *(plans[0].workload, plans[0].n_devices, len(plans)),
-        *(median(errors), median(single), median(each.slowdown for each in plans)),
+        *map(median, (errors, single, plain, [each.slowdown for each in plans])),
         *(rank_correlation(plans), picked.seconds / best - 1),
         median(each.noise for each in plans),
     )

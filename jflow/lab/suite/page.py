@@ -428,8 +428,8 @@ def _step_times(measured: Sequence[MeasuredResult]) -> str:
 
 
 def _accuracies(measured: Sequence[MeasuredResult]) -> str:
-    head = ["workload", "devices", "plans", "error", "by operations", "slowdown"]
-    head += ["rank correlation", "regret", "repeat noise"]
+    head = ["workload", "devices", "plans", "error", "by operations"]
+    head += ["without slowdown", "slowdown", "rank correlation", "regret", "repeat noise"]
     return table(head, [_accuracy(each) for each in goals.accuracies(measured)])
 
 
@@ -437,8 +437,8 @@ def _accuracy(found: Accuracy) -> list[str]:
     tau = "-" if found.tau is None else f"{found.tau:.2f}"
     return [
         *(found.workload, str(found.n_devices), str(found.n_plans), _percent(found.error)),
-        *(_percent(found.operation_error), f"{found.slowdown:.2f}", tau),
-        *(_percent(found.regret), _percent(found.noise)),
+        *(_percent(found.operation_error), _percent(found.plain_error)),
+        *(f"{found.slowdown:.2f}", tau, _percent(found.regret), _percent(found.noise)),
     ]
 
 
