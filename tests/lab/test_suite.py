@@ -376,7 +376,7 @@ def test_measurements_have_their_predictions_beside_them(tmp_path: Path) -> None
     comparison = compare(options, tmp_path, measuring=measuring)
     assert {each.group for each in comparison.cases} == {"models"}
     page = (tmp_path / "README.md").read_text()
-    assert "| mlp | 2 | 3 | 5 % | 9 % | 1.00 | 1.00 | 0 % | 0 % |" in page
+    assert "| mlp | 2 | 3 | 5 % | 9 % | 5 % | 1.00 | 1.00 | 0 % | 0 % |" in page
     assert "| heft | 1.1 s ± 0 % (1.1 s) |" in page
     assert "| fused | 1.1 s ± 0 % |" in page
     assert (
@@ -386,6 +386,17 @@ def test_measurements_have_their_predictions_beside_them(tmp_path: Path) -> None
     assert [vars(each) for each in again.measured] == [
         {**vars(each), "times": [*each.times]} for each in comparison.measured
     ]
+
+
+@pytest.mark.parametrize(
+    ("workloads", "n_models"), [(("all",), 5), (("all", "seq2seq"), 6), (("transformer",), 1)]
+)
+def test_what_compiles_for_minutes_is_measured_only_if_it_is_named(workloads, n_models) -> None:
+    options = SuiteOptions(("heft",), workloads, (2,), simulates=False)
+    found = compare(options, measuring=Measuring(fake)).measured
+    models = {each.workload for each in found if not each.workload.startswith("timed")}
+    assert len(models) == n_models
+    assert set(workloads) - {"all"} <= models
 
 
 def test_a_run_that_does_not_simulate_only_measures() -> None:

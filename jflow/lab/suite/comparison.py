@@ -308,7 +308,12 @@ class _Run:
     def _plans(self, measuring: Measuring) -> list[tuple[str, int]]:
         """The workloads that are run for real, and on how many devices."""
         few = [n for n in self.devices if n <= n_cores()] or [min(self.devices)]
-        names = [name for name in measuring.workloads if name in self.workloads]
+        named = self.options.workloads
+        names = [
+            name
+            for name in measuring.workloads
+            if name in named or (name in self.workloads and not _compiles_for_minutes(name))
+        ]
         if self.options.quick:
             names = names[:_QUICK_MODELS]
         plans = [(name, n_devices) for n_devices in few for name in names]
@@ -367,6 +372,10 @@ def _known(path: Path | None) -> list[KnownOptimum]:
             f"{path} is not a file of optima ({type(error).__name__}: {error}); "
             "`make placement-optima` writes one"
         ) from error
+
+
+def _compiles_for_minutes(name: str) -> bool:
+    return name in WORKLOADS and WORKLOADS[name].compiles_for_minutes
 
 
 def _workloads(options: SuiteOptions) -> list[str]:

@@ -113,5 +113,6 @@ INCEPTION = Workload(
         "large": InceptionScale(blocks=11, image=64, channels=256, batch=64),
     },
     _graph,
+    compiles_for_minutes=True,
 )
 """The workload."""

@@ -114,5 +114,6 @@ SEQ2SEQ = Workload(
         "large": Seq2SeqScale(layers=4, steps=64, hidden=1024, batch=128, words=10_000),
     },
     _graph,
+    compiles_for_minutes=True,
 )
 """The workload."""

@@ -77,5 +77,6 @@ TRANSFORMER = Workload(
         "large": TransformerScale(layers=24, heads=16, width=1024, tokens=512, batch=8),
     },
     _graph,
+    compiles_for_minutes=True,
 )
 """The workload."""

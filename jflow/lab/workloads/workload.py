@@ -52,6 +52,8 @@ class Workload(Generic[S]):
       graph: adds the step to the default graph; takes the size and where variables are kept.
       is_one_program: whether its step can be one program; one that uses queues, or checks
         indices, cannot.
+      compiles_for_minutes: whether XLA takes minutes to compile what strategies make of it at the
+        size "cpu", so that it is run for real only if it is asked for by name.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Workload(Generic[S]):
     scales: Mapping[str, S]
     graph: Callable[[S, Servers], tuple[tf.Tensor, tf.Operation]]
     is_one_program: bool = True
+    compiles_for_minutes: bool = False
 
     def build(
         self, scale: str | S = "small", servers: Sequence[str] = (), container: str = ""
