@@ -180,7 +180,8 @@ def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
     best = min(each.seconds for each in plans)
     return Accuracy(
         *(plans[0].workload, plans[0].n_devices, len(plans)),
-        *map(median, (errors, single, plain, [each.slowdown for each in plans])),
+        *(median(errors), median(single), median(plain)),
+        median(each.slowdown for each in plans),
         *(rank_correlation(plans), picked.seconds / best - 1),
         median(each.noise for each in plans),
     )
