@@ -82,7 +82,7 @@ def location_at(bound: Sequence[str], advertised: Advertised | None = None) -> S
 
 
 class Advertised(NamedTuple):
-    """Addresses by which callers reach a server, besides the ones it listens at.
+    """Addresses by which callers reach a server, beside those of its listener.
 
     Attributes:
       hosts: other names of its host, in lower case, with its own port.
