@@ -293,6 +293,38 @@ def test_a_step_that_fails_elsewhere_takes_nothing(backend: Backend) -> None:
         assert driver.take(2) == [0, 1]
 
 
+def test_a_step_whose_variable_has_no_value_takes_nothing(backend: Backend) -> None:
+    queue, x = integers(), tf.Variable(10, name="x")
+    element = queue.dequeue()
+    steps = [x + element, tf.assign_add(x, element), [queue.enqueue(5), x * 2]]
+    with tf.control_dependencies([element]):
+        steps.append(x + 1)
+    with session(backend) as sess:
+        driver = Driver(queue, sess)
+        driver.put(0, 1)
+        for step in steps:
+            with pytest.raises(tf.errors.FailedPreconditionError, match="uninitialized value x"):
+                sess.run(step)
+        assert driver.take(2) == [0, 1]
+        driver.put(2, 3, 4, 5)
+        sess.run(x.initializer)
+        assert [sess.run(step) for step in (steps[0], steps[1], steps[3])] == [12, 13, 14]
+        assert driver.take(1) == [5]
+
+
+def test_a_step_may_initialize_a_variable_before_or_behind_a_queue(backend: Backend) -> None:
+    queue, x = integers(), tf.Variable(10, name="x")
+    assigned = tf.assign(x, queue.dequeue())
+    with tf.control_dependencies([x.initializer]):
+        element = queue.dequeue()
+    with tf.control_dependencies([element]):
+        grown = tf.assign_add(x, element)
+    with session(backend) as sess:
+        Driver(queue, sess).put(1, 2)
+        assert sess.run(assigned) == 1
+        assert sess.run(grown) == 12
+
+
 def test_a_negative_capacity_is_no_bound_and_with_none_every_enqueue_waits(
     backend: Backend,
 ) -> None:
