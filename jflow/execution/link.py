@@ -6,10 +6,10 @@ import inspect
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -219,6 +219,23 @@ class LinkedPlan:
         sent = Counter(one.slot for one in self.plan.instructions if isinstance(one, Send))
         read = {slot for one in self.plan.instructions for slot in _read_here(one)}
         return {slot: n for slot, n in sent.items() if slot is not None and slot not in read}
+
+    @cached_property
+    def early(self) -> tuple[tuple[LinkedRun, Sequence[int]], ...]:
+        """Programs that may run behind an operation on a resource, with what they need of others.
+
+        That is the variables whose values are those of earlier steps. Where one has no value the
+        operation must not take place, because what it takes out of a queue would be lost.
+        """
+        ordered = [one for stage in self.stages for one in stage]
+        if not self.plan.after:  # one after another
+            ordered = [*dropwhile(lambda one: not isinstance(one, LinkedKernel), ordered)]
+        elif not any(isinstance(one, LinkedKernel) for one in ordered):
+            return ()
+        runs = [one for one in ordered if isinstance(one, LinkedRun)]
+        written = {i for run in runs for i in run.only_written}
+        needed = [(run, tuple(i for i in run.used if i not in written)) for run in runs]
+        return tuple((run, variables) for run, variables in needed if variables)
 
     @property
     def keeps_feeds(self) -> bool:

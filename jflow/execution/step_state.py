@@ -180,8 +180,12 @@ class StepState:
         """Runs a kernel on resources; yields what it has to wait for.
 
         Raises:
+          FailedPreconditionError, InvalidArgumentError: if a later program of the plan could not
+            run, as `begin`.
           OpError: as the kernel does.
         """
+        if self._linked.early:
+            self._check_variables()
         inputs = self.arguments(linked.instruction)
         try:
             held = [
@@ -200,6 +204,12 @@ class StepState:
             raise
         except (TypeError, ValueError) as error:
             raise _misfit(linked.instruction, error) from error
+
+    def _check_variables(self) -> None:
+        """Checks the variables that programs need behind an operation on a resource."""
+        with self._containers.lock:
+            for run, variables in self._linked.early:
+                self._containers.get_all(variables, run.keys, run.specs)
 
     def operands(self, linked: LinkedCallback) -> Sequence[Array] | None:
         """Returns the operands of a function of the client, or None if it must not be called.
