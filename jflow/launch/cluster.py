@@ -18,7 +18,7 @@ from jflow.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, UnavailableError
 from jflow.launch.children import Child
 from jflow.launch.pinning import check_cores
-from jflow.launch.resources import TaskResources, divide_machine
+from jflow.launch.resources import HUGE_PAGES, TUNABLES, TaskResources, divide_machine
 from jflow.launch.started import StartedCluster
 from jflow.launch.zygote import Zygote
 
@@ -88,7 +88,8 @@ class LocalCluster(StartedCluster):
             self._variables["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         self._divided = divide_machine(resources, tasks, os.environ | self._variables)
         _forks.mark_used()
-        self._zygote = Zygote([self._module], self._variables)
+        tunables = {TUNABLES: os.environ.get(TUNABLES, HUGE_PAGES)}
+        self._zygote = Zygote([self._module], tunables | self._variables)
         self._children: dict[Task, Child] = {}
         with self._starting():
             for task in tasks:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jflow.cluster import ClusterSpec, Task
+from jflow.launch.resources import HUGE_PAGES, TUNABLES
 from jflow.launch.yaml import Plain
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -258,6 +259,8 @@ class KubernetesCluster:
         yield _variable("TF_CONFIG", text.replace('"$(JFLOW_TASK_INDEX)"', "$(JFLOW_TASK_INDEX)"))
         secret: Plain = {"name": f"{self.name}-token", "key": "token"}
         yield {"name": "JFLOW_TOKEN", "valueFrom": {"secretKeyRef": secret}}
+        if is_task:
+            yield _variable(TUNABLES, HUGE_PAGES)
         if role == "ps":
             yield _variable("JAX_PLATFORMS", "cpu")
         if self.is_encrypted:

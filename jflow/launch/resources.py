@@ -20,6 +20,11 @@ _JAX_FRACTION = 0.75
 """What one process takes of the memory of a GPU, if nothing else is said."""
 _DEVICES = Path("/dev")
 
+TUNABLES = "GLIBC_TUNABLES"
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""Makes the C library ask for huge pages where it takes much memory: XLA's results are new memory,
+and its first use, page by page, may take longer than what XLA computes (decision 0077)."""
+
 
 def machine_gpus(environ: Mapping[str, str], devices: Path = _DEVICES) -> list[str]:
     """The GPUs that processes with this environment use, by the names that CUDA knows.

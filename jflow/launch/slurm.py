@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jflow.launch.resources import HUGE_PAGES, TUNABLES
+
 _WORD = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
 _NEXT_COMPONENT = "hetjob"
 """What stands between the options of two components."""
@@ -25,6 +27,7 @@ _SCRIPT = """\
 set -euo pipefail
 export JFLOW_JOBS={jobs}
 export JFLOW_CLUSTER="slurm-$SLURM_JOB_ID"
+export {tunables}="${{{tunables}-{huge_pages}}}"
 # Jobs on one node have ports of their own, {n_ports} each, below those that the system gives out.
 export JFLOW_PORT=$((20000 + SLURM_JOB_ID % 380 * {n_ports}))
 
@@ -127,6 +130,8 @@ class SlurmJob:
             options="\n".join(f"#SBATCH {option}" for option in self._options()),
             jobs=",".join(f"{job}={n}" for job, n in jobs.items() if n),
             n_ports=_N_PORTS,
+            tunables=TUNABLES,
+            huge_pages=HUGE_PAGES,
             serve=self._serve(),
             security=_ENCRYPTED if self.is_encrypted else _INSECURE,
             command=shlex.join(self.command),

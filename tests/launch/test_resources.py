@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import ClassVar
@@ -117,3 +119,29 @@ def test_a_task_computes_with_as_many_threads_as_it_was_given() -> None:
         x = tf.placeholder(tf.float32, (300, 300))
         session.run(tf.numpy.dot(x, x), {x: [[1.0] * 300] * 300})
         assert n_threads(cluster.pid("worker")) == 3
+
+
+_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not _ENABLED.exists() or "[never]" in _ENABLED.read_text(),
+    reason="the system has no huge pages",
+)
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_large_results_of_programs_are_in_huge_pages() -> None:
+    def huge_bytes(pid: int) -> int:
+        (line,) = re.findall(
+            r"AnonHugePages: *(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text()
+        )
+        return int(line) << 10
+
+    n_bytes = 64 << 20
+    with (
+        tf.LocalCluster(1, 0) as cluster,
+        tf.Graph().as_default(),
+        tf.Session(cluster.target("ps")) as session,
+    ):
+        large = tf.Variable(tf.numpy.zeros((n_bytes >> 2,), tf.float32))
+        session.run(large.initializer)
+        assert huge_bytes(cluster.pid("ps")) >= n_bytes / 2

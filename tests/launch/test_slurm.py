@@ -86,6 +86,16 @@ def test_a_script_asks_for_what_the_tasks_need(capsys: pytest.CaptureFixture[str
     ]
     assert text.startswith("#!/bin/bash\n#SBATCH"), "sbatch reads options before the first command"
     assert "export JFLOW_JOBS=ps=4,worker=64\n" in text
+    (line,) = re.findall("^export GLIBC_TUNABLES=.*", text, re.MULTILINE)
+    for given, found in ({}, "glibc.malloc.hugetlb=1"), ({"GLIBC_TUNABLES": "own"}, "own"):
+        said = subprocess.run(
+            ["bash", "-c", f'{line}; echo "$GLIBC_TUNABLES"'],
+            env={"PATH": os.environ["PATH"], **given},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said.stdout == f"{found}\n"
     assert "./train 'a b'" in text
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
