@@ -79,7 +79,8 @@ def timed_problem(problem: Problem, seconds: float, links: TimedLinks = LINKS) -
     """The problem with other units, as a timed cluster can run it.
 
     Transfers keep their times relative to operations. Sizes are whole numbers of bytes, at least
-    one. Ports are those of the runtime: what waits for a receiver holds nothing else up.
+    one. Ports are those of the runtime: what waits for a receiver holds nothing else up. So are
+    stages, so that `auto` compares what the runtime makes of schedules.
 
     Args:
       problem: any problem in which all links are equal.
@@ -108,6 +109,7 @@ def timed_problem(problem: Problem, seconds: float, links: TimedLinks = LINKS) -
         different * (links.latency + MESSAGE_S),
         different / links.bandwidth,
         BUFFERED,
+        in_stages=True,  # it is jflow's runtime that runs it
     )
     graph = OperationGraph(problem.graph.operations, edges)
     return Problem(graph, problem.devices, scaled, problem.constraints).checked()

@@ -38,8 +38,10 @@ RENAMED = POINTS.index("checkpoint.manifest_renamed")
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator[ProgramProcess]:
-    with ProgramProcess(["-m", "tests.programs.crashing_saves"]) as program:
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramProcess]:
+    # A child that is killed leaves the directory of its failpoints behind.
+    own = {"TMPDIR": str(tmp_path_factory.mktemp("killed"))}
+    with ProgramProcess(["-m", "tests.programs.crashing_saves"], own) as program:
         yield program
 
 

@@ -16,6 +16,7 @@ from jflow.lab.families import random_problem
 from jflow.lab.timed import LINKS, TimedCluster, run_timed, timed_problem
 from jflow.lab.timed_server import VARIABLE, WORK, TimedServer
 from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled
+from jflow.schedule.stages import simulate_stages
 from jflow.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
 
@@ -96,6 +97,17 @@ def test_links_that_differ_are_refused() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("family", ["layered", "cholesky"])
+def test_auto_is_no_slower_than_one_device_in_the_stages_of_the_runtime(family, seed) -> None:
+    problem = timed_problem(random_problem(family, 16, 8, seed=seed), 0.02)
+    found = {
+        name: simulate_stages(problem, scheduled(problem, STRATEGIES[name])).makespan
+        for name in ("auto", "single", "heft")
+    }
+    assert found["auto"] <= min(found.values()) * (1 + 1e-9)
+
+
 def test_the_stage_model_predicts_eight_timed_processes() -> None:
     with TimedCluster(8) as cluster:
         for seed, name in enumerate(["etf_c", "heft", "round_robin"]):
