@@ -244,6 +244,7 @@ _ON_TRANSPORTS = {
     "assign_add": ("TensorFlow remote assign_add", 0.25),
     "enqueue and dequeue": ("TensorFlow remote enqueue and dequeue", 0.20),
     "scalar of another task": ("TensorFlow remote scalar of another task", 0.30),
+    "scalar to a worker and back": ("TensorFlow remote scalar to a worker and back", 0.35),
     "feed 100 MB": ("TensorFlow feed 100 MB", 0.15),
     "fetch 100 MB": ("TensorFlow fetch 100 MB", 0.15),
     "100 MB from task to task": ("TensorFlow 100 MB from task to task", 0.5),

@@ -61,7 +61,9 @@ def tensors(session: Any) -> None:
         scalar = tf.Variable(1.0, name="scalar")
     near_value = near.value()
     with tf.device("/job:worker/task:0"):
-        total_far, twice = tf.reduce_sum(far), scalar * 2
+        total_far, twice, half = tf.reduce_sum(far), scalar * 2, scalar * 0.5
+    with tf.device("/job:ps/task:0"):
+        halved = tf.group(scalar.assign(half))
     session.run([near.initializer, far.initializer, scalar.initializer])
     tell(
         alternate(
@@ -76,6 +78,8 @@ def tensors(session: Any) -> None:
     )
     name = "TensorFlow remote scalar of another task"
     tell(alternate({name: lambda: session.run(twice)}, n=200, rounds=5))
+    name = "TensorFlow remote scalar to a worker and back"
+    tell(alternate({name: lambda: session.run(halved)}, n=200, rounds=5))
 
 
 if __name__ == "__main__":

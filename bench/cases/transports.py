@@ -81,6 +81,9 @@ def steps_on(
         far_big = tf.Variable(lambda: tf.numpy.ones(big.shape), name="far_big")
     with tf.device("/job:worker/task:0"):
         read_far, total_far = far * 2, tf.numpy.sum(far_big)
+        half = far * 0.5
+    with tf.device("/job:ps/task:0"):
+        halved = tf.group(far.assign(half))
     session = stack.enter_context(tf.Session(target))
     session.run(tf.global_variables_initializer())
     used = {device.transport for device in session.list_devices()}
@@ -98,6 +101,7 @@ def steps_on(
         "assign_add": lambda: session.run(add_near),
         "enqueue and dequeue": there_and_back,
         "scalar of another task": lambda: session.run(read_far),
+        "scalar to a worker and back": lambda: session.run(halved),
     }
     bulk = {
         "feed 100 MB": lambda: session.run(total, {large: big}),
