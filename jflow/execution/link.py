@@ -228,12 +228,13 @@ class LinkedPlan:
         operation must not take place, because what it takes out of a queue would be lost.
         """
         ordered = [one for stage in self.stages for one in stage]
+        # Not what the plan itself gives a value, which a transaction may hold back until its end.
+        written = {i for run in ordered if isinstance(run, LinkedRun) for i in run.only_written}
         if not self.plan.after:  # one after another
             ordered = [*dropwhile(lambda one: not isinstance(one, LinkedKernel), ordered)]
         elif not any(isinstance(one, LinkedKernel) for one in ordered):
             return ()
         runs = [one for one in ordered if isinstance(one, LinkedRun)]
-        written = {i for run in runs for i in run.only_written}
         needed = [(run, tuple(i for i in run.used if i not in written)) for run in runs]
         return tuple((run, variables) for run, variables in needed if variables)
 
