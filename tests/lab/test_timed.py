@@ -96,7 +96,6 @@ def test_links_that_differ_are_refused() -> None:
         timed_problem(problem._replace(costs=costs), 0.01)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("family", ["layered", "cholesky"])
 def test_auto_is_no_slower_than_one_device_in_the_stages_of_the_runtime(family, seed) -> None:
@@ -108,6 +107,7 @@ def test_auto_is_no_slower_than_one_device_in_the_stages_of_the_runtime(family, 
     assert found["auto"] <= min(found.values()) * (1 + 1e-9)
 
 
+@pytest.mark.long
 def test_the_stage_model_predicts_eight_timed_processes() -> None:
     with TimedCluster(8) as cluster:
         for seed, name in enumerate(["etf_c", "heft", "round_robin"]):
