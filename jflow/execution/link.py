@@ -222,10 +222,10 @@ class LinkedPlan:
 
     @cached_property
     def early(self) -> tuple[tuple[LinkedRun, Sequence[int]], ...]:
-        """Programs that may run behind an operation on a resource, with what they need of others.
+        """Programs that may run behind an operation on a resource, and variables that they need.
 
-        That is the variables whose values are those of earlier steps. Where one has no value the
-        operation must not take place, because what it takes out of a queue would be lost.
+        These are the variables that they read and the plan does not set without reading. If one
+        has no value the operation must not take place: what it takes out of a queue would be lost.
         """
         ordered = [one for stage in self.stages for one in stage]
         # Not what the plan itself gives a value, which a transaction may hold back until its end.

@@ -131,9 +131,13 @@ def test_workers_have_the_gpus_and_parameter_servers_none(
         "limits": {"memory": "8Gi", "nvidia.com/gpu": "2"},
     }
     assert ps["resources"]["limits"] == {"memory": "8Gi"}
-    assert (
-        environment(ps, "jflow-ps-0", "n", {"jflow-token": {"token": ""}})["JAX_PLATFORMS"] == "cpu"
-    )
+    given = {
+        name: environment(one, f"jflow-{name}-0", "n", {"jflow-token": {"token": ""}})
+        for name, one in {"ps": ps, "worker": worker}.items()
+    }
+    assert given["ps"]["JAX_PLATFORMS"] == "cpu"
+    for variables in given.values():
+        assert variables["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
 @pytest.mark.parametrize("kind", ["startupProbe", "readinessProbe", "livenessProbe"])

@@ -145,3 +145,11 @@ def test_large_results_of_programs_are_in_huge_pages() -> None:
         large = tf.Variable(tf.numpy.zeros((n_bytes >> 2,), tf.float32))
         session.run(large.initializer)
         assert huge_bytes(cluster.pid("ps")) >= n_bytes / 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no environment to read here")
+def test_tunables_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=0")
+    with tf.LocalCluster(1, 0) as cluster:
+        found = Path(f"/proc/{cluster.pid('ps')}/environ").read_bytes()
+    assert b"GLIBC_TUNABLES=glibc.malloc.hugetlb=0" in found.split(b"\0")

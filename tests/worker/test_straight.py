@@ -1,6 +1,7 @@
 """Plans that one function runs: which they are, what is kept of them, and that they can wait."""
 
 import asyncio
+import threading
 
 import jax.numpy as jnp
 import numpy as np
@@ -378,9 +379,18 @@ def test_a_large_variable_that_is_read_is_not_copied_on_the_event_loop(monkeypat
         monkeypatch.setattr(variables, "COPIED_HERE_BYTES", 4)
         lease = get_variable(a.containers, A0, X).lease()
         before = value_of_x(a)
+        threads, finish = [], StepState.finish
+
+        def noted(*args, **named):
+            threads.append(threading.get_ident())
+            return finish(*args, **named)
+
+        monkeypatch.setattr(StepState, "finish", noted)
         started = a.begin(5, handle, [], attempt_of(0))
         assert not started.is_done
         (value,) = await started.rest()
+        assert len(threads) == 1
+        assert threading.get_ident() not in threads
         assert value.tolist() == [2 * one for one in before]
         assert lease.buffer.array.tolist() == before
         lease.release()
