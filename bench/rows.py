@@ -90,6 +90,19 @@ CALLS = Group(
     ),
 )
 
+FUNCTIONS = Group(
+    (Case("remote_functions"),),
+    tuple(
+        Row(f"{step} by a function", f"{step} by a session", wanted)
+        for step, wanted in (
+            ("constant", 1.4),
+            ("fed scalar", 1.25),
+            ("MLP step of a ps", 1.1),
+            ("fetch of 100 MB", 1.1),
+        )
+    ),
+)
+
 OPTIMIZERS = Group(
     (Case("adam"),),
     (
@@ -403,6 +416,7 @@ GPU = Group(
 
 GROUPS = {
     "calls": CALLS,
+    "functions": FUNCTIONS,
     "transports": DATA_STREAMS,
     "parameter-servers": PARAMETER_SERVERS,
     "scale": SCALE,

@@ -47,6 +47,7 @@ from jflow.trace.record import TaskRecord
 from jflow.values import Array, narrowed
 from jflow.watch import SessionWait
 from jflow.wire import connect
+from jflow.xla import internals
 
 _MAX_OFFERS = 3
 _MAX_REPEATS = 100
@@ -406,9 +407,10 @@ class _RemoteExecutable:
         return client.start(handle, feeds, deadline, effect)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        internals.release_host_memory()  # that of a large result is received into again
         values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
         # Nothing writes to the memory of a received array, so JAX can use it without a copy.
-        return [jax.device_put(value) for value in values]
+        return [internals.to_device(value) for value in values]
 
     def lone_program(self, n_feeds: int) -> None:
         """See `Executable.lone_program`; there is none in this process."""
@@ -420,7 +422,7 @@ class _RemoteExecutable:
         records: list[TaskRecord] = []
         given = [narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
         values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
-        return [jax.device_put(value) for value in values] if as_jax else values, records
+        return [internals.to_device(value) for value in values] if as_jax else values, records
 
     def offer(self, client: MasterClient, connect_timeout: float, deadline: Deadline) -> int:
         """Registers the plans; sends only the artifacts that the cluster does not have."""

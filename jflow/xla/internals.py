@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
+import jax
+import numpy as np
 from jax._src import array, config, core, traceback_util, xla_bridge
-from jax._src.interpreters import mlir
+from jax._src.interpreters import mlir, pxla
+from jax._src.lib import _jax as jaxlib
 from jax._src.lib.mlir import ir
 from jax._src.numpy import array_methods
 from jax._src.random import prng
@@ -166,7 +169,39 @@ def key_maker(dtype: Any) -> Callable[[Any], Any]:
 
     `jax.random.wrap_key_data` takes 5 µs more.
     """
-    return partial(prng.PRNGKeyArray, dtype._impl)
+    return functools.partial(prng.PRNGKeyArray, dtype._impl)
+
+
+def to_device(value: np.ndarray[Any, Any]) -> jax.Array:
+    """Returns a NumPy array as an uncommitted JAX array on JAX's default device.
+
+    Shares its memory where that is aligned for XLA, so nothing may write to it afterwards. The
+    dtype stays, also if it has 64 bits and JAX's present settings do not allow them.
+    `jax.device_put` does the rest in 37 µs for a scalar; this takes 5 µs.
+    """
+    device = pxla.get_default_device()
+    aval, sharding = _aval_of(value.shape, value.dtype), _sharding_on(device)
+    array: jax.Array = pxla.batched_device_put(
+        aval, sharding, [value], [device], committed=False, enable_x64=True
+    )
+    return array
+
+
+@functools.lru_cache(maxsize=4096)
+def _aval_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> core.ShapedArray:
+    return core.ShapedArray(shape, dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _sharding_on(device: jax.Device) -> jax.sharding.SingleDeviceSharding:
+    return jax.sharding.SingleDeviceSharding(device)
+
+
+release_host_memory: Callable[[], None] = jaxlib.collect_garbage
+"""Releases the NumPy arrays whose memory freed JAX arrays have shared, in 0.1 µs.
+
+JAX does so itself when it next puts an array on a device, or when Python collects garbage.
+"""
 
 
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:

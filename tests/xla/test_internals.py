@@ -1,13 +1,16 @@
 """Checks each private name of JAX that jflow touches against the JAX that is installed."""
 
 import threading
+import weakref
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jflow as tf
 from jflow.graph import request
+from jflow.protocol.buffers import aligned_buffer
 from jflow.xla import internals
 
 
@@ -70,3 +73,42 @@ def test_an_array_that_a_compiled_function_keeps_to_itself_is_no_effect_of_other
     assert all(map(internals.is_of_own_array, call.effects))
     (print_,) = jax.make_jaxpr(lambda x: jax.debug.print("{}", x))(1.0).eqns
     assert not any(map(internals.is_of_own_array, print_.effects))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "bool", "uint8", "bfloat16", "float8_e4m3fn", "complex64"]
+)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (5, 7)])
+def test_an_array_reaches_the_device_as_by_device_put(dtype, shape):
+    value = np.ones(shape, jnp.dtype(dtype))
+    ours, jaxs = internals.to_device(value), jax.device_put(value)
+    assert ours.aval == jaxs.aval
+    assert ours.sharding == jaxs.sharding
+    assert ours.committed is jaxs.committed is False
+    np.testing.assert_array_equal(np.asarray(ours), value)
+
+
+def test_an_array_reaches_the_default_device():
+    cpu = jax.local_devices()[-1]
+    for default in (cpu, "cpu"):
+        with jax.default_device(default):
+            ours, jaxs = internals.to_device(np.ones(3)), jax.device_put(np.ones(3))
+        assert ours.devices() == jaxs.devices()
+
+
+def test_an_array_of_64_bits_keeps_them_whatever_the_settings_are():
+    value = np.full(3, 2.0**60 + 1)
+    assert not jax.config.jax_enable_x64
+    array = internals.to_device(value)
+    assert array.dtype == array.aval.dtype == np.float64
+    np.testing.assert_array_equal(np.asarray(array), value)
+
+
+def test_host_memory_that_a_freed_array_has_shared_is_released():
+    owner = aligned_buffer(1 << 20)
+    alive = weakref.ref(owner.base)
+    array = internals.to_device(owner)
+    assert array.unsafe_buffer_pointer() == owner.ctypes.data
+    del owner, array
+    internals.release_host_memory()
+    assert alive() is None
