@@ -211,7 +211,7 @@ class _GraphWriter:
                 self._variable(variable.operations.ref),
                 self._tensors[variable.initial_value.var],
                 self._numbers[variable.initializer],
-                self._tensors[variable.to_tensor().var],
+                self._tensors[variable.graph_element().var],
                 variable.trainable,
                 None if info is None else Slice(**dataclasses.asdict(info)),
             )

@@ -81,7 +81,7 @@ def points_of(graph: Graph, x: Any) -> list[Tensor]:
         return [x]
     if not isinstance(x, Symbolic):
         raise TypeError(f"expected a tensor or a variable to differentiate by, got {x!r}")
-    variable = x.to_tensor().op.eqn.params["variable"]
+    variable = x.graph_element().op.eqn.params["variable"]
     return [
         op.outputs[0]
         for op in graph.get_operations()

@@ -23,7 +23,11 @@ class Symbolic(ABC):
 
     @abstractmethod
     def to_tensor(self) -> Any:
-        """The tensor that stands for the value."""
+        """The value where it is used: a variable is read after the control dependencies there."""
+
+    def graph_element(self) -> Any:
+        """The tensor that is meant by its name: what is fetched, fed and written to files."""
+        return self.to_tensor()
 
     @property
     @abstractmethod

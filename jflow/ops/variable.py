@@ -189,8 +189,9 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     def value(self) -> Any:
         """Returns the value, dtype[*shape]: a tensor in graph code, otherwise an array.
 
-        In a step of a graph that also updates the variable, it is unspecified whether this is the
-        value before or after the update. In a `jflow.function` it is the value at this line.
+        In a graph it is the value after the current control dependencies; it is unspecified
+        whether other updates of the same step are in it. In a `jflow.function` it is the value at
+        this line.
         """
         return self._operations.value()
 
@@ -211,10 +212,13 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     def eval(self, session: Any = None) -> Any:
         """Returns the value in `session`, or in the default session if it is None."""
-        return self.to_tensor().eval(session=session)
+        return self.graph_element().eval(session=session)
 
     def to_tensor(self) -> Tensor:
         return self._operations.to_tensor()
+
+    def graph_element(self) -> Tensor:
+        return self._operations.graph_element()
 
     # Writing ----------------------------------------------------------------------------------
 
@@ -370,7 +374,9 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return f"<jflow.Variable {self._operations.describe(attributes)}>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "of_operations", "operations", "to_tensor")
+        return visible(
+            super().__dir__(), "graph_element", "of_operations", "operations", "to_tensor"
+        )
 
 
 def read(value: Any) -> Any:

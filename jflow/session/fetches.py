@@ -130,7 +130,7 @@ def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
         except (KeyError, ValueError) as error:
             raise ValueError(f"cannot fetch {leaf!r}: {error.args[0]}") from None
     if isinstance(leaf, Symbolic):
-        leaf = leaf.to_tensor()
+        leaf = leaf.graph_element()
     if not isinstance(leaf, Tensor | Operation):
         raise TypeError(
             "expected a tensor, variable, operation, the name of one, or a structure of them as a "
@@ -201,7 +201,7 @@ def _feed_key(graph: Graph, key: Any) -> Tensor:
             return graph.get_tensor_by_name(key)
         except (KeyError, ValueError) as error:
             raise TypeError(f"Cannot interpret feed_dict key {key!r}: {error.args[0]}") from None
-    tensor = key.to_tensor() if isinstance(key, Symbolic) else None
+    tensor = key.graph_element() if isinstance(key, Symbolic) else None
     if tensor is None or tensor.graph is not graph:
         raise TypeError(
             f"Cannot interpret feed_dict key {key!r}: it is not a tensor of this session's graph"

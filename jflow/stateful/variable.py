@@ -76,6 +76,10 @@ class VariableOperations(ABC):
     def to_tensor(self) -> Tensor:
         """Returns the value as a tensor."""
 
+    def graph_element(self) -> Tensor:
+        """Returns the tensor that stands for the variable in fetches, feeds and files."""
+        return self.to_tensor()
+
     @abstractmethod
     def load(self, value: Any, session: Any) -> None:
         """Sets the value immediately."""
@@ -269,6 +273,7 @@ class GraphVariable(VariableOperations):
                 self.initializer: Operation = tensor.op
                 self._value: Tensor = self._cached(self.read("read"), caching_device)
             graph.declare_value(f"{ref.name}:0", self._value)
+            self._later_values: dict[tuple[Operation, ...], Tensor] = {}
 
     @classmethod
     def of_parts(
@@ -289,7 +294,7 @@ class GraphVariable(VariableOperations):
         """
         made = cls.__new__(cls)
         VariableOperations.__init__(made, ref)
-        made._op, made._value = op, value
+        made._op, made._value, made._later_values = op, value, {}
         made.initial_value, made.initializer = initial_value, initializer
         made.is_varying = not is_static(ref.shape)
         op.graph.declare_value(f"{ref.name}:0", value)
@@ -309,9 +314,25 @@ class GraphVariable(VariableOperations):
         return graph_among(inputs) if internals.is_tracing() else self._op.graph
 
     def value(self) -> Any:
-        return self.read("read") if internals.is_tracing() else self._value
+        return self.read("read") if internals.is_tracing() else self.to_tensor()
 
     def to_tensor(self) -> Tensor:
+        """The value after the control inputs of the block around; a copy on a caching device stays.
+
+        Without control inputs it is one tensor for all uses, whose read nothing orders. Uses after
+        the same control inputs share a read, because nothing orders the writes between them.
+        """
+        scopes = self._op.graph.scopes
+        after = scopes.here.control_inputs
+        if not after or self._value.op.eqn.primitive is not read_p:
+            return self._value
+        value = self._later_values.get(after)
+        if value is None:
+            with scopes.replaced(names=f"{self._op.name}/"):
+                value = self._later_values[after] = self.read("read")
+        return value
+
+    def graph_element(self) -> Tensor:
         return self._value
 
     def _cached(self, value: Tensor, where: Any) -> Tensor:

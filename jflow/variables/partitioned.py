@@ -44,7 +44,8 @@ class PartitionedVariable(Symbolic):
         self._parts = tuple(variable_list)
         self._partitions = tuple(partitions)
         # Made here, because a session may use the variable when its graph is finalized.
-        self._value = self._concatenated()
+        with control_dependencies(None):
+            self._value = self._concatenated()
 
     @property
     def name(self) -> str:
@@ -94,10 +95,13 @@ class PartitionedVariable(Symbolic):
     # Reading ----------------------------------------------------------------------------------
 
     def as_tensor(self) -> Tensor:
-        """Returns the concatenation of the parts, dtype[*shape]."""
-        return self._value
+        """Returns the concatenation of the parts, dtype[*shape], after control dependencies."""
+        return self._concatenated() if self.graph.scopes.here.control_inputs else self._value
 
     def to_tensor(self) -> Tensor:
+        return self.as_tensor()
+
+    def graph_element(self) -> Tensor:
         return self._value
 
     def eval(self, session: Any = None) -> Any:
@@ -105,15 +109,14 @@ class PartitionedVariable(Symbolic):
         return self._value.eval(session=session)
 
     def _concatenated(self) -> Tensor:
-        with control_dependencies(None):
-            values = [part.value() for part in self._parts]
-            if len(values) == 1:
-                only: Tensor = values[0]
-                return only
-            joined: Tensor = self.graph.apply(
-                jnp.concatenate, (values,), {"axis": self.axis}, name=f"{self._name}/concat"
-            )
-            return joined
+        values = [part.value() for part in self._parts]
+        if len(values) == 1:
+            only: Tensor = values[0]
+            return only
+        joined: Tensor = self.graph.apply(
+            jnp.concatenate, (values,), {"axis": self.axis}, name=f"{self._name}/concat"
+        )
+        return joined
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
         return self.graph.apply(fun, args)

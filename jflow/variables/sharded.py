@@ -98,7 +98,7 @@ class ShardedVariable(VariableLike):
         return f"<jflow.ShardedVariable {self._name!r} {attributes}>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "to_tensor")
+        return visible(super().__dir__(), "graph_element", "to_tensor")
 
     # Reading ----------------------------------------------------------------------------------
 

@@ -310,7 +310,7 @@ def _partitioned(
     name, shape = wanted.name, wanted.shape
     value = wanted.initializer
     if shape is None and _is_value(value):
-        shape = value.to_tensor().shape if isinstance(value, Symbolic) else np.shape(value)
+        shape = value.graph_element().shape if isinstance(value, Symbolic) else np.shape(value)
     if name in store.single:
         raise ValueError(
             "A partitioner was provided, but an unpartitioned version of the variable was found: "
