@@ -17,6 +17,7 @@ MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
 
 PUBLIC = [
+    "AggregationMethod",
     "AUTO_REUSE",
     "ArrayRecordReader",
     "ClosureInputError",

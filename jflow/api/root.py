@@ -22,6 +22,7 @@ from jflow.functions import connect as connect
 from jflow.functions import function as function
 from jflow.functions import grad as grad
 from jflow.functions import value_and_grad as value_and_grad
+from jflow.graph import AggregationMethod as AggregationMethod
 from jflow.graph import Graph as Graph
 from jflow.graph import GraphKeys as GraphKeys
 from jflow.graph import Operation as Operation

@@ -1,6 +1,7 @@
 """Graphs: operations (JAX equations), the tensors between them, and scopes."""
 
 from jflow.graph.collections import GraphKeys as GraphKeys
+from jflow.graph.gradient import AggregationMethod as AggregationMethod
 from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation

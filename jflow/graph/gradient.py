@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,27 @@ from jflow.values import HostArray
 from jflow.xla import jaxprs
 
 
-def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") -> list[Any]:
+class AggregationMethod:
+    """How the derivatives of the uses of a value are added up.
+
+    XLA decides how a sum is computed, so these names of TensorFlow's mean the same.
+    """
+
+    ADD_N = DEFAULT = 0
+    EXPERIMENTAL_TREE = 1
+    EXPERIMENTAL_ACCUMULATE_N = 2
+
+
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    name: str = "gradients",
+    colocate_gradients_with_ops: bool = False,
+    gate_gradients: bool = False,
+    aggregation_method: int | None = None,
+    stop_gradients: Any = None,
+) -> list[Any]:
     """Returns derivatives of the sum of `ys` with respect to each of `xs`.
 
     Each new operation has the device request of its forward operation. Operations of the forward
@@ -32,14 +52,22 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") ->
         taken through all of its reads.
       grad_ys: derivatives of the final value with respect to each y; ones if None.
       name: name scope of the new operations.
+      colocate_gradients_with_ops: each new operation requests the device of its forward operation,
+        whatever this says.
+      gate_gradients: whether each derivative waits until all are computed.
+      aggregation_method: one of `AggregationMethod`, which mean the same, or None.
+      stop_gradients: a tensor or variable, or a list of them, that count as constants; each x is
+        still differentiated by.
 
     Returns:
       A list with a tensor of the shape of x for each x; None if no y depends on it.
 
     Raises:
-      ValueError: if the tensors belong to different graphs, or there is no y.
+      ValueError: if the tensors belong to different graphs, there is no y, or the aggregation
+        method is none of these.
       TypeError: if a y or x is not a float or complex tensor.
     """
+    _check_aggregation(aggregation_method)
     targets = [y.to_tensor() for y in _listed(ys)]
     if not targets:
         raise ValueError("gradients requires at least one y")
@@ -47,6 +75,8 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") ->
     points = [points_of(graph, x) for x in _listed(xs)]
     leaves = list(dict.fromkeys(t for group in points for t in group))
     _check(graph, targets, leaves)
+    stopped = [] if stop_gradients is None else _listed(stop_gradients)
+    stops = {t for x in stopped for t in points_of(graph, x)}
     seeds = None if grad_ys is None else [graph.as_tensor(g) for g in _listed(grad_ys)]
     # The requests of the equations count, not those of the blocks around this call.
     with (
@@ -54,18 +84,28 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") ->
         graph.scopes.replaced(names=graph.unique_name(name) + "/"),
     ):
         slopes: dict[Tensor, Tensor] = {}
-        for group in _independent(graph, leaves):
-            slopes.update(_pull_back(graph, group, targets, seeds))
-        return [_total(graph, [slopes[t] for t in group if t in slopes]) for group in points]
+        for group in _independent(graph, leaves, stops):
+            slopes.update(_pull_back(graph, group, targets, seeds, stops))
+        totals = [_total(graph, [slopes[t] for t in group if t in slopes]) for group in points]
+        return _gated(graph, totals) if gate_gradients else totals
 
 
-def _independent(graph: Graph, leaves: list[Tensor]) -> list[list[Tensor]]:
+def _gated(graph: Graph, slopes: list[Tensor | None]) -> list[Any]:
+    """Copies of derivatives that wait for all of them."""
+    found = list(dict.fromkeys(slope for slope in slopes if slope is not None))
+    copies = dict(zip(found, graph.after([slope.op for slope in found], found), strict=True))
+    return [None if slope is None else copies[slope] for slope in slopes]
+
+
+def _independent(
+    graph: Graph, leaves: list[Tensor], stops: Collection[Tensor]
+) -> list[list[Tensor]]:
     """Divides the leaves into groups in which no leaf depends on another.
 
     Inside a group all leaves are inputs. The derivative by a leaf that another leaf depends on must
     pass through the other one, so it is computed separately.
     """
-    computed = {t for op in between(graph, leaves, leaves) for t in op.outputs}
+    computed = {t for op in between(graph, leaves, leaves, stops) for t in op.outputs}
     if computed.isdisjoint(leaves):
         return [leaves]
     return [[leaf] for leaf in leaves]
@@ -73,6 +113,11 @@ def _independent(graph: Graph, leaves: list[Tensor]) -> list[list[Tensor]]:
 
 def _listed(values: Any) -> list[Any]:
     return list(values) if isinstance(values, list | tuple) else [values]
+
+
+def _check_aggregation(method: int | None) -> None:
+    if method not in {None, 0, 1, 2}:
+        raise ValueError(f"expected one of AggregationMethod as aggregation_method, got {method!r}")
 
 
 def points_of(graph: Graph, x: Any) -> list[Tensor]:
@@ -100,14 +145,20 @@ def _check(graph: Graph, targets: Sequence[Tensor], leaves: Sequence[Tensor]) ->
 
 
 def between(
-    graph: Graph, leaves: Iterable[Tensor], targets: Iterable[Tensor]
+    graph: Graph,
+    leaves: Iterable[Tensor],
+    targets: Iterable[Tensor],
+    stops: Collection[Tensor] = (),
 ) -> dict[Operation, None]:
-    """Returns the operations on paths from leaves to targets, in the graph's order."""
+    """Returns the operations on paths from leaves to targets, in the graph's order.
+
+    No path goes through a tensor of `stops`, but it may begin with one.
+    """
     below: set[Tensor] = set(leaves)
     downstream: list[Operation] = []
     for op in graph.get_operations():
         if not is_source(op.eqn) and any(t in below for t in op.inputs):
-            below.update(op.outputs)
+            below.update(t for t in op.outputs if t not in stops)
             downstream.append(op)
     needed: set[Tensor] = set(targets)
     path: list[Operation] = []
@@ -119,15 +170,19 @@ def between(
 
 
 def _pull_back(
-    graph: Graph, leaves: list[Tensor], targets: list[Tensor], seeds: list[Tensor] | None
+    graph: Graph,
+    leaves: list[Tensor],
+    targets: list[Tensor],
+    seeds: list[Tensor] | None,
+    stops: Collection[Tensor],
 ) -> dict[Tensor, Tensor]:
     """Returns derivatives with respect to the leaves that a target depends on."""
-    path = between(graph, leaves, targets)
+    path = between(graph, leaves, targets, stops)
     used = {t for op in path for t in op.inputs} | set(targets)
     reached = [leaf for leaf in leaves if leaf in used]
     if not reached:
         return {}
-    forward, captured = _forward(path, reached, targets)
+    forward, captured = _forward(path, reached, targets, stops)
     n_leaves, n_forward = len(reached), len(reached) + len(captured)
 
     def pull_back(*args: Any) -> Any:
@@ -150,13 +205,17 @@ def _seed(value: Any, given: Any, target: Tensor) -> Any:
 
 
 def _forward(
-    path: dict[Operation, None], leaves: list[Tensor], targets: list[Tensor]
+    path: dict[Operation, None],
+    leaves: list[Tensor],
+    targets: list[Tensor],
+    stops: Collection[Tensor],
 ) -> tuple[Callable[..., list[Any]], list[Tensor]]:
     """Returns the function from leaves and captured tensors to targets, and the captures."""
-    cut = set(leaves)
+    cut = {*leaves, *stops}
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
-    captured = [t for t in dict.fromkeys(used) if t not in inside and t not in cut]
+    given = {*leaves, *inside}
+    captured = [t for t in dict.fromkeys(used) if t not in given]
     program = jaxprs.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],

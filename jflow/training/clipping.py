@@ -65,12 +65,20 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str = "clip_by_
 
     Args:
       t: T[*shape].
-      clip_norm: the limit, a positive scalar.
+      clip_norm: the limit, positive, of a shape that broadcasts to that of `t`.
       axes: dimensions over which a norm is taken; None for all.
       name: name of the operation.
+
+    Raises:
+      ValueError: if the limit has another shape.
     """
 
     def clipped(value: Any, limit: Any) -> Any:
+        if jnp.broadcast_shapes(value.shape, jnp.shape(limit)) != value.shape:
+            raise ValueError(
+                f"clip_norm of shape {jnp.shape(limit)} does not broadcast to the shape "
+                f"{value.shape} of the tensor, which the result has"
+            )
         norm = jnp.sqrt(jnp.sum(value * value, axis=axes, keepdims=True))
         return jnp.where(norm > limit, value * (limit / norm), value)
 

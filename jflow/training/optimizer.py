@@ -6,34 +6,34 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
-import jax.extend.core as jex
 import numpy as np
 
 from jflow.graph import (
+    Graph,
+    GraphKeys,
     Operation,
     Tensor,
     colocate_with,
     control_dependencies,
+    get_default_graph,
     gradients,
     name_scope,
-    request,
 )
 from jflow.graph.row_gathers import row_gathers
 from jflow.ops import IndexedSlices, Variable, group, trainable_variables
 from jflow.ops.variable import VariableLike
 from jflow.training import rows
+from jflow.training.hyperparameters import Hyperparameters, LearningRate
+from jflow.training.local_operations import call_beside
 from jflow.training.locality import (
     SHARED,
     Shapes,
     field_of,
-    key_of,
-    local_calls,
     owner_of,
     slice_of,
 )
 from jflow.training.loss_gradients import loss_gradients
 from jflow.training.slots import EagerSlots
-from jflow.xla.jaxprs import shape_of
 
 Gradient = Tensor | IndexedSlices
 GradsAndVars = Iterable[tuple[Any, Any]]
@@ -53,9 +53,6 @@ class GradientTransformation(Protocol):
         """Function from gradients, state and parameters to updates and the next state."""
 
 
-LearningRate = float | Tensor | Variable | Callable[[], Any]
-
-
 class Optimizer:
     """Updates variables, of a graph or eager, by gradients, as an Optax optimizer does.
 
@@ -63,34 +60,50 @@ class Optimizer:
     What concerns one variable is computed beside it, in place; only scalars, and what an optimizer
     computes from all gradients, such as their norm, cross devices.
 
+    The state belongs to optimizer and variable: two training steps of one optimizer share it.
+
     Args:
-      transformation: an `optax.GradientTransformation`, such as `optax.adam(1e-3)`.
+      transformation: an `optax.GradientTransformation`, such as `optax.adam(1e-3)`; with
+        `hyperparameters` a function of them that returns one, such as `optax.scale_by_adam`.
       learning_rate: None if the transformation has its own. Otherwise a number, a scalar tensor or
         variable, or a function without arguments that returns one; what the transformation gives is
         scaled by minus the learning rate.
       name: scope of the operations.
+      hyperparameters: the arguments of the function, by name, each as a learning rate. The first
+        values of the state must not depend on those that are not numbers.
+
+    Attributes:
+      GATE_NONE, GATE_OP, GATE_GRAPH: values of `gate_gradients`.
 
     Raises:
       TypeError: if it is not such a transformation.
     """
 
+    GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
+
     def __init__(
         self,
-        transformation: GradientTransformation,
+        transformation: GradientTransformation | Callable[..., GradientTransformation],
         learning_rate: LearningRate | None = None,
         name: str = "Optimizer",
+        hyperparameters: Mapping[str, LearningRate] | None = None,
     ) -> None:
-        if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
+        self._hyperparameters = Hyperparameters(hyperparameters or {}, learning_rate)
+        self._transformation_of: Callable[..., Any] = (
+            (lambda: transformation) if hyperparameters is None else transformation  # type: ignore[assignment]
+        )
+        example = self._transformation_of(**self._hyperparameters.examples())
+        if not (hasattr(example, "init") and hasattr(example, "update")):
             raise TypeError(
                 "expected an optax.GradientTransformation, such as optax.adam(1e-3), got "
-                f"{transformation!r:.80}"
+                f"{example!r:.80}"
             )
-        self._transformation = transformation
-        self._learning_rate = learning_rate
+        self._init = example.init
         self._name = name
         self._slots: dict[Variable, dict[str, Variable]] = {}
         self._shared: list[Variable] = []
-        self._iterations: Variable | None = None
+        self._known: dict[Hashable, Variable] = {}
+        self._counts: dict[Graph, Variable] = {}
         self._eager: EagerSlots | None = None
 
     def __repr__(self) -> str:
@@ -103,13 +116,17 @@ class Optimizer:
         loss: Tensor | Callable[[], Any],
         global_step: Variable | None = None,
         var_list: Sequence[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
         name: str | None = None,
         grad_loss: Tensor | None = None,
     ) -> Any:
         """Returns the operation of a training step: `compute_gradients`, then `apply_gradients`.
 
         Args:
-          loss, var_list, grad_loss: as for `compute_gradients`.
+          loss, var_list, gate_gradients, aggregation_method, colocate_gradients_with_ops,
+            grad_loss: as for `compute_gradients`.
           global_step, name: as for `apply_gradients`.
 
         Returns:
@@ -118,7 +135,14 @@ class Optimizer:
         Raises:
           ValueError: if the loss depends on none of the variables.
         """
-        pairs = self.compute_gradients(loss, var_list, grad_loss)
+        pairs = self.compute_gradients(
+            loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
         if all(grad is None for grad, _ in pairs):
             names = ", ".join(str(variable.name) for _, variable in pairs) or "there are none"
             raise ValueError(
@@ -131,6 +155,9 @@ class Optimizer:
         self,
         loss: Tensor | Callable[[], Any],
         var_list: Sequence[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
         grad_loss: Tensor | None = None,
     ) -> list[tuple[Any, Any]]:
         """Returns the gradients of a loss with respect to variables, for `apply_gradients`.
@@ -143,6 +170,11 @@ class Optimizer:
             that returns a real scalar; call this in a `jflow.function`, which is traced once.
           var_list: the variables, eager ones if the loss is a function; None for the trainable
             ones of the graph.
+          gate_gradients: GATE_NONE, GATE_OP or GATE_GRAPH. `apply_gradients` always waits for all
+            gradients, which is what the last one says.
+          aggregation_method: one of `AggregationMethod`, which mean the same, or None.
+          colocate_gradients_with_ops: each operation of a gradient requests the device of the
+            operation that it is the derivative of, whatever this says.
           grad_loss: the derivative of the final value with respect to the loss; ones if None.
 
         Returns:
@@ -152,16 +184,23 @@ class Optimizer:
         Raises:
           TypeError: if a function does not return a real scalar, or a variable is not eager.
           ValueError: if a function is given without variables or with `grad_loss`, or reads one of
-            them inside a loop or branch.
+            them inside a loop or branch; if `gate_gradients` or `aggregation_method` is none of
+            these.
         """
+        if gate_gradients not in {self.GATE_NONE, self.GATE_OP, self.GATE_GRAPH}:
+            raise ValueError(
+                "gate_gradients must be Optimizer.GATE_NONE, GATE_OP or GATE_GRAPH, got "
+                f"{gate_gradients!r:.80}"
+            )
         if callable(loss):
             return self._gradients_of_function(loss, var_list, grad_loss)
         variables = trainable_variables() if var_list is None else list(var_list)
-        gathers = {v: found for v in variables if (found := row_gathers(v, [loss])) is not None}
+        gathers = {v: by_row for v in variables if (by_row := row_gathers(v, [loss])) is not None}
         points: list[Tensor | Variable] = []
         for v in variables:
             points.extend([gather.rows for gather in gathers[v]] if v in gathers else [v])
-        slopes = dict(zip(points, gradients(loss, points, grad_loss), strict=True))
+        found = gradients(loss, points, grad_loss, aggregation_method=aggregation_method)
+        slopes = dict(zip(points, found, strict=True))
         return [
             (rows.slices_of(v, gathers[v], [slopes[g.rows] for g in gathers[v]]), v)
             if v in gathers
@@ -186,11 +225,11 @@ class Optimizer:
     ) -> Any:
         """Returns an operation that updates variables by their gradients; updates eager ones.
 
-        All variables are read after all gradients are computed. The optimizer counts its updates
-        (`iterations`). Of a variable whose gradient is an `IndexedSlices`, only the rows that occur
-        are updated, with the same rows of its slots; rows that do not occur keep their value and
-        slots as they are. If the transformation keeps anything else for a variable than values for
-        its elements, or the variable has a constraint, it is updated as a whole.
+        All variables are read after all gradients are computed. Of a variable whose gradient is an
+        `IndexedSlices`, only the rows that occur are updated, with the same rows of its slots; rows
+        that do not occur keep their value and slots as they are. If the transformation keeps
+        anything else for a variable than values for its elements, or the variable has a constraint,
+        it is updated as a whole.
 
         Args:
           grads_and_vars: (gradient, variable) pairs; variables whose gradient is None are not
@@ -214,11 +253,11 @@ class Optimizer:
         variables = [variable for _, variable in pairs]
         with name_scope(name or self._name), control_dependencies(None):
             update = self._update(grads, variables)
-        if global_step is None:
-            return update
-        with control_dependencies([update]), colocate_with(global_step, ignore_existing=True):
-            counted: Operation = global_step.assign_add(1).op
-        return counted
+        if global_step is not None:
+            with control_dependencies([update]), colocate_with(global_step, ignore_existing=True):
+                update = global_step.assign_add(1).op
+        update.graph.add_to_collection(GraphKeys.TRAIN_OP, update)
+        return update
 
     def build(self, var_list: Sequence[VariableLike]) -> None:
         """Makes the state for eager variables, which the first `apply_gradients` does otherwise.
@@ -239,14 +278,13 @@ class Optimizer:
             if self._eager.variables != tuple(var_list):
                 raise ValueError(f"{self!r} has its state for other variables or another order")
             return
-        made = EagerSlots(self._transformation.init, self._next, var_list, self._name)
-        self._eager, self._iterations = made, made.iterations
+        self._eager = made = EagerSlots(self._init, self._next, var_list, self._name)
         self._slots, self._shared = made.slots, made.shared
 
     def _apply_at_once(self, pairs: Any, global_step: Variable | None) -> Any:
         self.build([variable for _, variable in pairs])
         assert self._eager is not None
-        count = self._eager.apply([grad for grad, _ in pairs], self._rate())
+        count = self._eager.apply([grad for grad, _ in pairs], self._hyperparameters.inputs())
         if global_step is not None:
             global_step.assign_add(1)
         return count
@@ -257,12 +295,21 @@ class Optimizer:
     def iterations(self) -> Variable:
         """How many updates have been made, an int32 scalar variable that is saved with the slots.
 
+        In graph code only an optimizer that needs the number counts, such as Adam.
+
         Raises:
-          ValueError: if `apply_gradients` has not been called.
+          ValueError: if `apply_gradients` has not been called, or the optimizer does not count.
         """
-        if self._iterations is None:
-            raise ValueError("call apply_gradients first, which creates the count of iterations")
-        return self._iterations
+        if self._eager is not None:
+            return self._eager.iterations
+        count = self._counts.get(get_default_graph())
+        if count is None:
+            raise ValueError(
+                f"{self!r} has no count of updates: call apply_gradients first; an optimizer that "
+                "does not need the number, such as gradient descent, never has one, so pass "
+                "global_step= to count steps"
+            )
+        return count
 
     def get_slot(self, var: Variable, name: str) -> Variable | None:
         """Returns a variable of the optimizer's state that belongs to another one, or None.
@@ -278,10 +325,12 @@ class Optimizer:
         return sorted({name for slots in self._slots.values() for name in slots})
 
     def variables(self) -> list[Variable]:
-        """Returns all variables of the optimizer's state, the number of iterations included."""
+        """Returns all variables of the optimizer's state; in graph code, of the default graph."""
         own = [slot for slots in self._slots.values() for slot in slots.values()]
-        counted = [] if self._iterations is None else [self._iterations]
-        return [*self._shared, *own, *counted]
+        if self._eager is not None:
+            return [*self._shared, *own, self._eager.iterations]
+        graph = get_default_graph()
+        return [slot for slot in (*self._shared, *own) if slot.graph is graph]
 
     def saved_state(self) -> Any:
         """The state as `jflow.checkpoint` saves it: variables in dicts and lists.
@@ -294,13 +343,7 @@ class Optimizer:
 
     def _update(self, grads: Sequence[Gradient], variables: Sequence[Variable]) -> Operation:
         shapes = [v.shape for v in variables]
-        initial = _local(
-            self._transformation.init, [[v.initial_value for v in variables]], variables, shapes
-        )
-        state = jax.tree_util.tree_map_with_path(
-            lambda path, value: self._slot(path, value, variables), initial
-        )
-        self._count(variables[0])
+        state = self._state(variables, shapes)
         sparse = self._sparse(grads, variables)
         given = [sparse[i].grads if i in sparse else _dense(g) for i, g in enumerate(grads)]
         slots = jax.tree_util.tree_leaves_with_path(state)
@@ -313,8 +356,8 @@ class Optimizer:
             ]
             params, leaves = old[: len(variables)], old[len(variables) :]
             before = jax.tree.unflatten(jax.tree.structure(state), leaves)
-            args = [given, before, params, self._rate()]
-            new = _local(self._next, args, variables, [x.shape for x in params])
+            args = [given, before, params, self._hyperparameters.inputs()]
+            new = call_beside(self._next, args, variables, [x.shape for x in params])
             # A variable and its slots one after the other: XLA then reads them together as well.
             triples = zip(written, owners, jax.tree.leaves(new), strict=True)
             updates = [
@@ -323,7 +366,22 @@ class Optimizer:
                 else x.assign(_constrained(x, value))
                 for x, owner, value in sorted(triples, key=lambda one: one[1])
             ]
-            return group(*updates, self.iterations.assign_add(1), name="update")
+            return group(*updates, name="update")
+
+    def _state(self, variables: Sequence[Variable], shapes: Shapes) -> Any:
+        """The state for variables; what an earlier call has made of it is used again."""
+        avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
+        leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self._init, avals))
+        keys = [_slot_key(path, leaf, variables) for path, leaf in leaves]
+        if not self._known.keys() >= {*keys}:
+            values = call_beside(
+                self._init, [[v.initial_value for v in variables]], variables, shapes
+            )
+            found = zip(keys, leaves, jax.tree.leaves(values), strict=True)
+            for key, (path, _), value in found:
+                if key not in self._known:
+                    self._known[key] = self._slot(path, value, variables)
+        return jax.tree.unflatten(tree, [self._known[key] for key in keys])
 
     def _sparse(
         self, grads: Sequence[Gradient], variables: Sequence[Variable]
@@ -331,22 +389,21 @@ class Optimizer:
         """The rows to update, by the index of their variable, where that is possible."""
         if not any(isinstance(grad, IndexedSlices) for grad in grads):
             return {}
-        by_row = rows.are_row_wise(self._transformation.init, variables, owner_of)
+        by_row = rows.are_row_wise(self._init, variables, owner_of)
         return {
             i: rows.summed(grad, variables[i])
             for i, grad in enumerate(grads)
             if isinstance(grad, IndexedSlices) and by_row[i] and variables[i].constraint is None
         }
 
-    def _next(self, grads: Any, state: Any, params: Any, rate: Any) -> tuple[Any, Any]:
-        updates, state = self._transformation.update(grads, state, params)
+    def _next(self, grads: Any, state: Any, params: Any, inputs: dict[str, Any]) -> Any:
+        """The new parameters and state; `inputs` are those of `Hyperparameters`."""
+        hyperparameters, rate = self._hyperparameters.of_inputs(inputs)
+        transformation = self._transformation_of(**hyperparameters)
+        updates, new = transformation.update(grads, state, params)
         if rate is not None:
             updates = jax.tree.map(lambda u: -rate * u, updates)
-        return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates), state
-
-    def _rate(self) -> Any:
-        rate = self._learning_rate() if callable(self._learning_rate) else self._learning_rate
-        return rate.read_value() if isinstance(rate, Variable) else rate
+        return jax.tree.map(_plus, params, updates), jax.tree.map(_with_dtype_of, new, state)
 
     def _slot(
         self, path: tuple[Any, ...], value: Tensor, variables: Sequence[Variable]
@@ -359,21 +416,38 @@ class Optimizer:
         owner = owner_of(path, value, [v.shape for v in variables])
         way = path if owner == SHARED else path[:-1]
         beside = variables[max(owner, 0)]
-        name = jax.tree_util.keystr(way, simple=True, separator="_") or "state"
+        name = _slot_name(way)
         with name_scope(f"{beside.op.name}/"), colocate_with(beside, ignore_existing=True):
             slot = Variable(value, trainable=False, name=name)
         slot.save_slice_info = slice_of(slot, beside)
         if owner == SHARED:
             self._shared.append(slot)
+            if field_of(way) == "count":
+                self._counts.setdefault(slot.graph, slot)
         else:
             slots = self._slots.setdefault(beside, {})
             slots[field_of(way) if field_of(way) not in slots else name] = slot
         return slot
 
-    def _count(self, beside: Variable) -> None:
-        if self._iterations is None:
-            with colocate_with(beside, ignore_existing=True):
-                self._iterations = Variable(np.int32(0), trainable=False, name="iterations")
+
+def _slot_name(way: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(way, simple=True, separator="_") or "state"
+
+
+def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
+    """What tells one variable of the state from all others of the optimizer."""
+    index = getattr(path[-1], "idx", -1) if path else -1
+    if 0 <= index < len(variables):  # of another shape than its variable, too
+        return variables[index], _slot_name(path[:-1]), value.shape, value.dtype
+    return variables[0].graph, _slot_name(path), value.shape, value.dtype
+
+
+def _plus(param: Any, update: Any) -> Any:
+    return (param + update).astype(param.dtype)
+
+
+def _with_dtype_of(new: Any, old: Any) -> Any:
+    return new.astype(old.dtype)
 
 
 def _constrained(variable: Variable, value: Tensor) -> Tensor:
@@ -392,65 +466,6 @@ def as_optimizer(optimizer: Optimizer | GradientTransformation) -> Optimizer:
 
 def _dense(grad: Gradient) -> Tensor:
     return grad.to_tensor()
-
-
-def _local(
-    fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Variable], shapes: Shapes
-) -> Any:
-    """Adds a call of `fun` as operations, each beside the variable that it concerns.
-
-    Args:
-      fun: a traceable function.
-      args: pytrees of tensors, and of numbers and None, which do not change; a leaf belongs to the
-        variable of its index if it has its shape.
-      variables: the variables.
-      shapes: their shapes in `args`, where a variable may be some of its rows.
-
-    Returns:
-      The result of `fun` with tensors for arrays.
-    """
-    graph = variables[0].graph
-    leaves, in_tree = jax.tree_util.tree_flatten_with_path(list(args))
-    tensors = [graph.as_tensor(leaf) for _, leaf in leaves]
-    arguments = [owner_of(path, x, shapes) for (path, _), x in zip(leaves, tensors, strict=True)]
-    out_trees = []
-
-    def flat(*values: Any) -> list[Any]:
-        results, out_tree = jax.tree.flatten(fun(*jax.tree.unflatten(in_tree, values)))
-        out_trees.append(out_tree)
-        return results
-
-    with request.empty_request_scope():
-        traced = jax.make_jaxpr(flat)(*(shape_of(tensor.aval) for tensor in tensors))
-    (out_tree,) = out_trees
-    outputs = jax.tree.unflatten(out_tree, traced.out_avals)
-    results = [
-        owner_of(path, x, shapes) for path, x in jax.tree_util.tree_leaves_with_path(outputs)
-    ]
-    known = dict(zip(traced.jaxpr.invars, tensors, strict=True))
-    calls: dict[Hashable, jex.ClosedJaxpr] = {}
-    for one in local_calls(traced, arguments, results):
-        key = key_of(one.program)
-        if key not in calls:
-            calls[key] = _call_of(one.program)
-        inputs = [known[var].var for var in one.inputs]
-        with colocate_with(variables[max(one.owner, 0)], ignore_existing=True):
-            found = graph.inline(calls[key], inputs, lambda _: "update")
-        known.update(zip(one.outputs, found, strict=True))
-    made = [
-        graph.constant(np.asarray(x.val)) if isinstance(x, jex.Literal) else known[x]
-        for x in traced.jaxpr.outvars
-    ]
-    return jax.tree.unflatten(out_tree, made)
-
-
-def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """Returns a call of a program as one equation."""
-    with request.empty_request_scope():
-        call: jex.ClosedJaxpr = jax.make_jaxpr(jax.jit(jex.jaxpr_as_fun(program)))(
-            *map(shape_of, program.in_avals)
-        )
-    return call
 
 
 def _check(pairs: Sequence[tuple[Any, Any]]) -> None:

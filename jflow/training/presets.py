@@ -1,15 +1,20 @@
 """TensorFlow's optimizers by name: Optax transformations with a learning rate.
 
-All of them update atomically, so `use_locking` changes nothing. A learning rate may be a tensor, as
-the schedules of `decay.py` give it.
+All of them update atomically, so `use_locking` changes nothing. A learning rate, and any of the
+other numbers unless a class says otherwise, may be a tensor, as the schedules of `decay.py` give
+it, a variable, or a function without arguments that returns one.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
-from jflow.training.optimizer import LearningRate, Optimizer
+import jax
+import jax.numpy as jnp
+
+from jflow.training.hyperparameters import LearningRate
+from jflow.training.optimizer import Optimizer
 
 
 def _optax() -> Any:
@@ -41,12 +46,15 @@ class MomentumOptimizer(Optimizer):
     def __init__(
         self,
         learning_rate: LearningRate,
-        momentum: float,
+        momentum: LearningRate,
         use_locking: bool = False,
         name: str = "Momentum",
         use_nesterov: bool = False,
     ) -> None:
-        super().__init__(_optax().trace(momentum, nesterov=use_nesterov), learning_rate, name)
+        def transformation(decay: Any) -> Any:
+            return _optax().trace(decay, nesterov=use_nesterov)
+
+        super().__init__(transformation, learning_rate, name, {"decay": momentum})
 
 
 class AdagradOptimizer(Optimizer):
@@ -54,7 +62,8 @@ class AdagradOptimizer(Optimizer):
 
     Args:
       learning_rate, name: as for `Optimizer`.
-      initial_accumulator_value: what the sum of squares begins with, slot "sum_of_squares".
+      initial_accumulator_value: what the sum of squares begins with, slot "sum_of_squares"; a
+        number.
     """
 
     def __init__(
@@ -83,24 +92,25 @@ class AdadeltaOptimizer(Optimizer):
     def __init__(
         self,
         learning_rate: LearningRate = 0.001,
-        rho: float = 0.95,
-        epsilon: float = 1e-8,
+        rho: LearningRate = 0.95,
+        epsilon: LearningRate = 1e-8,
         use_locking: bool = False,
         name: str = "Adadelta",
     ) -> None:
-        super().__init__(_optax().scale_by_adadelta(rho, epsilon), learning_rate, name)
+        hyperparameters = {"rho": rho, "eps": epsilon}
+        super().__init__(_optax().scale_by_adadelta, learning_rate, name, hyperparameters)
 
 
 class RMSPropOptimizer(Optimizer):
     """Divides by a running root mean square of the gradients (Hinton, 2012), slot "nu".
 
-    The momentum, slot "trace", is of what is divided, before the learning rate; TensorFlow's is
-    after it, which differs only while the learning rate changes.
+    The momentum, slot "momentum", is of whole updates, learning rate included: what was added to it
+    at one rate keeps that when the rate changes.
 
     Args:
       learning_rate, name: as for `Optimizer`.
       decay: of the mean square, which begins with 1.
-      momentum: the share of the last update that is added to the next.
+      momentum: the share of the last update that is added to the next; the number 0 makes no slot.
       epsilon: added to the mean square.
       centered: whether the mean of the gradients, slot "mu", is subtracted.
     """
@@ -108,18 +118,48 @@ class RMSPropOptimizer(Optimizer):
     def __init__(
         self,
         learning_rate: LearningRate,
-        decay: float = 0.9,
-        momentum: float = 0.0,
-        epsilon: float = 1e-10,
+        decay: LearningRate = 0.9,
+        momentum: LearningRate = 0.0,
+        epsilon: LearningRate = 1e-10,
         use_locking: bool = False,
         centered: bool = False,
         name: str = "RMSProp",
     ) -> None:
         optax = _optax()
         scale = optax.scale_by_stddev if centered else optax.scale_by_rms
-        scaled = scale(decay=decay, eps=epsilon, initial_scale=1.0)
-        steps = [scaled, optax.trace(momentum)] if momentum else [scaled]
-        super().__init__(optax.chain(*steps), learning_rate, name)
+
+        def scaled(decay: Any, eps: Any) -> Any:
+            return optax.chain(scale(decay=decay, eps=eps, initial_scale=1.0))
+
+        def with_momentum(decay: Any, eps: Any, rate: Any, momentum: Any) -> Any:
+            by_rms = scale(decay=decay, eps=eps, initial_scale=1.0)
+            return optax.chain(by_rms, _momentum_of_updates(rate, momentum))
+
+        numbers = {"decay": decay, "eps": epsilon}
+        if isinstance(momentum, float | int) and momentum == 0:
+            super().__init__(scaled, learning_rate, name, numbers)
+        else:
+            numbers |= {"rate": learning_rate, "momentum": momentum}
+            super().__init__(with_momentum, None, name, numbers)
+
+
+class _MomentumState(NamedTuple):
+    """The state of `_momentum_of_updates`: a sum for each variable."""
+
+    momentum: Any
+
+
+def _momentum_of_updates(rate: Any, decay: Any) -> Any:
+    """A transformation whose update is minus `momentum = decay * momentum + rate * gradient`."""
+
+    def init(params: Any) -> _MomentumState:
+        return _MomentumState(jax.tree.map(jnp.zeros_like, params))
+
+    def update(grads: Any, state: _MomentumState, params: Any = None) -> Any:
+        sums = jax.tree.map(lambda g, m: decay * m + rate * g, grads, state.momentum)
+        return jax.tree.map(jnp.negative, sums), _MomentumState(sums)
+
+    return _optax().GradientTransformation(init, update)
 
 
 class AdamOptimizer(Optimizer):
@@ -136,10 +176,11 @@ class AdamOptimizer(Optimizer):
     def __init__(
         self,
         learning_rate: LearningRate = 0.001,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
+        beta1: LearningRate = 0.9,
+        beta2: LearningRate = 0.999,
+        epsilon: LearningRate = 1e-8,
         use_locking: bool = False,
         name: str = "Adam",
     ) -> None:
-        super().__init__(_optax().scale_by_adam(beta1, beta2, epsilon), learning_rate, name)
+        hyperparameters = {"b1": beta1, "b2": beta2, "eps": epsilon}
+        super().__init__(_optax().scale_by_adam, learning_rate, name, hyperparameters)

@@ -77,10 +77,11 @@ class SyncReplicasOptimizer:
     are applied, and those of the second round, which have the same label, are dropped.
 
     Args:
-      optimizer: a `jflow.train.Optimizer` or an `optax.GradientTransformation`.
+      opt: a `jflow.train.Optimizer` or an `optax.GradientTransformation`.
       replicas_to_aggregate: number of gradients that are averaged for an update.
       total_num_replicas: number of workers; None for `replicas_to_aggregate`. Additional workers
         are backups: an update does not wait for the slowest ones.
+      use_locking: whether updates are atomic, which they always are.
       name: scope of the operations.
 
     Raises:
@@ -89,9 +90,10 @@ class SyncReplicasOptimizer:
 
     def __init__(
         self,
-        optimizer: Optimizer | GradientTransformation,
+        opt: Optimizer | GradientTransformation,
         replicas_to_aggregate: int,
         total_num_replicas: int | None = None,
+        use_locking: bool = False,
         name: str = "sync_replicas",
     ) -> None:
         total = replicas_to_aggregate if total_num_replicas is None else total_num_replicas
@@ -100,7 +102,7 @@ class SyncReplicasOptimizer:
                 "expected at least one replica to aggregate, and in total, got "
                 f"{replicas_to_aggregate} and {total}"
             )
-        self._optimizer = as_optimizer(optimizer)
+        self._optimizer = as_optimizer(opt)
         self._n_aggregated = replicas_to_aggregate
         self._n_replicas = total
         self._name = name

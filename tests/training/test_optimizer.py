@@ -63,6 +63,7 @@ def test_its_state_is_next_to_the_variables() -> None:
             train = optimizer.apply_gradients(zip(grads, variables, strict=True))
         slots = [v for v in tf.global_variables() if v not in variables]
         assert not any(slot.trainable for slot in slots)
+        assert set(optimizer.variables()) == set(slots)
         with backend.session() as session:
             session.run(tf.global_variables_initializer())
             session.run(train)
@@ -75,12 +76,10 @@ def test_its_state_is_next_to_the_variables() -> None:
         "w/0_nu:0": 0,
         "b/0_mu:0": 1,
         "b/0_nu:0": 1,
-        "Optimizer/iterations:0": 0,
     }
     assert optimizer.get_slot_names() == ["mu", "nu"]
     assert optimizer.get_slot(variables[1], "mu").name == "b/0_mu:0"
     assert optimizer.get_slot(variables[1], "m") is None
-    assert set(optimizer.variables()) == set(slots)
 
 
 def test_parameters_keep_their_type() -> None:
@@ -139,7 +138,6 @@ def test_the_learning_rate_may_be_a_tensor_a_variable_or_a_function() -> None:
             session.run(tf.global_variables_initializer())
             session.run(train, feeds)
             assert session.run(variable).tolist() == [0.5, 2.5]
-            assert session.run(optimizer.iterations) == 1
 
 
 def test_minimize_trains_and_counts_steps() -> None:
@@ -154,7 +152,7 @@ def test_minimize_trains_and_counts_steps() -> None:
             session.run(train)
         assert session.run(loss) < 1e-3
         assert session.run(fixed) == 1.0
-        assert tf.train.global_step(session, step) == session.run(optimizer.iterations) == 30
+        assert tf.train.global_step(session, step) == 30
 
 
 PRESETS = {
@@ -211,3 +209,101 @@ def test_what_cannot_be_trained_is_refused_where_it_is_written() -> None:
         tf.train.Optimizer(0.1)
     with pytest.raises(ValueError, match="call apply_gradients first"):
         _ = optimizer.iterations
+    with pytest.raises(ValueError, match="gate_gradients must be"):
+        optimizer.compute_gradients(w.value(), gate_gradients=3)
+    with pytest.raises(ValueError, match="expected one of AggregationMethod"):
+        optimizer.minimize(tf.numpy.sum(w), aggregation_method=7)
+
+
+def test_an_optimizer_has_its_state_once_a_graph() -> None:
+    optimizer = tf.train.AdamOptimizer(0.1)
+    counts = []
+    for value in (1.0, 2.0):
+        with tf.Graph().as_default():
+            v, w = tf.Variable(value, name="v"), tf.Variable(value, name="w")
+            optimizer.minimize(v * v, var_list=[v])
+            both = optimizer.minimize(v * w)
+            names = [slot.name for slot in optimizer.variables()]
+            assert names == ["v/count:0", "v/mu:0", "v/nu:0", "w/mu:0", "w/nu:0"]
+            assert {x.name for x in tf.global_variables()} == {"v:0", "w:0", *names}
+            assert tf.get_collection(tf.GraphKeys.TRAIN_OP)[-1] is both
+            counts.append(optimizer.iterations)
+            with tf.Session() as session:
+                session.run(tf.global_variables_initializer())
+                session.run(both)
+                assert session.run(optimizer.iterations) == 1
+    assert counts[0] is not counts[1]
+
+
+def test_an_optimizer_with_state_by_index_has_it_once_for_a_variable() -> None:
+    v = tf.Variable(np.ones((200, 150), np.float32), name="v")
+    w = tf.Variable(np.ones((150, 200), np.float32), name="w")
+    optimizer = tf.train.Optimizer(optax.adafactor(0.1))
+    optimizer.minimize(tf.numpy.sum(v * v), var_list=[v])
+    n_before = len(optimizer.variables())
+    train = optimizer.minimize(tf.numpy.sum(w @ v), var_list=[w, v])
+    assert len(optimizer.variables()) < 2 * n_before
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        assert np.all(session.run(v) < 1)
+
+
+def test_a_checkpoint_without_the_rate_in_rmsprops_momentum_is_refused(tmp_path) -> None:
+    path = str(tmp_path / "model")
+    with tf.Graph().as_default():
+        v = tf.Variable([1.0], name="v")
+        before = optax.chain(optax.scale_by_rms(0.9, 1.0, 1.0), optax.trace(0.9))
+        tf.train.Optimizer(before, 0.1, "RMSProp").minimize(tf.numpy.sum(v * v))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            tf.train.Saver().save(session, path)
+    with tf.Graph().as_default():
+        v = tf.Variable([1.0], name="v")
+        optimizer = tf.train.RMSPropOptimizer(0.1, momentum=0.9, epsilon=1.0)
+        optimizer.minimize(tf.numpy.sum(v * v))
+        assert optimizer.get_slot(v, "momentum").name == "v/1_momentum:0"
+        with tf.Session() as session, pytest.raises(tf.errors.NotFoundError, match="v/1_momentum"):
+            tf.train.Saver().restore(session, path)
+
+
+def test_a_gradient_descent_of_before_is_restored_without_its_count(tmp_path) -> None:
+    path = str(tmp_path / "model")
+    with tf.Graph().as_default():
+        v = tf.Variable([1.0], name="v")
+        tf.Variable(np.int32(7), trainable=False, name="GradientDescent/iterations")
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            tf.train.Saver().save(session, path)
+    with tf.Graph().as_default():
+        v = tf.Variable([2.0], name="v")
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.numpy.sum(v * v))
+        assert tf.global_variables() == [v]
+        with tf.Session() as session:
+            tf.train.Saver().restore(session, path)
+            assert session.run(v) == 1.0
+
+
+def test_a_hyperparameter_of_an_eager_optimizer_may_be_a_variable() -> None:
+    with tf.connect():
+        v, momentum = tf.Variable(jnp.zeros(2), name="v"), tf.Variable(0.5, name="momentum")
+        optimizer = tf.train.MomentumOptimizer(1.0, momentum)
+
+        @tf.function
+        def train():
+            return optimizer.apply_gradients([(jnp.ones(2), v)])
+
+        train()
+        momentum.assign(2.0)
+        train()
+        np.testing.assert_allclose(v.numpy(), -4.0)
+
+
+def test_hyperparameters_do_not_change_the_dtype_of_slots() -> None:
+    variable = tf.Variable(jnp.ones(2, jnp.bfloat16))
+    optimizer = tf.train.MomentumOptimizer(tf.constant(0.5), tf.constant(0.5))
+    train = optimizer.apply_gradients([(tf.constant(jnp.ones(2, jnp.bfloat16)), variable)])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        assert session.run(variable).dtype == jnp.bfloat16

@@ -106,3 +106,10 @@ def test_a_graph_has_one_global_step() -> None:
         tf.Variable([0.0], name="global_step")
         with pytest.raises(TypeError, match="an integer scalar as global step"):
             tf.train.get_global_step(graph)
+
+
+def test_a_norm_is_limited_by_what_broadcasts_to_the_tensor_only() -> None:
+    rows = tf.constant(np.ones((2, 3, 1), np.float32))
+    assert tf.clip_by_norm(rows, np.ones((3, 1), np.float32)).shape == (2, 3, 1)
+    with pytest.raises(ValueError, match=r"clip_norm of shape \(2,\) does not broadcast"):
+        tf.clip_by_norm(rows, tf.constant([1.0, 2.0]))
