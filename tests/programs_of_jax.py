@@ -55,9 +55,15 @@ class Function:
     gives: str = "*"
 
 
+SOURCES = ("placeholder", "constant", "variable")
+"""Where inputs of a known shape come from."""
+
+ANY_RANK = "placeholder of any rank"
+
+
 @dataclass(frozen=True)
 class Input:
-    """An input of a program: `source` is "placeholder", "constant" or "variable"."""
+    """An input of a program: `source` is one of `SOURCES` or `ANY_RANK`."""
 
     kind: str
     values: tuple[float, ...]
@@ -184,7 +190,11 @@ FUNCTIONS = {
 
 @st.composite
 def programs(
-    draw: st.DrawFn, devices: Sequence[str], max_calls: int = 8, functions: Sequence[str] = ()
+    draw: st.DrawFn,
+    devices: Sequence[str],
+    max_calls: int = 8,
+    functions: Sequence[str] = (),
+    sources: Sequence[str] = SOURCES,
 ) -> Program:
     """Programs whose inputs and calls ask for one of the devices, or for none.
 
@@ -193,13 +203,14 @@ def programs(
       devices: names as `jflow.device` takes them.
       max_calls: the largest number of calls.
       functions: names in FUNCTIONS to choose from; all if there is none.
+      sources: where inputs come from.
     """
     device = st.none() | st.sampled_from(list(devices))
     inputs = tuple(
         Input(
             kind,
             tuple(draw(_numbers(int(np.prod(SHAPES[kind]))))),
-            draw(st.sampled_from(["placeholder", "constant", "variable"])),
+            draw(st.sampled_from(sources)),
             draw(device),
         )
         # A matrix and a vector always, so that every argument has a value that fits.
@@ -241,8 +252,9 @@ def build(program: Program) -> tuple[list[Value], list[Value], dict[Value, Any]]
     inputs, feeds = [], {}
     for number, given in enumerate(program.inputs):
         with tf.device(given.device):
-            if given.source == "placeholder":
-                inputs.append(tf.placeholder("float32", SHAPES[given.kind]))
+            if given.source in ("placeholder", ANY_RANK):
+                shape = None if given.source == ANY_RANK else SHAPES[given.kind]
+                inputs.append(tf.placeholder("float32", shape))
                 feeds[inputs[-1]] = given.array
             elif given.source == "constant":
                 inputs.append(tf.constant(given.array))

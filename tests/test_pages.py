@@ -20,6 +20,7 @@ PAGES = {
     "queues": 3,
     "saving": 4,
     "training": 2,
+    "unknown_ranks": 1,
     "variables": 2,
 }
 """The number of programs of each page."""

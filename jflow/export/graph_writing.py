@@ -29,6 +29,7 @@ from jflow.export.params import UnexportableError, UnwritableError, written
 from jflow.export.primitives import OWN
 from jflow.export.writing import Tables
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, request
+from jflow.graph.gradient import is_recorded
 from jflow.graph.importing import location_of
 from jflow.graph.primitives import calls_client
 from jflow.ops import Variable
@@ -107,6 +108,12 @@ class _GraphWriter:
             raise UnexportableError(
                 "it calls a Python function of this process; leave it out of the graph, or "
                 "compute it before and feed the result"
+            )
+        if is_recorded(op):
+            raise UnexportableError(
+                "it needs a rank that is not known when the graph is built; declare the shape of "
+                "the placeholder or queue that it depends on, with shape=, set_shape or "
+                "jflow.ensure_shape"
             )
         name, program, params = eqn.primitive.name, None, {}
         if OWN.get(name) is eqn.primitive:

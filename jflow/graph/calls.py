@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.primitives import ResourceRef, host_p
+from jflow.graph.recorded import record
 from jflow.packing import pack
 from jflow.values import AbstractValue
 
@@ -51,6 +53,35 @@ def call(
         resources=tuple(resources),
         is_blocking=is_blocking,
     )
+
+
+def on_any_rank(
+    graph: Graph,
+    fun: Callable[[Any], Any],
+    tensor: Tensor,
+    name: str,
+    function: str,
+    attributes: dict[str, Any] | None = None,
+) -> Tensor:
+    """Adds a call of a function of JAX on a tensor of unknown rank, which the host has, too.
+
+    A step that does not know the rank calls the function of the host.
+
+    Args:
+      graph: where.
+      fun: the function of JAX, of one array.
+      tensor: a tensor of that graph.
+      name: name for the operation.
+      function, attributes: the function of the host, as for `call`.
+    """
+    recorded = record(fun, jax.tree.structure(((0,), {})), [tensor.aval], name)
+
+    def fallback(here: Graph, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        avals = recorded.avals
+        return call(here, function, inputs, avals, name=name, attributes=attributes).outputs
+
+    op = graph.add_recorded([tensor.var], replace(recorded, fallback=fallback), name)
+    return op.outputs[0]
 
 
 def plain(function: str, name: str, value: Any) -> Any:

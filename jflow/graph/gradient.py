@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 
 from jflow.graph import request
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.hoisting import hoist_state
-from jflow.graph.primitives import is_source, read_p
+from jflow.graph.primitives import VariableRef, is_source, read_p, recorded_p
+from jflow.graph.recorded import RecordedCall
 from jflow.graph.rules import with_free_rules
 from jflow.graph.symbolic import Symbolic
-from jflow.values import HostArray
+from jflow.values import AbstractValue, HostArray, is_unranked
 from jflow.xla import jaxprs
 
 
@@ -72,22 +75,122 @@ def gradients(
     if not targets:
         raise ValueError("gradients requires at least one y")
     graph = targets[0].graph
-    points = [points_of(graph, x) for x in _listed(xs)]
-    leaves = list(dict.fromkeys(t for group in points for t in group))
+    sources = [_source(graph, x) for x in _listed(xs)]
+    leaves = [t for source in sources for t in source.points]
     _check(graph, targets, leaves)
     stopped = [] if stop_gradients is None else _listed(stop_gradients)
-    stops = {t for x in stopped for t in points_of(graph, x)}
+    stops = [_source(graph, x) for x in stopped]
     seeds = None if grad_ys is None else [graph.as_tensor(g) for g in _listed(grad_ys)]
     # The requests of the equations count, not those of the blocks around this call.
     with (
         request.empty_request_scope(),
         graph.scopes.replaced(names=graph.unique_name(name) + "/"),
     ):
-        slopes: dict[Tensor, Tensor] = {}
-        for group in _independent(graph, leaves, stops):
-            slopes.update(_pull_back(graph, group, targets, seeds, stops))
-        totals = [_total(graph, [slopes[t] for t in group if t in slopes]) for group in points]
+        path = between(graph, leaves, targets, _points(stops), [x.variable for x in sources])
+        if any(map(is_recorded, path)) or any(t.shape is None for t in targets):
+            totals = _record(graph, path, targets, sources, seeds, stops)
+        else:
+            totals = _slopes(graph, targets, sources, seeds, _points(stops))
         return _gated(graph, totals) if gate_gradients else totals
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is differentiated by.
+
+    Attributes:
+      points: the tensors whose derivatives add up to the derivative.
+      variable: the variable that they are reads of; None if it is a tensor.
+    """
+
+    points: list[Tensor]
+    variable: VariableRef | None
+
+
+def _source(graph: Graph, x: Any) -> _Source:
+    points = points_of(graph, x)
+    return _Source(points, None if isinstance(x, Tensor) else variable_of(x))
+
+
+def _points(sources: Iterable[_Source]) -> set[Tensor]:
+    return {t for source in sources for t in source.points}
+
+
+def _slopes(
+    graph: Graph,
+    targets: list[Tensor],
+    sources: Sequence[_Source],
+    seeds: list[Tensor] | None,
+    stops: Collection[Tensor],
+) -> list[Tensor | None]:
+    """Adds the derivatives of the targets."""
+    leaves = list(dict.fromkeys(t for source in sources for t in source.points))
+    slopes: dict[Tensor, Tensor] = {}
+    for group in _independent(graph, leaves, stops):
+        slopes.update(_pull_back(graph, group, targets, seeds, stops))
+    return [_total(graph, [slopes[t] for t in x.points if t in slopes]) for x in sources]
+
+
+def _record(
+    graph: Graph,
+    path: Iterable[Operation],
+    targets: list[Tensor],
+    sources: Sequence[_Source],
+    seeds: list[Tensor] | None,
+    stops: Sequence[_Source],
+) -> list[Tensor | None]:
+    """Records derivatives through recorded calls, to take them when these are operations.
+
+    Args:
+      graph: the graph.
+      path: the operations between the sources and the targets.
+      targets, sources, seeds: as for `_slopes`.
+      stops: what counts as constant.
+    """
+    used = {t for op in path for t in op.inputs}.union(targets)
+    state = {ref for op in path if is_recorded(op) for ref in op.eqn.params["state"]}
+    reached = [x for x in sources if x.variable in state or not used.isdisjoint(x.points)]
+    given = [t for x in (*reached, *stops) if x.variable is None for t in x.points]
+
+    def replay(here: Graph, tensors: Sequence[Tensor]) -> list[Tensor]:
+        rest = iter(tensors)
+        ys = [next(rest) for _ in targets]
+        gs = None if seeds is None else [next(rest) for _ in seeds]
+
+        def here_of(source: _Source) -> _Source:
+            ref = source.variable
+            return _Source([next(rest)] if ref is None else _reads_of(here, ref), ref)
+
+        own, constant = [*map(here_of, reached)], [*map(here_of, stops)]
+        for op in between(here, _points(own), ys, _points(constant)):
+            if is_recorded(op):
+                raise TypeError(f"{op.name!r} (made at {op.origin}) is of unknown rank")
+        with request.empty_request_scope():
+            slopes = _slopes(here, ys, own, gs, _points(constant))
+        pairs = zip(slopes, own, strict=True)
+        return [_zeros(here, x) if slope is None else slope for slope, x in pairs]
+
+    avals = tuple(map(_slope_aval, reached))
+    inputs = [t.var for t in (*targets, *(seeds or []), *given)]
+    call = RecordedCall(avals, None, tuple(sorted(state, key=str)), replay)
+    outputs = graph.add_recorded(inputs, call, "vjp").outputs
+    slopes = dict(zip(map(id, reached), outputs, strict=True))
+    return [slopes.get(id(x)) for x in sources]
+
+
+def _slope_aval(source: _Source) -> AbstractValue:
+    if source.points:
+        return source.points[0].aval
+    assert source.variable is not None
+    return source.variable.aval
+
+
+def _zeros(graph: Graph, source: _Source) -> Tensor:
+    """Returns the derivative of what does not depend on a source with these ranks."""
+    if source.variable is None:
+        zeros: Tensor = graph.apply(jnp.zeros_like, (source.points[0],))
+        return zeros
+    return graph.constant(np.zeros(source.variable.shape, source.variable.dtype))
 
 
 def _gated(graph: Graph, slopes: list[Tensor | None]) -> list[Any]:
@@ -126,7 +229,16 @@ def points_of(graph: Graph, x: Any) -> list[Tensor]:
         return [x]
     if not isinstance(x, Symbolic):
         raise TypeError(f"expected a tensor or a variable to differentiate by, got {x!r}")
-    variable = x.graph_element().op.eqn.params["variable"]
+    return _reads_of(graph, variable_of(x))
+
+
+def variable_of(x: Symbolic) -> VariableRef:
+    """Returns the variable that a tensor-like value stands for."""
+    variable: VariableRef = x.graph_element().op.eqn.params["variable"]
+    return variable
+
+
+def _reads_of(graph: Graph, variable: VariableRef) -> list[Tensor]:
     return [
         op.outputs[0]
         for op in graph.get_operations()
@@ -138,10 +250,14 @@ def _check(graph: Graph, targets: Sequence[Tensor], leaves: Sequence[Tensor]) ->
     for tensor in (*targets, *leaves):
         if tensor.graph is not graph:
             raise ValueError(f"{tensor!r} belongs to another graph than {targets[0]!r}")
-        if isinstance(tensor.aval, HostArray) or not jax.dtypes.issubdtype(
-            tensor.dtype, jnp.inexact
-        ):
+        is_host = isinstance(tensor.aval, HostArray) and not is_unranked(tensor.aval)
+        if is_host or not jax.dtypes.issubdtype(tensor.dtype, jnp.inexact):
             raise TypeError(f"cannot differentiate {tensor!r}: expected a float or complex dtype")
+
+
+def is_recorded(op: Operation) -> bool:
+    """Whether an operation is a recorded call."""
+    return op.eqn.primitive is recorded_p
 
 
 def between(
@@ -149,15 +265,21 @@ def between(
     leaves: Iterable[Tensor],
     targets: Iterable[Tensor],
     stops: Collection[Tensor] = (),
+    variables: Collection[VariableRef | None] = (),
 ) -> dict[Operation, None]:
     """Returns the operations on paths from leaves to targets, in the graph's order.
 
-    No path goes through a tensor of `stops`, but it may begin with one.
+    No path goes through a tensor of `stops`, but it may begin with one. Paths also begin at
+    recorded calls of functions that use one of the variables.
     """
     below: set[Tensor] = set(leaves)
+    refs = {*variables}
     downstream: list[Operation] = []
     for op in graph.get_operations():
-        if not is_source(op.eqn) and any(t in below for t in op.inputs):
+        if is_source(op.eqn):
+            continue
+        uses = is_recorded(op) and not refs.isdisjoint(op.eqn.params["state"])
+        if uses or any(t in below for t in op.inputs):
             below.update(t for t in op.outputs if t not in stops)
             downstream.append(op)
     needed: set[Tensor] = set(targets)

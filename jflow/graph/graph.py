@@ -7,7 +7,6 @@ request is part of the equation's metadata, which JAX's transformations preserve
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
@@ -20,20 +19,22 @@ import numpy as np
 from jflow.cluster import DeviceSpec
 from jflow.context import Stack
 from jflow.graph import origin, request, stack, text, tracing
-from jflow.graph.collections import Collections
 from jflow.graph.effect_order import EffectOrder
-from jflow.graph.names import Names, unknown_operation
+from jflow.graph.members import Members
+from jflow.graph.names import Names
 from jflow.graph.primitives import (
-    ACCESSES,
     ResourceRef,
     VariableRef,
     constant_p,
     group_p,
     host_p,
+    recorded_p,
     resource_p,
     state_of,
     variable_p,
 )
+from jflow.graph.recorded import RecordedCall, record
+from jflow.graph.refinement import refined, retype
 from jflow.graph.resolve import resolve
 from jflow.graph.symbolic import Symbolic
 from jflow.values import (
@@ -42,6 +43,7 @@ from jflow.values import (
     abstract_of,
     as_array,
     declared,
+    is_unranked,
     refuse_host,
     to_physical,
 )
@@ -91,8 +93,20 @@ class Tensor(Symbolic):
     def ndim(self) -> int:
         """Number of dimensions. Raises ValueError if it is unknown."""
         if self.shape is None:
-            raise ValueError(f"the rank of {self!r} is unknown; use jflow.ensure_shape")
+            raise ValueError(
+                f"the rank of {self!r} is unknown; declare it with set_shape or jflow.ensure_shape"
+            )
         return len(self.shape)
+
+    def set_shape(self, shape: Any) -> None:
+        """Declares what is known of the shape, with None for unknown sizes; no step checks it.
+
+        Raises ValueError if the tensor cannot have that shape, or operations were built on its
+        unknown sizes, or it is computed from a tensor of unknown rank and a size is unknown.
+        """
+        dims = refined(self, shape)
+        if dims is not None:
+            self.graph.retype(self, dims)
 
     @property
     def device(self) -> str:
@@ -165,7 +179,7 @@ class Operation:
     @property
     def type(self) -> str:
         """Name of the primitive, of the host function, or of the function under `jit`."""
-        if self.eqn.primitive is host_p:
+        if self.eqn.primitive in (host_p, recorded_p):
             function: str = self.eqn.params["function"]
             return function
         name = self.eqn.params.get("name")
@@ -207,7 +221,7 @@ def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
     return None
 
 
-class Graph(Collections):
+class Graph(Members[Operation, Tensor]):
     """Operations in the order of their creation, which is a valid order of execution.
 
     A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
@@ -216,11 +230,7 @@ class Graph(Collections):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.RLock()
-        self._operations: dict[str, Operation] = {}
-        self._tensors: dict[jex.Var, Tensor] = {}
         self._handles: dict[VariableRef | ResourceRef, Operation] = {}
-        self._values: dict[str, Tensor] = {}
         self._names = Names()
         self._finalized = False
         self.scopes = stack.Scopes()
@@ -273,13 +283,18 @@ class Graph(Collections):
             tracing.refuse_tracer(leaf)
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
                 tensors.append(self.as_tensor(leaf))
-                refuse_host(tensors[-1], name)
+                if not is_unranked(tensors[-1].aval):
+                    refuse_host(tensors[-1], name)
                 keys.append(tensors[-1].aval)
             else:
                 keys.append(tracing.Static.of(leaf))
+        args = [tensor.var for tensor in tensors]
+        if any(map(is_unranked, keys)):
+            call = record(fun, in_tree, keys, name)
+            op = self.add_recorded(args, call, name)
+            return jax.tree.unflatten(call.out_tree, op.outputs) if op.outputs else op
         traced = tracing.trace(fun, in_tree, keys)
         order: EffectOrder[Operation] = EffectOrder()
-        args = [tensor.var for tensor in tensors]
         outputs = self.inline(traced.jaxpr, args, lambda _: name, order=order, here=traced.context)
         if order.effects and not outputs:
             after = (*self.scopes.here.control_inputs, *order.effects)
@@ -288,6 +303,23 @@ class Graph(Collections):
         if order.effects:
             outputs = self.after(order.effects, outputs)
         return jax.tree.unflatten(traced.out_tree, outputs)
+
+    def retype(self, tensor: Tensor, dims: tuple[Any, ...]) -> None:
+        """Gives a tensor another shape. Raises as `Tensor.set_shape`."""
+        with self._lock:
+            self._check_changeable()
+            users = [op for op in self._operations.values() if tensor in op.inputs]
+            self._tensors[retype(tensor, dims, users)] = tensor
+
+    def add_recorded(
+        self, inputs: Sequence[jaxprs.Atom], call: RecordedCall, name: str
+    ) -> Operation:
+        """Adds a call that a step makes operations of."""
+        for ref in call.state:
+            self.handle_of(ref)
+        params: dict[str, Any] = {"replay": call.replay, "fallback": call.fallback}
+        params |= {"function": name, "state": call.state}
+        return self.add(recorded_p, inputs, call.avals, name=name, **params)
 
     def after(self, ops: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Returns copies of tensors that run after operations."""
@@ -371,23 +403,27 @@ class Graph(Collections):
     ) -> Operation:
         scope = self.scopes.here
         with self._lock:
-            if self._finalized:
-                raise RuntimeError("Graph is finalized and cannot be modified.")
+            self._check_changeable()
             unique = self._names.unique(scope.names + name)
         tensors = tuple(self._tensors[x] for x in eqn.invars if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
         before = dict.fromkeys((*scope.control_inputs, *after))
         control = tuple(op for op in before if op not in data)
-        made_at = location or origin.user_location()
+        made_at = location or scope.location or origin.user_location()
         op = Operation(self, unique, eqn, tensors, control, made_at, declares)
-        handles = [self.handle_of(ref) for ref in state_of(eqn)]
         # Without the lock, because this may call the user's device functions.
-        resolve(op, self._operations, handles[0] if eqn.primitive in ACCESSES else None)
+        resolve(op, self._operations)
         with self._lock:
+            for ref in state_of(eqn):
+                self._take_in(ref)
             self._operations[op.name] = op
             for tensor in op.outputs:
                 self._tensors[tensor.var] = tensor
         return op
+
+    def _check_changeable(self) -> None:
+        if self._finalized:
+            raise RuntimeError("Graph is finalized and cannot be modified.")
 
     # State ------------------------------------------------------------------------------------
 
@@ -432,46 +468,6 @@ class Graph(Collections):
         """
         with self._lock:
             return self._names.unique(self.scopes.here.names + name)
-
-    # Looking up -------------------------------------------------------------------------------
-
-    def get_operations(self) -> list[Operation]:
-        """Returns all operations in the order of their creation."""
-        with self._lock:
-            return list(self._operations.values())
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the graph has no operations."""
-        return not self._operations
-
-    def get_operation_by_name(self, name: str) -> Operation:
-        """Returns the operation of that name. Raises KeyError if there is none."""
-        try:
-            return self._operations[name]
-        except KeyError:
-            raise KeyError(unknown_operation(name, self._operations)) from None
-
-    def get_tensor_by_name(self, name: str) -> Tensor:
-        """Returns the tensor "operation:index"; a variable's name refers to its value.
-
-        Raises:
-          ValueError: if the name has another form.
-          KeyError: if the tensor does not exist.
-        """
-        op_name, colon, index = name.rpartition(":")
-        if not colon or not index.isdigit():
-            raise ValueError(f"a tensor name is 'operation:index', got {name!r}")
-        if (value := self._values.get(name)) is not None:
-            return value
-        outputs = self.get_operation_by_name(op_name).outputs
-        if int(index) >= len(outputs):
-            raise KeyError(f"operation {op_name!r} has {len(outputs)} outputs, asked for {name!r}")
-        return outputs[int(index)]
-
-    def tensor_of(self, var: jex.Var) -> Tensor:
-        """Returns the tensor of an equation's variable."""
-        return self._tensors[var]
 
     # Scopes -----------------------------------------------------------------------------------
 

@@ -18,6 +18,12 @@ class Names:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
+    def copy(self) -> Names:
+        """The same names in use, for a copy of the graph."""
+        copied = Names()
+        copied._counts.update(self._counts)
+        return copied
+
     def unique(self, name: str) -> str:
         """Reserves a name, with `_1`, `_2`, … appended if it is in use.
 

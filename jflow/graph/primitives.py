@@ -189,6 +189,14 @@ EFFECTS = WRITES | {check_p}
 ACCESSES = EFFECTS | {read_p, is_initialized_p, value_or_p}
 """The primitives that run where their variable lives."""
 
+recorded_p = jex.Primitive("recorded_call")
+"""*values → values: a call on tensors of unknown rank, which a step makes operations of.
+
+Params: `function`, its name; `replay`, `fallback` and `state` of the `RecordedCall`; in a step also
+`failure`, why it could not be replayed.
+"""
+recorded_p.multiple_results = True
+
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows, but for calls of `LINEAR_FUNCTIONS`."""
 

@@ -2,8 +2,7 @@
 
 From the innermost block outwards: a device name fills in missing fields; the result of a device
 function replaces everything found so far; None ends the search. Then the request of an operation
-to colocate with replaces the result, unless that request is empty. An operation on a variable has
-the request of the variable, because it runs where the variable is.
+to colocate with replaces the result, unless that request is empty.
 """
 
 from __future__ import annotations
@@ -29,15 +28,12 @@ class Requesting(Protocol):
         """The user's line that made the operation."""
 
 
-def resolve(
-    op: Requesting, others: Mapping[str, Requesting], variable: Requesting | None = None
-) -> None:
+def resolve(op: Requesting, others: Mapping[str, Requesting]) -> None:
     """Resolves the request of a new operation, which calls the device functions around it.
 
     Args:
       op: the operation, not yet in its graph.
       others: the operations of the graph by name.
-      variable: the handle op of the variable that the operation uses, if it uses one.
 
     Raises:
       ValueError: if a device function returns a string that is not a device name, or the
@@ -45,8 +41,7 @@ def resolve(
       TypeError: if a device function returns another type. Its own exceptions propagate.
     """
     requested = request.requested(op.eqn)
-    lives_on = None if variable is None else request.requested_device(variable.eqn)
-    if requested.is_resolved and lives_on in (None, requested.spec):
+    if requested.is_resolved:
         return
     spec = _device(op, requested)
     roots: set[str] = set()
@@ -59,7 +54,7 @@ def resolve(
         target = request.requested(others[name].eqn)
         roots.update(target.names or (name,))
         spec = spec if target.spec.is_empty else target.spec
-    _set(op, request.resolved(spec if lives_on is None else lives_on, sorted(roots)))
+    _set(op, request.resolved(spec, sorted(roots)))
 
 
 def _device(op: Requesting, requested: Request) -> DeviceSpec:

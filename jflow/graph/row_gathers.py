@@ -15,7 +15,7 @@ import jax
 import jax.extend.core as jex
 
 from jflow.graph import request
-from jflow.graph.gradient import between, points_of
+from jflow.graph.gradient import between, is_recorded, points_of, variable_of
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.values import is_static
 from jflow.xla import jaxprs
@@ -53,7 +53,10 @@ def row_gathers(variable: Any, targets: Sequence[Tensor]) -> list[RowGather] | N
     if not reads or not reads[0].shape or not is_static(reads[0].shape):
         return None
     found = []
-    for op in between(graph, reads, targets):
+    ref = variable_of(variable)
+    for op in between(graph, reads, targets, variables=[ref]):
+        if is_recorded(op) and ref in op.eqn.params["state"]:
+            return None
         used = [tensor for tensor in op.inputs if tensor in reads]
         if not used:
             continue

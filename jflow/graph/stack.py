@@ -59,11 +59,19 @@ class EagerDecoding:
 
 
 class Scope(NamedTuple):
-    """The settings of the open blocks for new operations of one graph."""
+    """The settings of the open blocks for new operations of one graph.
+
+    Attributes:
+      names: the prefix of names.
+      container: the container of variables and other resources.
+      control_inputs: the operations to run before.
+      location: the line that they are made at; None for that of the user's running frame.
+    """
 
     names: str = ""
     container: str = ""
     control_inputs: tuple[Any, ...] = ()
+    location: tuple[str, int, str] | None = None
 
 
 _ROOT = Scope()

@@ -13,7 +13,7 @@ import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph.graph import Graph, Operation, Tensor
-from jflow.graph.primitives import ACCESSES, is_initialized_p
+from jflow.graph.primitives import ACCESSES, is_initialized_p, recorded_p
 from jflow.graph.text import type_text
 from jflow.values import is_compatible
 
@@ -23,7 +23,7 @@ def verify(graph: Graph, ops: Sequence[Operation]) -> None:
 
     Each operation belongs to the graph under its name; its inputs and outputs are those of its
     equation; its inputs and control inputs come before it, so there is no cycle; values of
-    variables have the types of their variables.
+    variables have the types of their variables; no call waits for a rank.
 
     Raises:
       InvalidArgumentError: with the operation.
@@ -35,6 +35,7 @@ def verify(graph: Graph, ops: Sequence[Operation]) -> None:
             _fail(op, "is there twice")
         _check_outputs(op)
         _check_inputs(graph, op)
+        _check_ranks(op)
         for source in op.control_inputs:
             _check_member(graph, source)
     for number, op in enumerate(ops):
@@ -75,6 +76,26 @@ def _check_inputs(graph: Graph, op: Operation) -> None:
         _check_member(graph, tensor.op)
         if not _is_output(tensor):
             _fail(op, f"takes {tensor.name!r}, which is not an output of {tensor.op.name!r}")
+
+
+def _check_ranks(op: Operation) -> None:
+    if op.eqn.primitive is not recorded_p:
+        return
+    failure = op.eqn.params.get("failure")
+    if failure is not None:
+        given = ", ".join(type_text(tensor) for tensor in op.inputs)
+        raise InvalidArgumentError(
+            f"operation {op.name!r} (made at {op.origin}) cannot take the fed shapes; "
+            f"it gets {given}: {failure}",
+            op=op.name,
+        ) from failure
+    unknown = next((tensor for tensor in op.inputs if tensor.shape is None), None)
+    of = "" if unknown is None else f" of {unknown.name!r} (made at {unknown.op.origin})"
+    _fail(
+        op,
+        f"needs the rank{of}, which only a step that is fed the value knows; declare it with "
+        "shape= of the placeholder, shapes= of the queue, set_shape or jflow.ensure_shape",
+    )
 
 
 def _is_output(tensor: Tensor) -> bool:

@@ -9,12 +9,21 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, Operation, Tensor
+from jflow.graph import Graph, Operation, Symbolic, Tensor
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.calls import call
+from jflow.graph.calls import call, on_any_rank
 from jflow.graph.primitives import group_p, placeholder_p
-from jflow.values import HostArray, abstract, as_array, as_dtype, as_shape, declared, is_compatible
+from jflow.values import (
+    HostArray,
+    abstract,
+    as_array,
+    as_dtype,
+    as_shape,
+    declared,
+    is_compatible,
+    is_unranked,
+)
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
@@ -44,8 +53,8 @@ def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Ten
     Args:
       dtype: dtype of the values.
       shape: shape of the values, with None for each unknown size; programs are compiled once for
-        each size that is fed. If the shape is None, only operations on the host (queues, decoders)
-        and `ensure_shape` accept the tensor.
+        each size that is fed. If the shape is None, a step becomes a program for each shape that
+        it is fed, and what needs the rank before, such as the shape of a variable, is refused.
       name: name of the operation.
 
     Raises:
@@ -64,6 +73,8 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
     """
     graph = _default_graph()
     tensor = graph.as_tensor(value)
+    if is_unranked(tensor.aval):
+        return on_any_rank(graph, jnp.copy, tensor, name, "identity")
     if isinstance(tensor.aval, HostArray):
         return call(graph, "identity", [tensor], [tensor.aval], name=name).outputs[0]
     same: Tensor = graph.apply(jnp.copy, (tensor,), name=name)
@@ -92,6 +103,24 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     return call(graph, "ensure_shape", [tensor], [aval], name=name, attributes=attributes).outputs[
         0
     ]
+
+
+def as_scalar(value: Any) -> Any:
+    """Returns a tensor of unknown rank as a scalar, which the step checks; else the value itself.
+
+    Raises:
+      InvalidArgumentError: in the step, if the value is not a scalar.
+    """
+    if not isinstance(value, Symbolic):
+        return value
+    tensor: Tensor = value.to_tensor()
+    return tensor if tensor.shape is not None else tensor.graph.apply(_scalar, (tensor,))
+
+
+def _scalar(value: Any) -> Any:
+    if value.shape:
+        raise ValueError(f"expected a scalar, got an array of shape {value.shape}")
+    return value
 
 
 def group(*inputs: Any, name: str = "group_deps") -> Operation:

@@ -8,13 +8,14 @@ dtypes there, because no value goes to a device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jflow.graph import Graph, Tensor
-from jflow.graph.calls import plain
+from jflow.graph.calls import on_any_rank, plain
 from jflow.ops.decoder_calls import graph_for, host_array, invoke, on_host, strings_of
 from jflow.ops.sparse import SparseTensor
 from jflow.records import Column, Feature, VarLenFeature, as_columns
@@ -28,6 +29,7 @@ from jflow.values import (
     as_dtype,
     host_abstract,
     host_dtype,
+    is_unranked,
     string,
     unknown_dim,
 )
@@ -63,6 +65,9 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
     if not isinstance(tensor.aval, HostArray):
         cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
         return cast_
+    if is_unranked(tensor.aval):
+        fun, attributes = partial(jnp.asarray, dtype=wanted), {"dtype": wanted.name}
+        return on_any_rank(graph, fun, tensor, name, "cast", attributes)
     avals = [abstract(tensor.shape, wanted)]
     return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
 

@@ -5,5 +5,6 @@ from jflow.pipeline.pipeline import StepRequest as StepRequest
 from jflow.pipeline.pipeline import compile_placed as compile_placed
 from jflow.pipeline.pipeline import compile_step as compile_step
 from jflow.pipeline.pipeline import prune_step as prune_step
+from jflow.pipeline.pipeline import waits_for_ranks as waits_for_ranks
 from jflow.pipeline.regions import Region as Region
 from jflow.pipeline.regions import region_problem as region_problem

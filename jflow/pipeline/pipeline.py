@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from jflow.cluster import Device
 from jflow.graph import Graph, Operation, Tensor
 from jflow.graph.callbacks import Callback, callbacks_of
+from jflow.graph.gradient import is_recorded
 from jflow.graph.primitives import is_on_host
 from jflow.graph.verify import verify
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
@@ -123,6 +124,15 @@ def prune_step(graph: Graph, request: StepRequest) -> list[Operation]:
     ops = prune(graph, request.targets, request.fetches, set(request.fed))
     verify(graph, ops)
     return ops
+
+
+def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
+    """Whether a step has recorded calls, which the ranks that it is fed make operations.
+
+    Raises as `prune`.
+    """
+    ops = prune(graph, request.targets, request.fetches, set(request.fed))
+    return any(map(is_recorded, ops))
 
 
 def compile_placed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 from jflow.cluster import Device
 from jflow.graph import Graph, Operation
@@ -37,7 +37,7 @@ class Placer:
         self.soft = soft
         self._log = log
         self.strategy = strategy
-        self.handles: dict[Operation, Device] = {}
+        self.handles: MutableMapping[Operation, Device] = {}
         self._logged: dict[Operation, Device] = {}
 
     def assign(self, ops: Sequence[Operation], inventory: Inventory) -> Assignment:
@@ -49,6 +49,16 @@ class Placer:
         placement = assignment.place(inventory.devices, inventory.memory)
         self._record(placement)
         return placement
+
+    def of_copies(self, copies: Mapping[Operation, Operation]) -> Placer:
+        """Returns what places the steps of a copy of a graph, with its state where this one has it.
+
+        Args:
+          copies: the operations of the copy, by those of the graph.
+        """
+        placer = Placer(self.soft, self._log, self.strategy)
+        placer.handles = _HandlesOfCopy(self.handles, copies)
+        return placer
 
     def learn(self, graph: Graph, moved: Mapping[StateId, str]) -> None:
         """Records where moved state is now.
@@ -74,3 +84,36 @@ class Placer:
                 self._logged[op] = device
                 # Python shows warnings by default; users that set this option want to see them.
                 _LOG.warning("%s: (%s): %s", op.name, op.type, device)
+
+
+class _HandlesOfCopy(MutableMapping[Operation, Device]):
+    """The devices of state by the handle ops of a copy of a graph.
+
+    Args:
+      handles: the devices by the handle ops of the graph.
+      copies: the operations of the copy, by those of the graph.
+    """
+
+    def __init__(
+        self,
+        handles: MutableMapping[Operation, Device],
+        copies: Mapping[Operation, Operation],
+    ) -> None:
+        self._handles = handles
+        self._copies = {op: copy for op, copy in copies.items() if op.eqn.primitive in HANDLES}
+        self._originals = {copy: op for op, copy in self._copies.items()}
+
+    def __getitem__(self, op: Operation) -> Device:
+        return self._handles[self._originals[op]]
+
+    def __setitem__(self, op: Operation, device: Device) -> None:
+        self._handles[self._originals[op]] = device
+
+    def __delitem__(self, op: Operation) -> None:
+        del self._handles[self._originals[op]]
+
+    def __iter__(self) -> Iterator[Operation]:
+        return (self._copies[op] for op in self._handles if op in self._copies)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,12 @@ from jflow.cluster import Device
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, OpError
 from jflow.graph import Graph, Operation
+from jflow.graph.expansion import Expansion
+from jflow.graph.gradient import is_recorded
 from jflow.graph.primitives import state_of
 from jflow.moves import MovedError
 from jflow.options import ConfigProto
-from jflow.pipeline import StepRequest, compile_placed, prune_step
+from jflow.pipeline import StepRequest, compile_placed, prune_step, waits_for_ranks
 from jflow.placement import (
     RULES,
     Explanation,
@@ -29,6 +32,7 @@ from jflow.placement import (
 )
 from jflow.runtime.backend import Backend, Executable
 from jflow.runtime.calibration_file import current_calibration
+from jflow.runtime.expanding import ExpandingExecutable
 from jflow.runtime.moving import MAX_TRIES, MovingExecutable
 
 HOLD_S = 4.0
@@ -120,16 +124,37 @@ def explain_step(
 
 
 def register_step(
-    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+    graph: Graph,
+    request: StepRequest,
+    backend: Backend,
+    placer: Placer,
+    deadline: Deadline,
+    registering: threading.Lock | None = None,
 ) -> Executable:
     """Compiles and registers a step.
 
     The deadline does not interrupt compiling. The caller keeps the step first and checks the
     deadline then, so that the next call need not compile it again.
 
+    Args:
+      graph: the graph of the request.
+      request: what the step computes.
+      backend: where it runs.
+      placer: places it.
+      deadline: of the call.
+      registering: held by the caller; a step that is fed tensors of unknown rank is compiled when
+        it runs, and holds it then.
+
     Raises:
       OpError: as `place_step` and `compile_placed`.
     """
+    if registering is not None and waits_for_ranks(graph, request):
+
+        def expand(expansion: Expansion, request: StepRequest, deadline: Deadline) -> Executable:
+            own = placer.of_copies(expansion.copies)
+            return register_step(expansion, request, backend, own, deadline)
+
+        return ExpandingExecutable(graph, request, expand, registering)
 
     def register(deadline: Deadline) -> Executable:
         placement, inventory = _placed(graph, request, backend, placer, deadline)
@@ -205,10 +230,13 @@ def _placed(
 
 def add_origin(error: OpError, graph: Graph) -> None:
     """Adds the user's line that made the failed operation to the message of an error."""
-    if error.op is None:
+    name = error.op
+    while name:
+        try:
+            op: Operation = graph.get_operation_by_name(name)
+        except KeyError:
+            name = name.rpartition("/")[0]  # of a call that was replayed as several operations
+            continue
+        if name == error.op or is_recorded(op):
+            error.with_context(made_at=op.origin)
         return
-    try:
-        op: Operation = graph.get_operation_by_name(error.op)
-    except KeyError:
-        return
-    error.with_context(made_at=op.origin)

@@ -93,12 +93,13 @@ class FeedSlot:
         self._dtype = tensor.dtype
         is_plain = isinstance(self._dtype, np.dtype) and physical_form(self._dtype) is None
         self._quick = (np.ndarray, self._dtype.type) if is_plain else ()
-        is_real = tensor.shape == () and self._dtype in _REAL
+        is_real = tensor.shape in (None, ()) and self._dtype in _REAL
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
     def take(self, value: Any) -> Array:
         """Returns the physical form of a value. Raises the errors of `parse_feeds`."""
-        if type(value) in self._quick and (value.dtype, value.shape) == (self._dtype, self._shape):
+        is_quick = type(value) in self._quick and value.dtype == self._dtype
+        if is_quick and self._shape in (None, value.shape):
             return np.asarray(value)
         if type(value) is float and -self._limit <= value <= self._limit:
             return np.array(value, self._dtype)

@@ -477,7 +477,12 @@ class Session(Closing):
                 executable = self._executables.get(request)
                 if executable is None:
                     executable = register_step(
-                        self._graph, request, self._backend, self._settings.placer, deadline
+                        self._graph,
+                        request,
+                        self._backend,
+                        self._settings.placer,
+                        deadline,
+                        self._registering,
                     )
                     self._executables[request] = executable
             deadline.check("compiling the step")

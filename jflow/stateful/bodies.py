@@ -11,6 +11,7 @@ import jax.extend.core as jex
 
 from jflow.graph import Tensor, request
 from jflow.graph.tracing import is_fixed
+from jflow.values import refuse_host
 from jflow.xla.jaxprs import shape_of
 
 
@@ -34,6 +35,7 @@ def body_of(
 
 def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:
     if isinstance(operand, Tensor):
+        refuse_host(operand, "an update of a variable")
         return shape_of(operand.aval)
     return jax.ShapeDtypeStruct(operand.shape, operand.dtype)
 

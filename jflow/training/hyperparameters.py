@@ -7,6 +7,7 @@ from typing import Any
 
 from jflow.graph import Tensor
 from jflow.ops import Variable
+from jflow.ops.arrays import as_scalar
 
 LearningRate = float | Tensor | Variable | Callable[[], Any]
 """A number, a scalar tensor or variable, or a function without arguments that returns one."""
@@ -52,4 +53,4 @@ class Hyperparameters:
 
 def _value(value: LearningRate) -> Any:
     found = value() if callable(value) and not isinstance(value, Variable) else value
-    return found.read_value() if isinstance(found, Variable) else found
+    return found.read_value() if isinstance(found, Variable) else as_scalar(found)

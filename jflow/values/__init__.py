@@ -22,6 +22,7 @@ from jflow.values.dtypes import as_operand as as_operand
 from jflow.values.dtypes import host_abstract as host_abstract
 from jflow.values.dtypes import host_dtype as host_dtype
 from jflow.values.dtypes import is_switched_off as is_switched_off
+from jflow.values.dtypes import is_unranked as is_unranked
 from jflow.values.dtypes import narrowed as narrowed
 from jflow.values.host import Array as Array
 from jflow.values.host import HostArray as HostArray

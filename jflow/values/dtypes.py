@@ -153,6 +153,13 @@ def host_abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
     return HostArray(None if shape is None else tuple(shape), dtype)
 
 
+def is_unranked(aval: AbstractValue) -> bool:
+    """Whether an abstract value is of numbers of unknown rank, which programs can use."""
+    if not isinstance(aval, HostArray) or aval.shape is not None:
+        return False
+    return not isinstance(aval.dtype, HostDtype) and not is_switched_off(aval.dtype)
+
+
 def abstract_of(array: Any) -> AbstractValue:
     """Returns the abstract value of an array from `as_array`."""
     return host_abstract(array.shape, string if is_host(array) else array.dtype)

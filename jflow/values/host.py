@@ -47,10 +47,12 @@ class HostArray(jax.core.AbstractValue):
     Attributes:
       shape: sizes of the dimensions, symbols where unknown; None if the rank is unknown.
       dtype: `string`, or a dtype of numbers.
+      weak_type: of numbers, whether their dtype gives way to that of another operand, as in JAX.
     """
 
     shape: tuple[Any, ...] | None
     dtype: Any = string
+    weak_type: bool = False
 
     def str_short(self, short_dtypes: Any = False, mesh_axis_types: Any = False) -> str:
         """The text that JAX prints in equations."""
@@ -79,8 +81,8 @@ def refuse_host(tensor: Any, fun: object) -> None:
             "jax.config.update('jax_enable_x64', True) before building the graph"
         )
     raise TypeError(
-        f"{fun} cannot be traced with {tensor!r}, whose rank is unknown; "
-        "use jflow.ensure_shape, or give the queue or placeholder that it comes from a shape"
+        f"{fun} must know the rank of {tensor!r} when the graph is built; declare it with "
+        "set_shape or jflow.ensure_shape, or give the queue or placeholder a shape"
     )
 
 

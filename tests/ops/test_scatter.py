@@ -231,5 +231,5 @@ def test_sizes_that_are_one_need_no_check() -> None:
 
 
 def test_indices_of_unknown_rank_are_refused() -> None:
-    with pytest.raises(TypeError, match="whose rank is unknown"):
+    with pytest.raises(TypeError, match=r"must know the rank of .*set_shape"):
         tf.scatter_add(tf.Variable(TABLE), tf.placeholder("int32"), np.ones((1, 3)))

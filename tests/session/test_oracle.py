@@ -5,7 +5,16 @@ from hypothesis import given, settings
 
 import jflow as tf
 from tests.drawn import examples
-from tests.programs_of_jax import FUNCTIONS, Call, Input, Program, check, programs
+from tests.programs_of_jax import (
+    ANY_RANK,
+    FUNCTIONS,
+    SOURCES,
+    Call,
+    Input,
+    Program,
+    check,
+    programs,
+)
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
 
@@ -33,3 +42,9 @@ def test_each_function_gives_what_jax_gives_on_another_device_than_its_arguments
         for name in list(FUNCTIONS)[first : first + 8]
     )
     check(Program(inputs, calls, tuple(range(2, 2 + len(calls)))), _open)
+
+
+@given(programs(DEVICES, sources=(*SOURCES, ANY_RANK, ANY_RANK)))
+@settings(max_examples=examples(10))
+def test_a_program_of_tensors_of_unknown_rank_gives_what_jax_gives(program):
+    check(program, _open)
