@@ -25,7 +25,7 @@ from jflow.xla.compile import CompiledProgram
 MAX_SIGNATURES = 64
 """How many signatures of one step stay registered; the one that was used longest ago is dropped."""
 
-Signature = tuple[tuple[int, ...], ...]
+FedShapes = tuple[tuple[int, ...], ...]
 """The shapes that are fed for the tensors of unknown rank."""
 
 
@@ -50,7 +50,7 @@ class ExpandingExecutable:
         self._unknown = [i for i, tensor in enumerate(request.fed) if tensor.shape is None]
         self._lock = threading.Lock()
         self._registering = registering
-        self._known: OrderedDict[Signature, Executable] = OrderedDict()
+        self._known: OrderedDict[FedShapes, Executable] = OrderedDict()
         self._latest = threading.local()
 
     @property
@@ -99,7 +99,7 @@ class ExpandingExecutable:
         Raises:
           InvalidArgumentError: if a call does not take values of such shapes.
         """
-        signature: Signature = tuple([feeds[i].shape for i in self._unknown])
+        signature: FedShapes = tuple([feeds[i].shape for i in self._unknown])
         with self._lock:
             executable = self._known.get(signature)
             if executable is not None:
@@ -114,13 +114,13 @@ class ExpandingExecutable:
         self._latest.executable = executable
         return executable
 
-    def _keep(self, signature: Signature, executable: Executable) -> None:
+    def _keep(self, signature: FedShapes, executable: Executable) -> None:
         with self._lock:
             self._known[signature] = executable
             if len(self._known) > MAX_SIGNATURES:
                 self._known.popitem(last=False)
 
-    def _registered(self, signature: Signature, deadline: Deadline) -> Executable:
+    def _registered(self, signature: FedShapes, deadline: Deadline) -> Executable:
         fed = [self._request.fed[i] for i in self._unknown]
         shapes = {t: _logical(t, shape) for t, shape in zip(fed, signature, strict=True)}
         roots = [*self._request.targets, *(tensor.op for tensor in self._request.fetches)]

@@ -119,16 +119,16 @@ def test_a_recorded_call_keeps_its_device_scope_and_control_inputs(backend: Back
     x, v = tf.placeholder(tf.float32), tf.Variable(0.0)
     with tf.device(backend.devices[1]):
         device = tf.no_op().device
-    asked = []
+    types = []
 
     def chosen(op: tf.Operation) -> str:
-        asked.append(op.type)
+        types.append(op.type)
         return backend.devices[1]
 
     with tf.control_dependencies([v.assign_add(1.0)]), tf.device(chosen), tf.name_scope("scope"):
         y = tf.numpy.sin(x)
     assert (y.name, y.op.type, y.device) == ("scope/sin:0", "sin", device)
-    assert asked == ["sin"]
+    assert types == ["sin"]
     with tf.control_dependencies([y]), tf.colocate_with(y):
         after = v.read_value() + x
     with backend.session() as session:
@@ -137,7 +137,7 @@ def test_a_recorded_call_keeps_its_device_scope_and_control_inputs(backend: Back
         metadata = tf.RunMetadata()
         assert session.run(after, {x: [1.0]}, options, metadata).tolist() == [2.0]
         assert any(device in text for text in metadata.partition_graphs)
-        assert asked == ["sin"]
+        assert types == ["sin"]
 
 
 def test_what_a_recorded_function_does_happens_once(backend: Backend) -> None:
