@@ -23,6 +23,7 @@ from jflow.graph.effect_order import EffectOrder
 from jflow.graph.members import Members
 from jflow.graph.names import Names
 from jflow.graph.primitives import (
+    ACCESSES,
     ResourceRef,
     VariableRef,
     constant_p,
@@ -411,11 +412,10 @@ class Graph(Members[Operation, Tensor]):
         control = tuple(op for op in before if op not in data)
         made_at = location or scope.location or origin.user_location()
         op = Operation(self, unique, eqn, tensors, control, made_at, declares)
+        handles = [self.handle_of(ref) for ref in state_of(eqn)]
         # Without the lock, because this may call the user's device functions.
-        resolve(op, self._operations)
+        resolve(op, self._operations, handles[0] if eqn.primitive in ACCESSES else None)
         with self._lock:
-            for ref in state_of(eqn):
-                self._take_in(ref)
             self._operations[op.name] = op
             for tensor in op.outputs:
                 self._tensors[tensor.var] = tensor

@@ -2,7 +2,8 @@
 
 From the innermost block outwards: a device name fills in missing fields; the result of a device
 function replaces everything found so far; None ends the search. Then the request of an operation
-to colocate with replaces the result, unless that request is empty.
+to colocate with replaces the result, unless that request is empty. An operation on a variable has
+the request of the variable, because it runs where the variable is.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ class Requesting(Protocol):
         """The user's line that made the operation."""
 
 
-def resolve(op: Requesting, others: Mapping[str, Requesting]) -> None:
+def resolve(
+    op: Requesting, others: Mapping[str, Requesting], variable: Requesting | None = None
+) -> None:
     """Resolves the request of a new operation, which calls the device functions around it.
 
     Args:
       op: the operation, not yet in its graph.
       others: the operations of the graph by name.
+      variable: the handle op of the variable that the operation uses, if it uses one.
 
     Raises:
       ValueError: if a device function returns a string that is not a device name, or the
@@ -41,7 +45,8 @@ def resolve(op: Requesting, others: Mapping[str, Requesting]) -> None:
       TypeError: if a device function returns another type. Its own exceptions propagate.
     """
     requested = request.requested(op.eqn)
-    if requested.is_resolved:
+    lives_on = None if variable is None else request.requested_device(variable.eqn)
+    if requested.is_resolved and lives_on in (None, requested.spec):
         return
     spec = _device(op, requested)
     roots: set[str] = set()
@@ -54,7 +59,7 @@ def resolve(op: Requesting, others: Mapping[str, Requesting]) -> None:
         target = request.requested(others[name].eqn)
         roots.update(target.names or (name,))
         spec = spec if target.spec.is_empty else target.spec
-    _set(op, request.resolved(spec, sorted(roots)))
+    _set(op, request.resolved(spec if lives_on is None else lives_on, sorted(roots)))
 
 
 def _device(op: Requesting, requested: Request) -> DeviceSpec:

@@ -31,10 +31,14 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
     check_initial(tensor, dtype, name)
     if tensor.shape is None or (validate_shape and not is_static(tensor.shape)):
         what = "shape" if validate_shape else "rank"
+        advice = "set the sizes with jflow.ensure_shape or in the placeholder"
+        if tensor.shape is None:
+            advice += "; None stands for a size that is not known"
+        elif validate_shape:
+            advice += ", or allow them to change with validate_shape=False"
         raise ValueError(
             f"variable {name!r} needs an initial value of known {what}, got {tensor!r} (made at "
-            f"{tensor.op.origin}); set the sizes with jflow.ensure_shape or in the placeholder, "
-            "or allow them to change with validate_shape=False"
+            f"{tensor.op.origin}); {advice}"
         )
     return tensor
 

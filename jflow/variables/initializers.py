@@ -46,14 +46,20 @@ class PartitionInfo:
     var_offset: Shape
 
 
-def set_random_seed(seed: int) -> None:
+def set_random_seed(seed: int | None) -> None:
     """Sets the seed of the default graph, from which initializers without a seed draw theirs.
 
-    Without it each graph has other random initial values.
+    Without it, or after None, each graph has other random initial values.
+
+    Raises:
+      TypeError: if the seed is neither an integer nor None.
     """
-    if not isinstance(seed, int):
-        raise TypeError(f"expected an integer as seed, got {seed!r:.80}")
-    _SEEDS[_default_graph()] = (seed, itertools.count())
+    if seed is None:
+        _SEEDS.pop(_default_graph(), None)
+    elif isinstance(seed, int):
+        _SEEDS[_default_graph()] = (seed, itertools.count())
+    else:
+        raise TypeError(f"expected an integer or None as seed, got {seed!r:.80}")
 
 
 class Initializer(ABC):

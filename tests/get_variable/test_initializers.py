@@ -86,9 +86,10 @@ def test_seeds_repeat_values_and_no_seed_draws_others() -> None:
     np.testing.assert_array_equal(value_of(seeded, [4]), value_of(seeded, [4]))
     assert not np.array_equal(value_of(None, [4]), value_of(None, [4]))
 
-    def two(seed: int) -> list[np.ndarray]:
+    def two(*seeds: int | None) -> list[np.ndarray]:
         with tf.Graph().as_default():
-            tf.set_random_seed(seed)
+            for seed in seeds:
+                tf.set_random_seed(seed)
             pair = [tf.get_variable(name, [4]) for name in "ab"]
             with tf.Session() as session:
                 session.run(tf.global_variables_initializer())
@@ -98,7 +99,9 @@ def test_seeds_repeat_values_and_no_seed_draws_others() -> None:
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert not np.array_equal(first[0], first[1])
-    with pytest.raises(TypeError, match="expected an integer as seed"):
+    assert not np.array_equal(first, two(1, None))
+    assert not np.array_equal(two(None), two(None))
+    with pytest.raises(TypeError, match="expected an integer or None as seed"):
         tf.set_random_seed("a")  # type: ignore[arg-type]
 
 

@@ -56,8 +56,74 @@ def test_the_cluster_says_how_many_servers_there_are() -> None:
         devices = [tf.Variable(1.0).device for _ in range(3)]
     assert devices == [f"/job:storage/task:{i}" for i in (0, 1, 0)]
     assert tf.train.replica_device_setter() is None
-    with pytest.raises(ValueError, match="job"):
-        tf.train.replica_device_setter(cluster=cluster)
+
+
+def test_a_cluster_without_parameter_servers_needs_no_device_function() -> None:
+    workers = {"worker": ["a:1"]}
+    assert tf.train.replica_device_setter(cluster=workers) is None
+    assert tf.train.replica_device_setter(cluster=tf.train.ClusterSpec(workers)) is None
+    assert tf.train.replica_device_setter(ps_tasks=1, cluster=workers) is None
+    with_servers = {"ps": ["a:1"], "worker": ["b:1"]}
+    assert tf.train.replica_device_setter(ps_device="/cpu:0", cluster=with_servers) is None
+    with tf.device(tf.train.replica_device_setter(cluster=workers)):
+        assert tf.Variable(1.0).device == ""
+
+
+def test_a_device_without_a_job_has_no_tasks() -> None:
+    with tf.device(tf.train.replica_device_setter(ps_tasks=1, ps_device="/cpu:0")):
+        plain = tf.Variable(1.0)
+        with tf.device("/job:moon"):
+            of_job = tf.Variable(1.0)
+        total = plain + 1
+    assert [v.device for v in (plain, of_job)] == ["/device:CPU:0", "/job:moon/device:CPU:0"]
+    assert total.device == "/job:worker"
+
+
+def test_a_request_for_another_job_keeps_the_rest_of_the_device() -> None:
+    setter = tf.train.replica_device_setter(ps_tasks=2, ps_device="/job:ps/cpu:0")
+    with tf.device(setter):
+        with tf.device("/job:moon/task:1"):
+            elsewhere = tf.Variable(1.0)
+        with tf.device("/task:5"):
+            of_task = tf.Variable(1.0)
+    assert elsewhere.device == "/job:moon/task:1/device:CPU:0"
+    assert of_task.device == "/job:ps/task:5/device:CPU:0"
+
+
+def test_operations_on_a_variable_request_what_it_requests() -> None:
+    with tf.device(tf.train.replica_device_setter(ps_tasks=2)):
+        v = tf.Variable(1.0)
+        rows = tf.get_variable("rows", [2])
+        parts = tf.get_variable("parts", [4], partitioner=tf.fixed_size_partitioner(2))
+        inside = [v.initializer, v.assign(2.0), v.value(), tf.assign_add(v, 1.0), v.read_value()]
+        added = tf.scatter_add(rows, [0], [1.0])
+        total = v + 1.0
+    with tf.device("/job:worker/task:1/gpu:0"):
+        outside = [v.assign(1.0), v.read_value(), tf.is_variable_initialized(v)]
+    with tf.control_dependencies([v.initializer]), tf.device("/job:worker/task:1"):
+        later = v + 0.0
+    assert {op.device for op in (*inside, *outside)} == {"/job:ps/task:0"}
+    assert added.device == rows.initializer.device == "/job:ps/task:1"
+    assert [part.initializer.device for part in parts] == ["/job:ps/task:0", "/job:ps/task:1"]
+    assert total.device == "/job:worker"
+    assert later.device == "/job:worker/task:1"
+    assert later.op.inputs[0].device == "/job:ps/task:0"
+
+
+def test_what_is_beside_an_operation_on_a_variable_requests_what_the_variable_does() -> None:
+    with tf.device("/job:ps"):
+        v = tf.Variable(1.0)
+    with tf.device("/job:worker"):
+        assigned = v.assign(1.0)
+        with tf.colocate_with(assigned.op):
+            beside = tf.constant(1.0)
+    assert beside.device == "/job:ps"
+
+
+def test_a_strategy_that_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="ps_strategy must be callable"):
+        tf.train.replica_device_setter(ps_tasks=1, ps_strategy=3)  # type: ignore[arg-type]
+    assert tf.train.replica_device_setter(ps_strategy=3) is None  # type: ignore[arg-type]
 
 
 def test_a_strategy_chooses_the_server() -> None:
