@@ -16,7 +16,6 @@ from jflow.graph.primitives import read_p, variable_p
 from jflow.stateful.initial import check_initial
 from jflow.stateful.variable import VariableOperations, add_access, graph_among
 from jflow.values import as_array
-from jflow.xla import internals
 
 
 class EagerVariable(VariableOperations):
@@ -32,7 +31,6 @@ class EagerVariable(VariableOperations):
       dtype: its dtype; None for that of the initial value.
 
     Raises:
-      ValueError: inside a function that JAX traces.
       InvalidArgumentError: if the container has a variable of this name with another shape or
         dtype.
     """
@@ -40,12 +38,6 @@ class EagerVariable(VariableOperations):
     is_eager = True
 
     def __init__(self, owner: EagerOwner, initial_value: Any, name: str | None, dtype: Any) -> None:
-        if internals.is_tracing():
-            which = f"variable {name!r}" if name else "a variable"
-            raise ValueError(
-                f"{which} is created inside a function that JAX traces; create it once, outside "
-                "the function, and use it inside"
-            )
         scope = _default_graph().scopes.here
         if callable(initial_value):
             aval = jax.eval_shape(initial_value)

@@ -233,8 +233,20 @@ def points_of(graph: Graph, x: Any) -> list[Tensor]:
 
 
 def variable_of(x: Symbolic) -> VariableRef:
-    """Returns the variable that a tensor-like value stands for."""
-    variable: VariableRef = x.graph_element().op.eqn.params["variable"]
+    """Returns the variable that a tensor-like value stands for.
+
+    Raises:
+      TypeError: if it stands for several.
+    """
+    read = x.graph_element().op
+    if read.eqn.primitive is not read_p and len(read.inputs) == 1:
+        read = read.inputs[0].op  # the value on a caching device is a copy
+    variable: VariableRef | None = read.eqn.params.get("variable")
+    if variable is None:
+        raise TypeError(
+            f"cannot differentiate by {x!r} as a whole; differentiate by its parts, `list(v)`, or "
+            "by the tensor that was used"
+        )
     return variable
 
 

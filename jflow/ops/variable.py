@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.eager import EagerVariable
-from jflow.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, owners
+from jflow.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, origin, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
@@ -79,6 +79,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     Raises:
       TypeError, ValueError: if the initial value is missing or invalid, or its shape is unknown.
+      ValueError: inside a function that JAX traces, such as a branch or the body of a loop.
       InvalidArgumentError: if it is eager and exists with another shape or dtype.
     """
 
@@ -93,6 +94,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         caching_device: Any = None,
         constraint: Callable[[Any], Any] | None = None,
     ) -> None:
+        _refuse_tracing(name)
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         if constraint is not None and not callable(constraint):
@@ -382,6 +384,17 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 def read(value: Any) -> Any:
     """Returns the value of a variable, and any other argument unchanged."""
     return value.value() if isinstance(value, VariableLike) else value
+
+
+def _refuse_tracing(name: str | None) -> None:
+    """Raises ValueError while JAX traces, because it may trace a function any number of times."""
+    if internals.is_tracing():
+        which = f"variable {name!r}" if name else "a variable"
+        raise ValueError(
+            f"{which} is created inside a function that JAX traces "
+            f"(at {origin.describe(origin.user_location())}), such as a branch, the body of a loop "
+            "or a jflow.function; create it once, outside the function, and use it inside"
+        )
 
 
 def _check_eager(name: str, validate_shape: bool, caching_device: Any) -> None:

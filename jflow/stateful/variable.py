@@ -329,7 +329,8 @@ class GraphVariable(VariableOperations):
         value = self._later_values.get(after)
         if value is None:
             with scopes.replaced(names=f"{self._op.name}/"):
-                value = self._later_values[after] = self.read("read")
+                value = add_access(self._op.graph, read_p, [], self.ref, "read")
+            self._later_values[after] = value
         return value
 
     def graph_element(self) -> Tensor:
