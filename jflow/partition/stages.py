@@ -31,11 +31,13 @@ from jflow.graph import Operation, Tensor
 from jflow.graph.control import control_sources
 from jflow.graph.primitives import (
     ACCESSES,
+    assign_p,
     check_p,
     is_blocking,
     is_on_host,
     read_p,
     update_p,
+    value_or_p,
 )
 
 Value = Tensor | Operation
@@ -109,6 +111,8 @@ class Stages:
         running = frozenset(ops)
         self._placement = placement
         self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
+        for op, initializer in _initializers(ops).items():
+            self.sources[op].append(initializer)
         stages = self._stages(ops)
         self._defer(ops, stages, lengths)
         self._add_phases(ops, stages, lengths)
@@ -260,6 +264,24 @@ def _sources(
     for value in [*found]:
         found.update(dict.fromkeys(_checks_of(producer_of(value))))
     return [one for one in found if isinstance(one, Tensor) or one in running]
+
+
+def _initializers(ops: Sequence[Operation]) -> dict[Operation, Operation]:
+    """Maps what takes an initialized value to the initializer of the variable in the same step.
+
+    Without it the value could be the one before. Both need the same initial value, so that nothing
+    waits for a blocker that it does not depend on.
+    """
+    initializers: dict[tuple[object, Tensor], Operation] = {}
+    found: dict[Operation, Operation] = {}
+    for op in ops:
+        if op.eqn.primitive is assign_p and not op.control_inputs:
+            initializers[op.eqn.params["variable"], op.inputs[0]] = op
+        elif op.eqn.primitive is value_or_p:
+            initializer = initializers.get((op.eqn.params["variable"], op.inputs[0]))
+            if initializer is not None:
+                found[op] = initializer
+    return found
 
 
 def _waited_for(op: Operation) -> list[Operation]:

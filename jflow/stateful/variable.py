@@ -15,14 +15,13 @@ from jflow.graph import (
     Operation,
     Tensor,
     VariableRef,
-    colocate_with,
     device,
     origin,
     request,
 )
-from jflow.graph.primitives import assign_p, read_p, update_p, value_or_p, variable_p
+from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
 from jflow.stateful.bodies import body_of
-from jflow.stateful.initial import initial_tensor
+from jflow.stateful.initial import INITIALIZER, guarded, initial_tensor, initialized_value
 from jflow.stateful.sizes import checked
 from jflow.values import (
     abstract,
@@ -251,7 +250,8 @@ class GraphVariable(VariableOperations):
         # Later reads and initializations must not depend on the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
             value = initial_value() if callable(initial_value) else initial_value
-            self.initial_value = initial_tensor(graph, value, dtype, name, validate_shape)
+            initial = initial_tensor(graph, value, dtype, name, validate_shape)
+            self.initial_value = guarded(initial, name)
             shape, dtype = self.initial_value.shape, self.initial_value.dtype
             if not validate_shape:
                 shape = unknown_sizes(len(shape))
@@ -269,7 +269,7 @@ class GraphVariable(VariableOperations):
             self.is_varying = not is_static(ref.shape)
             graph.declare(ref, self._op)
             with graph.scopes.replaced(names=f"{self._op.name}/"):
-                tensor = self.write(assign_p, [self.initial_value], "Assign")
+                tensor = self.write(assign_p, [self.initial_value], INITIALIZER)
                 self.initializer: Operation = tensor.op
                 self._value: Tensor = self._cached(self.read("read"), caching_device)
             graph.declare_value(f"{ref.name}:0", self._value)
@@ -345,16 +345,12 @@ class GraphVariable(VariableOperations):
         return copied
 
     def initialized_value(self) -> Tensor:
-        graph, ref = self._op.graph, self.ref
         if self.is_varying:
             raise ValueError(
-                f"{ref} may change its size, so no tensor can be either its value or its initial "
-                "one; initialize it in a step of its own"
+                f"{self.ref} may change its size, so no tensor can be either its value or its "
+                "initial one; initialize it in a step of its own"
             )
-        with colocate_with(self._op, ignore_existing=True):
-            inputs = [self.initial_value.var]
-            op = graph.add(value_or_p, inputs, [ref.aval], name="initialized_value", variable=ref)
-        return op.outputs[0]
+        return initialized_value(self.ref, self.initial_value, "initialized_value")
 
     def load(self, value: Any, session: Any) -> None:
         self.initializer.run({self.initial_value: value}, session)

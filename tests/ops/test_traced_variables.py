@@ -67,7 +67,8 @@ def _of_a_scope():
     ],
 )
 def test_a_variable_made_inside_of_what_jax_traces_is_refused_at_its_line(trace, make) -> None:
-    with pytest.raises(ValueError, match=rf"JAX traces \(at .*in {make.__name__}\).*create it once"):
+    refused = rf"JAX traces \(at .*in {make.__name__}\).*create it once"
+    with pytest.raises(ValueError, match=refused):
         trace(make)
     assert tf.global_variables() == []
     assert [op.type for op in tf.get_default_graph().get_operations() if op.type == "read"] == []

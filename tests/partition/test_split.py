@@ -255,6 +255,20 @@ def test_stages_in_dataflow_order_wait_for_all_that_fills_their_slots():
     assert not any(waiting & {*plan.after[stage]} for stage in waiting), "none for another one"
 
 
+def test_an_initialized_value_is_taken_after_the_initializer_of_the_same_step():
+    here, there = DEVICES[:2]
+    initial = tf.numpy.sin(tf.constant(1.0))
+    x = tf.Variable(initial)
+    copy = tf.Variable(x)
+    ops = prune(tf.get_default_graph(), [x.initializer, copy.initializer], [], set())
+    on_x = (x.initializer, copy.initial_value.op)
+    placement = {op: here if op in on_x else there for op in ops}
+    case = Case(ops, placement, [], [], sends_first=True)
+    of_x = [step for device, _, step in case.steps(Run) if device == here]
+    assert [bool(run.writes or run.after) for run in of_x] == [True, False]
+    assert [bool(run.defaults) for run in of_x] == [False, True]
+
+
 @pytest.mark.parametrize("is_followed", [False, True])
 def test_an_update_that_guards_its_indices_runs_before_their_check(is_followed):
     table, count = tf.Variable(np.zeros((4, 3), np.float32)), tf.Variable(0)
