@@ -58,14 +58,14 @@ class SessionClaim:
             return
         known = await asyncio.gather(*(self._tell(task, claim.name, claim.epoch) for task in tasks))
         if (highest := max(known, default=0)) > claim.epoch:
-            await self._servers.worker.learn_claim(claim.name, highest)
+            await self._tell(self._servers.info().task, claim.name, highest)
             self.check()
 
     async def _present(self, claim: Claim, patience: float) -> Claim:
         """A claim that was made before; all tasks are asked, as this one may have been down."""
         tasks = self._servers.info().cluster.tasks()
         highest = await self._told(tasks, claim.name, claim.epoch, patience)
-        await self._servers.worker.learn_claim(claim.name, highest)
+        await self._tell(self._servers.info().task, claim.name, highest)
         self._servers.fences.check(claim)
         return claim
 
@@ -85,8 +85,7 @@ class SessionClaim:
 
         async def tell(task: Task) -> int:
             try:
-                if task != self._servers.info().task:
-                    await self._servers.peers[task].connect(patience)
+                await self._servers.tasks[task].connect(patience)
                 return await self._tell(task, name, epoch)
             except (AbortedError, UnavailableError):
                 return 0  # it is down; it hears of the claim with the first call under it
@@ -94,8 +93,4 @@ class SessionClaim:
         return max(await asyncio.gather(*map(tell, tasks)))
 
     async def _tell(self, task: Task, name: str, epoch: int) -> int:
-        if task == self._servers.info().task:
-            return await self._servers.worker.learn_claim(name, epoch)
-        peer = self._servers.peers[task]
-        info = await peer.connect(RECONNECT_TIMEOUT_S)
-        return await peer.call(LEARN_CLAIM, info.incarnation, name, epoch)
+        return await self._servers.tasks.call(task, LEARN_CLAIM, RECONNECT_TIMEOUT_S, name, epoch)

@@ -55,10 +55,6 @@ class EffectRunner:
         names = tuple(sorted(map(str, self._writing)))
         self._staging = Staging(effect, len(entries) == 1, names)
 
-    @property
-    def _own(self) -> Task:
-        return self._servers.info().task
-
     async def run(
         self, run: Callable[[Staging | None], Awaitable[Sequence[Array]]]
     ) -> Sequence[Array]:
@@ -149,12 +145,10 @@ class EffectRunner:
 
     async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
         """See `WorkerService.take_over_effect`, on a task."""
-        if task == self._own:
-            return await self._servers.worker.take_over_effect(effect)
         if task not in self._writing:
-            return await self._servers.peers.take_over_effect(task, effect)
-        incarnation = self._writing[task].incarnation
-        return await self._servers.peers[task].call(TAKE_OVER_EFFECT, incarnation, effect)
+            return await self._servers.tasks.take_over_effect(task, effect)
+        entry = self._writing[task]
+        return await entry.proxy.call(TAKE_OVER_EFFECT, entry.incarnation, effect)
 
     async def decide_effect(
         self,
@@ -166,13 +160,11 @@ class EffectRunner:
     ) -> None:
         """See `WorkerService.decide_effect`, on a task."""
         decision = (effect, by, is_commit, results)
-        if task == self._own:
-            await self._servers.worker.decide_effect(*decision)
-        elif task not in self._writing:
-            await self._servers.peers.decide_effect(task, *decision)
+        if task not in self._writing:
+            await self._servers.tasks.decide_effect(task, *decision)
         else:
-            incarnation = self._writing[task].incarnation
-            await self._servers.peers[task].call(DECIDE_EFFECT, incarnation, *decision)
+            entry = self._writing[task]
+            await entry.proxy.call(DECIDE_EFFECT, entry.incarnation, *decision)
 
 
 async def _quietly(call: Awaitable[None]) -> None:

@@ -16,7 +16,7 @@ from jflow.fencing import Fences
 from jflow.logs import event
 from jflow.master.session import ClientSession
 from jflow.master.view import ClusterView
-from jflow.protocol import MasterSession, Peers, ServerInfo, WorkerService
+from jflow.protocol import ClusterTasks, MasterSession, ServerInfo
 from jflow.watch import SessionStatus, StatusRequest
 from jflow.worker.gate import Gate
 
@@ -35,8 +35,7 @@ class Master:
 
     Args:
       info: gives the current server info of its server.
-      worker: the worker of the same server, called directly.
-      peers: connections to the other tasks.
+      tasks: the tasks of its cluster, each by its proxy.
       gate: what steps wait at while the state that they use is moved; its own one if None.
       fences: the claims that its server has heard of; its own ones if None.
     """
@@ -44,12 +43,11 @@ class Master:
     def __init__(
         self,
         info: Callable[[], ServerInfo],
-        worker: WorkerService,
-        peers: Peers,
+        tasks: ClusterTasks,
         gate: Gate | None = None,
         fences: Fences | None = None,
     ) -> None:
-        self._servers = ClusterView(info, worker, peers, gate or Gate(), fences or Fences())
+        self._servers = ClusterView(info, tasks, gate or Gate(), fences or Fences())
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, _Opened] = {}
         self._begun: set[ClientSession] = set()
@@ -120,11 +118,8 @@ class Master:
     async def _reset_task(
         self, task: Task, containers: Sequence[str], connect_timeout: float, deadline: Deadline
     ) -> None:
-        if task == self._servers.info().task:
-            await self._servers.worker.reset(containers)
-            return
         try:
-            await self._servers.peers[task].reset(containers, connect_timeout, deadline)
+            await self._servers.tasks[task].reset(containers, connect_timeout, deadline)
         except OpError as error:
             doing = f"containers {list(containers)} could not be reset"
             error.with_context(task=str(task), doing=doing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -69,7 +69,6 @@ class StateMover:
     ) -> None:
         tasks = tuple(servers.info().cluster.tasks())
         self._servers = servers
-        self._own = servers.info().task
         self._states = states
         self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
         self._source_task, self._target_task = _checked(states, target, tasks)
@@ -104,9 +103,7 @@ class StateMover:
         self._outcome.exception()  # which nothing else looks at
 
     async def _connect(self, task: Task) -> None:
-        info = self._servers.info()
-        if task != self._own:
-            info = await self._servers.peers[task].connect(self._connect_timeout)
+        info = await self._servers.tasks[task].connect(self._connect_timeout)
         self._incarnations[task] = info.incarnation
         if task == self._target_task:
             _check_device(info, self._target)
@@ -137,27 +134,26 @@ class StateMover:
         self._act(self._move.failed(action, error))
 
     async def _call(self, action: MoveAction) -> None:
-        worker = self._servers.worker
         match action:
             case HoldState(task):
                 await self._hold(task)
             case SaveState(task):
-                self._saved = await self._on(task, SAVE_STATE, worker.save_state, self._name)
+                self._saved = await self._on(task, SAVE_STATE, self._name)
             case PutState(task):
                 assert self._saved is not None
                 saved, self._saved = self._saved, None
-                await self._on(task, PUT_STATE, worker.put_state, self._name, *saved)
+                await self._on(task, PUT_STATE, self._name, *saved)
             case EndHold(task, end):
-                await self._on(task, END_HOLD, worker.end_hold, self._name, end)
+                await self._on(task, END_HOLD, self._name, end)
 
     async def _hold(self, task: Task) -> None:
-        hold_state, seconds = self._servers.worker.hold_state, self._hold_s
+        seconds = self._hold_s
         if task != self._source_task:
             seconds *= _LONGER
         arguments = (self._name, self._states, self._target, seconds)
         try:
             async with asyncio.timeout(self._hold_s * _WAITING):
-                await self._on(task, HOLD_STATE, hold_state, *arguments)
+                await self._on(task, HOLD_STATE, *arguments)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"steps that {task} started and that use {self._states[0]} did not end within "
@@ -167,18 +163,11 @@ class StateMover:
             ) from None
 
     async def _on(
-        self,
-        task: Task,
-        rpc: Rpc[WorkerSession, P, R],
-        own: Callable[P, Awaitable[R]],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, task: Task, rpc: Rpc[WorkerSession, P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Calls the worker of a task."""
-        if task == self._own:
-            return await own(*args, **kwargs)
-        peer = self._servers.peers[task]
-        return await peer.call(rpc, self._incarnations[task], *args, **kwargs)
+        proxy = self._servers.tasks[task]
+        return await proxy.call(rpc, self._incarnations[task], *args, **kwargs)
 
 
 def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:

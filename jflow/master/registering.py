@@ -43,11 +43,11 @@ class Registrar:
 
     def restarted(self) -> tuple[Task, ...]:
         """The tasks that the session used and that have restarted since, as far as is known."""
-        peers = self._servers.peers
+        tasks = self._servers.tasks
         return tuple(
             task
             for task, incarnation in sorted(self._incarnations.items())
-            if task != self._own and peers[task].incarnation not in (0, incarnation)
+            if tasks[task].incarnation not in (0, incarnation)
         )
 
     async def register(
@@ -90,9 +90,7 @@ class Registrar:
 
     def is_current(self, entry: TaskPlans) -> bool:
         """Whether the connection stands over which a task's plans were registered."""
-        if entry.is_own:
-            return True
-        return self._servers.peers[entry.task].connection == entry.connection
+        return entry.proxy.connection == entry.connection
 
     def are_current(self, step: RegisteredStep) -> bool:
         """Whether the plans of no task of a step need to be registered again."""
@@ -143,7 +141,7 @@ class Registrar:
     async def _renewed(self, step: RegisteredStep, lost: TaskPlans) -> TaskPlans:
         task = lost.task
         if any(spec.owner for plan in lost.plans for spec in plan.resources):
-            await self._servers.peers[task].connect(RECONNECT_TIMEOUT_S, is_lost=True)
+            await self._servers.tasks[task].connect(RECONNECT_TIMEOUT_S, is_lost=True)
             raise RestartedError(
                 f"{task} was cut off from {self._own}, and has freed the queues, accumulators and "
                 "readers that only this session used; open a new session and initialize again, or "
@@ -170,11 +168,8 @@ class Registrar:
     async def release(self, entries: Iterable[TaskPlans]) -> None:
         """Releases plans, except on tasks that are lost."""
         for entry in entries:
-            if entry.task == self._own:
-                self._servers.worker.release(entry.handle)
-                continue
             with suppress(UnavailableError):  # its plans are gone with it
-                await self._servers.peers[entry.task].release(entry.incarnation, entry.handle)
+                await entry.proxy.release(entry.incarnation, entry.handle)
 
     async def _everywhere(
         self,
@@ -212,20 +207,14 @@ class Registrar:
         deadline: Deadline,
     ) -> TaskPlans:
         """What is to be registered on a task that answers, without a handle yet."""
-        connection = 0
-        if task == self._own:
-            self._incarnations[task] = self._servers.info().incarnation
-        else:
-            peer = self._servers.peers[task]
-            patience = self.patience(task, connect_timeout)
-            info = await peer.connect(patience, deadline, is_lost=task in self._incarnations)
-            # A session depends on the state of the first incarnation of each task that it reached;
-            # a call is refused by any later one.
-            self._incarnations.setdefault(task, info.incarnation)
-            connection = peer.connection
+        proxy, patience = self._servers.tasks[task], self.patience(task, connect_timeout)
+        info = await proxy.connect(patience, deadline, is_lost=task in self._incarnations)
+        # A session depends on the state of the first incarnation of each task that it reached; a
+        # call is refused by any later one.
+        self._incarnations.setdefault(task, info.incarnation)
         return TaskPlans(
             task,
-            task == self._own,
+            proxy,
             self._incarnations[task],
             0,
             feed_indices(plans),
@@ -233,7 +222,7 @@ class Registrar:
             any(state.is_variable for change in changes_of(plans) for state in change),
             tuple(plans),
             is_restartable,
-            connection,
+            proxy.connection,
         )
 
     async def _register(
@@ -241,10 +230,6 @@ class Registrar:
     ) -> Registered:
         task, claim = entry.task, self._claim.claim
         async with deadline.bounding(f"registering the step on {task}", str(task)):
-            if task == self._own:
-                return await self._servers.worker.register(
-                    entry.plans, artifacts, entry.is_restartable, claim
-                )
-            return await self._servers.peers[task].register(
+            return await entry.proxy.register(
                 entry.incarnation, entry.plans, artifacts, entry.is_restartable, claim
             )

@@ -135,8 +135,8 @@ class CheckpointSaver:
             is_committing = True
             if claims := self._servers.fences.to_text():
                 about = {**about, CLAIMS: claims}
-            first, own = next(iter(self._by_task)), self._servers.worker.saves.commit
-            await self._on(first, COMMIT_CHECKPOINT, own, self._name, self._prefix, shards, about)
+            first = next(iter(self._by_task))
+            await self._on(first, COMMIT_CHECKPOINT, self._name, self._prefix, shards, about)
         except ResourceExhaustedError:
             is_committing = False  # the manifest could not be written
             raise
@@ -149,25 +149,22 @@ class CheckpointSaver:
         """Restores the state. Raises as `MasterSession.restore`."""
         begun = now()
         await self._connect()
-        worker = self._servers.worker.saves
 
         async def put(seconds: float) -> None:
             await all_of(
-                self._on(task, CLOSE_WRITES, worker.close_writes, self._name, seconds)
-                for task in self._by_task
+                self._on(task, CLOSE_WRITES, self._name, seconds) for task in self._by_task
             )
             # From here on it is not tried again: some tasks may have set what others have not.
             try:
                 await all_of(
-                    self._on(task, PUT_LOADED, worker.put, self._name, PATIENCE_S)
-                    for task in self._by_task
+                    self._on(task, PUT_LOADED, self._name, PATIENCE_S) for task in self._by_task
                 )
             except DeadlineExceededError as error:
                 raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
             sizes = await all_of(
-                self._on(task, LOAD_CHECKPOINT, worker.load, self._name, self._prefix, items)
+                self._on(task, LOAD_CHECKPOINT, self._name, self._prefix, items)
                 for task, items in self._by_task.items()
             )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
@@ -212,12 +209,12 @@ class CheckpointSaver:
         """A block in which steps are held back; gives what ends the pauses, if all have lasted."""
         name = f"{self._name}-{next(self._names)}"
         tasks = await self._masters() if is_consistent else []
-        service, gate = self._servers.worker.saves, self._servers.gate
+        gate = self._servers.gate
         states: Sequence[StateId] = self._states
 
         async def resume() -> bool:
             gate.resume(name)
-            ends = (self._on(task, RESUME_STEPS, service.resume, name) for task in tasks)
+            ends = (self._on(task, RESUME_STEPS, name) for task in tasks)
             return all(await all_of(map(self._of_master, tasks, ends)))
 
         await gate.released(states)
@@ -234,9 +231,7 @@ class CheckpointSaver:
                     if is_consistent:
                         # Longer than the attempt takes, which waits for two things in a row.
                         arguments = (name, states, 3 * seconds, is_exclusive, tasks)
-                        begins = (
-                            self._on(task, PAUSE_STEPS, service.pause, *arguments) for task in tasks
-                        )
+                        begins = (self._on(task, PAUSE_STEPS, *arguments) for task in tasks)
                         await all_of(map(self._of_master, tasks, begins))
                     else:
                         await gate.quiet(name)
@@ -250,25 +245,21 @@ class CheckpointSaver:
             self._in_background(self._quietly(resume()))
 
     async def _take(self, task: Task, seconds: float) -> int:
-        worker, items = self._servers.worker.saves, self._by_task[task]
-        return await self._on(task, TAKE_SNAPSHOT, worker.take, self._name, items, seconds)
+        return await self._on(task, TAKE_SNAPSHOT, self._name, self._by_task[task], seconds)
 
     async def _write(self, task: Task) -> bytes:
-        worker = self._servers.worker.saves
-        return await self._on(task, WRITE_SHARD, worker.write, self._name, self._prefix)
+        return await self._on(task, WRITE_SHARD, self._name, self._prefix)
 
     # Ending -----------------------------------------------------------------------------------
 
     async def _end(self, *, is_committed: bool) -> None:
-        worker = self._servers.worker.saves
         for task in self._by_task:
-            await self._quietly(self._on(task, END_SAVE, worker.end, self._name, is_committed))
+            await self._quietly(self._on(task, END_SAVE, self._name, is_committed))
 
     async def forget(self) -> None:
         """Ends a restore, once nothing of its session needs what was restored for it alone."""
-        worker = self._servers.worker.saves
         for task in self._by_task:
-            await self._quietly(self._on(task, FORGET_LOADED, worker.forget, self._name))
+            await self._quietly(self._on(task, FORGET_LOADED, self._name))
 
     async def _quietly(self, call: Awaitable[Any]) -> None:
         """Ends something on a task; one that is lost has ended it itself."""
@@ -290,9 +281,7 @@ class CheckpointSaver:
         await self._claim.spread(self._by_task)
 
     async def _connect_to(self, task: Task, patience: float) -> None:
-        info = self._servers.info()
-        if task != self._own:
-            info = await self._servers.peers[task].connect(patience, self._deadline)
+        info = await self._servers.tasks[task].connect(patience, self._deadline)
         self._incarnations[task] = info.incarnation
 
     async def _masters(self) -> Sequence[Task]:
@@ -330,20 +319,12 @@ class CheckpointSaver:
             ) from None
 
     async def _on(
-        self,
-        task: Task,
-        rpc: Rpc[WorkerSession, P, R],
-        own: Callable[P, Awaitable[R]],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, task: Task, rpc: Rpc[WorkerSession, P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Calls the worker of a task; its errors name the task."""
         try:
-            if task == self._own:
-                return await own(*args, **kwargs)
-            return await self._servers.peers[task].call(
-                rpc, self._incarnations[task], *args, **kwargs
-            )
+            proxy = self._servers.tasks[task]
+            return await proxy.call(rpc, self._incarnations[task], *args, **kwargs)
         except OpError as error:
             error.with_context(task=str(task))
             raise

@@ -116,14 +116,12 @@ class ClientSession:
         deadline: Deadline = FOREVER,
     ) -> Sequence[DeviceRecord]:
         """See `MasterSession.list_devices`."""
-        own = self._servers.info()
 
         async def devices(task: Task) -> Sequence[DeviceRecord]:
-            if task == own.task:
-                return own.devices
             since = self._connecting.setdefault(task, now())
             try:
-                return (await self._servers.peers[task].connect(connect_timeout, deadline)).devices
+                proxy = self._servers.tasks[task]
+                return (await proxy.connect(connect_timeout, deadline)).devices
             except UnavailableError:
                 if only_up:
                     return ()
@@ -166,7 +164,7 @@ class ClientSession:
             raise
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
-        ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
+        ordered = dict(sorted(entries.items(), key=lambda item: item[1].proxy.is_direct))
         reply = None if _is_blocking(plans) else ReplySize()
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         if handle == 1:
@@ -196,13 +194,11 @@ class ClientSession:
         self._check_open()
         step = self._registered(handle)
         within = partial(self._running_within, step, deadline)
-        if step.own is not None:
-            started = begin_straight(self._servers, step, self._step_ids, feeds, effect)
-            if started is not None:
-                started.within = within
-                return started
-        is_current = step.own is not None or self._registrar.are_current(step)
-        needs_task = self._claim.claim is not None or not is_current
+        started = begin_straight(self._servers.gate, step, self._step_ids, feeds, effect)
+        if started is not None:
+            started.within = within
+            return started
+        needs_task = self._claim.claim is not None or not self._registrar.are_current(step)
         if needs_task and asyncio.current_task() is None:
             return None
         return Started(self._run_admitted(step, feeds, None, None, effect), within)
@@ -253,7 +249,7 @@ class ClientSession:
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
         """See `MasterSession.watch_tasks`."""
         step = self._steps.get(handle)
-        if step is None or step.entries.keys() == {self._own}:
+        if step is None or all(entry.proxy.is_direct for entry in step.entries.values()):
             return None
         return self._registrar.keep(step)
 
@@ -385,7 +381,7 @@ class ClientSession:
         if not gate.directory.enter(use):
             await gate.enter(use, object())
         try:
-            if step.own is None and not self._registrar.are_current(step):
+            if not self._registrar.are_current(step):
                 await self._registrar.renew(step)
             staging = None if effect is None else lone_staging(step, effect)
             if effect is None or staging is not None:
@@ -433,42 +429,22 @@ class ClientSession:
     ) -> Sequence[Array]:
         """Runs one task's plans; returns their fetched values in the order of their indices."""
         given = entry.given(feeds)
-        if entry.is_own:
-            values = await self._servers.worker.run(
-                step_id, entry.handle, given, client, records, staging
-            )
-        else:
-            values = await self._run_on_peer(step, entry, step_id, given, records, staging)
-        if len(values) != len(entry.fetches):
-            raise InternalError(
-                f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
-                task=str(entry.task),
-            )
-        return values
-
-    async def _run_on_peer(
-        self,
-        step: RegisteredStep,
-        entry: TaskPlans,
-        step_id: int,
-        given: Sequence[Array],
-        records: list[TaskRecord] | None,
-        staging: Staging | None,
-    ) -> Sequence[Array]:
-        peer = self._servers.peers[entry.task]
         for _ in range(_MAX_RENEWALS):
             try:
-                return await peer.run(
+                values = await entry.proxy.run(
                     entry.incarnation,
                     step_id,
                     entry.handle,
                     given,
+                    client,
                     records,
                     staging,
                     entry.connection,
                 )
             except UnregisteredError:  # nothing was sent
                 entry = await self._registrar.renewed(step, entry)
+            else:
+                return _checked(values, entry)
         raise UnavailableError(
             f"the connection to {entry.task} ends again and again", task=str(entry.task)
         )
@@ -478,6 +454,16 @@ class ClientSession:
             raise AbortedError(self._end.message)
         if self._claim.claim is not None:
             self._claim.check()
+
+
+def _checked(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
+    """The values that plans have given. Raises InternalError if there are too few or too many."""
+    if len(values) != len(entry.fetches):
+        raise InternalError(
+            f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
+            task=str(entry.task),
+        )
+    return values
 
 
 def _is_blocking(plans: Iterable[Plan]) -> bool:

@@ -14,7 +14,7 @@ from jflow.errors import CancelledError, InternalError, InvalidArgumentError, Op
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
 from jflow.plan import Plan
-from jflow.protocol import Array, PromptFuture, ReplySize, Waited, begin
+from jflow.protocol import Array, PromptFuture, ReplySize, TaskProxy, Waited, begin
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,16 @@ class TaskPlans:
     """One task's plans of a registered step.
 
     Attributes:
-      is_own: whether it is the master's own task, to which there is no connection.
+      proxy: reaches the task.
       feeds, fetches: the indices of the values that they are fed and give.
       is_writing: whether they write variables.
       plans: the plans, which are registered again over a new connection.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
-      connection: the number of the connection over which they were registered; 0 for the task of
-        the master.
+      connection: the number of the connection over which they were registered.
     """
 
     task: Task
-    is_own: bool
+    proxy: TaskProxy
     incarnation: int
     handle: int
     feeds: tuple[int, ...]
@@ -69,11 +68,11 @@ class RegisteredStep:
     use: Use
     reply: ReplySize | None = None
 
-    @cached_property
-    def own(self) -> TaskPlans | None:
-        """The plans of the master's task, if no other one takes part."""
-        (first, *others) = self.entries.values() or (None,)
-        return None if others or first is None or not first.is_own else first
+    @property
+    def only(self) -> TaskPlans | None:
+        """The plans of the only task that takes part; None if there are several."""
+        entries = self.entries
+        return next(iter(entries.values())) if len(entries) == 1 else None
 
     @cached_property
     def writer(self) -> str | None:

@@ -7,23 +7,22 @@ from collections.abc import Awaitable, Iterator, Sequence
 from jflow.effects import Effect
 from jflow.master.effects import lone_staging
 from jflow.master.step_runner import RegisteredStep
-from jflow.master.view import ClusterView
 from jflow.moves import Use
 from jflow.protocol import Array, Started
 from jflow.worker.gate import Gate
 
 
 def begin_straight(
-    servers: ClusterView,
+    gate: Gate,
     step: RegisteredStep,
     step_ids: Iterator[int],
     feeds: Sequence[Array],
     effect: Effect | None,
 ) -> Started[Sequence[Array]] | None:
-    """Begins a step whose only plan its task can run straight.
+    """Begins a step whose only plan its task can run straight; one over a connection cannot.
 
     Args:
-      servers: the master's view of the cluster.
+      gate: what steps wait at while the state that they use is moved.
       step: the step.
       step_ids: numbers for it.
       feeds, effect: as for `MasterSession.run`.
@@ -35,18 +34,20 @@ def begin_straight(
       MovedError: if its state has moved.
       OpError: as `WorkerService.run`.
     """
-    own, gate, use = step.own, servers.gate, step.use
-    staging = None if effect is None else lone_staging(step, effect)
-    if own is None or (effect is not None and staging is None):
+    only, use = step.only, step.use
+    if only is None or not only.proxy.is_direct:
         return None
-    given = own.given(feeds)
+    staging = None if effect is None else lone_staging(step, effect)
+    if effect is not None and staging is None:
+        return None
+    given, begin = only.given(feeds), only.proxy.begin
     if not use.states:
-        return servers.worker.begin(next(step_ids), own.handle, given)
+        return begin(next(step_ids), only.handle, given)
     if not gate.directory.enter(use):
         return None
     started = None
     try:
-        started = servers.worker.begin(next(step_ids), own.handle, given, staging)
+        started = begin(next(step_ids), only.handle, given, staging)
     finally:
         if started is None or started.is_done:
             gate.leave(use)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jflow.fencing import Fences
-from jflow.protocol import Peers, ServerInfo, TaskSet, WorkerService
+from jflow.protocol import ClusterTasks, ServerInfo, TaskSet
 from jflow.worker.gate import Gate
 
 
@@ -16,16 +16,14 @@ class ClusterView:
 
     Attributes:
       info: gives the current server info of its own server.
-      worker: the worker of its own server.
-      peers: connections to the other tasks.
+      tasks: the tasks of the cluster, its own among them, each by its proxy.
       gate: what steps wait at while the state that they use is moved.
       fences: the claims that its own server has heard of.
       background: runs work that outlives the sessions that started it.
     """
 
     info: Callable[[], ServerInfo]
-    worker: WorkerService
-    peers: Peers
+    tasks: ClusterTasks
     gate: Gate = field(default_factory=Gate)
     fences: Fences = field(default_factory=Fences)
     background: TaskSet = field(default_factory=TaskSet)

@@ -86,28 +86,23 @@ class ClusterWatch:
             return TaskReport(task, address, TaskState.REFUSED, error.message)
 
     async def _status(self, request: StatusRequest, task: Task) -> bytes:
-        if task == self._servers.info().task:
-            return self._servers.worker.watched.inspect(request).to_bytes()
         return await self._call(task, INSPECT, request)
 
     async def _stopped(self, task: Task) -> bytes:
-        if task == self._servers.info().task:
-            self._servers.worker.watched.stop()
-        else:
-            await self._call(task, STOP)
+        await self._call(task, STOP)
         return b""
 
     async def _call(
         self, task: Task, rpc: Rpc[WorkerSession, P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Calls another task; once more if its connection breaks, which does not say why."""
-        peer = self._servers.peers[task]
+        """Calls a task; once more if its connection breaks, which does not say why."""
+        proxy = self._servers.tasks[task]
         incarnation = await self._connected(task)
         try:
-            return await peer.call(rpc, incarnation, *args, **kwargs)
+            return await proxy.call(rpc, incarnation, *args, **kwargs)
         except UnavailableError:
             incarnation = await self._connected(task)
-            return await peer.call(rpc, incarnation, *args, **kwargs)
+            return await proxy.call(rpc, incarnation, *args, **kwargs)
 
     async def _connected(self, task: Task) -> int:
         """Connects to a task; returns its incarnation.
@@ -118,4 +113,4 @@ class ClusterWatch:
         """
         # Before gRPC ends its own attempt to connect, which would look like a refusal.
         async with asyncio.timeout(_CONNECT_S):
-            return (await self._servers.peers[task].connect(_MAX_S, is_lost=True)).incarnation
+            return (await self._servers.tasks[task].connect(_MAX_S, is_lost=True)).incarnation

@@ -1,6 +1,7 @@
 """The protocol: services, messages and calls over streams of frames, on any transport."""
 
 from jflow.protocol.client import MasterClient as MasterClient
+from jflow.protocol.cluster_tasks import ClusterTasks as ClusterTasks
 from jflow.protocol.coroutines import Started as Started
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
@@ -14,8 +15,9 @@ from jflow.protocol.identity import ServerLocation as ServerLocation
 from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError
-from jflow.protocol.peers import Peers as Peers
 from jflow.protocol.prompt import PromptFuture as PromptFuture
+from jflow.protocol.proxy import OwnTask as OwnTask
+from jflow.protocol.proxy import TaskProxy as TaskProxy
 from jflow.protocol.records import Artifacts as Artifacts
 from jflow.protocol.records import Client as Client
 from jflow.protocol.records import DeviceRecord as DeviceRecord

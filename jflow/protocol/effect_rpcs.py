@@ -65,7 +65,14 @@ def _earlier(message: pb.EarlierEffect, tensors: list[Array]) -> Earlier:
     )
 
 
-TAKE_OVER_EFFECT = Rpc("take_over_effect", _take_over, _serve_take_over, _earlier, "earlier_effect")
+TAKE_OVER_EFFECT = Rpc(
+    "take_over_effect",
+    _take_over,
+    _serve_take_over,
+    _earlier,
+    "earlier_effect",
+    method=lambda worker: worker.take_over_effect,
+)
 
 
 def _decide(effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None) -> Outgoing:
@@ -87,4 +94,10 @@ async def _serve_decide(worker: WorkerSession, call: Incoming) -> Outgoing:
     return None, ()
 
 
-DECIDE_EFFECT = Rpc("decide_effect", _decide, _serve_decide, lambda _, __: None)
+DECIDE_EFFECT = Rpc(
+    "decide_effect",
+    _decide,
+    _serve_decide,
+    lambda _, __: None,
+    method=lambda worker: worker.decide_effect,
+)

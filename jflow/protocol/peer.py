@@ -35,6 +35,7 @@ from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.records import (
     Artifacts,
+    Client,
     Registered,
     ServerInfo,
     Staging,
@@ -74,10 +75,9 @@ R = TypeVar("R")
 
 
 class Peer:
-    """The worker service of another task. Every method must be called on the event loop.
+    """The proxy of another task. See `TaskProxy`.
 
-    The connection is opened at its first use, and again after it broke. A call for one incarnation
-    of the task is refused if another one answers.
+    The connection is opened at its first use, and again after it broke.
 
     Args:
       transport: carries the frames.
@@ -87,6 +87,8 @@ class Peer:
     Attributes:
       arrivals: takes values that ride on replies; None if none may.
     """
+
+    is_direct = False
 
     def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
         self.address = caller.target.address
@@ -173,16 +175,12 @@ class Peer:
         step: int,
         handle: int,
         feeds: Sequence[Array],
+        client: Client | None = None,
         records: list[TaskRecord] | None = None,
         staging: Staging | None = None,
         connection: int | None = None,
     ) -> Sequence[Array]:
-        """See `WorkerService.run`, for one incarnation of the task.
-
-        Raises:
-          UnregisteredError: if the connection is not the one with the number `connection`, over
-            which the plans were registered; nothing was sent then.
-        """
+        """See `TaskProxy.run`; no function of a client can be called from another task."""
         is_traced, arrivals = records is not None, self.arrivals
         asker = arrivals.task if arrivals is not None and not is_traced else ""
         plans = PlansRequest(step, handle, feeds, is_traced, staging, asker)
@@ -195,6 +193,11 @@ class Peer:
                     arrivals.deliver(step, edge, value)
             return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)
+
+    def begin(
+        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+    ) -> None:
+        """See `TaskProxy.begin`."""
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER

@@ -136,6 +136,10 @@ class CallRequest:
         return control_of(envelope, self.tensors)
 
 
+def _no_method(*_: Any, **__: Any) -> Any:
+    raise AssertionError("servers do not call it")
+
+
 @dataclass(frozen=True, eq=False)
 class Rpc(Generic[S_contra, P, R]):
     """A remote procedure of a service S, which takes arguments P and returns an R.
@@ -155,6 +159,7 @@ class Rpc(Generic[S_contra, P, R]):
         done then.
       watch: waits, while a long request comes, until it can only fail, and raises its error; None
         if nothing is known that would make it fail.
+      method: gives the method of the service that it calls, for `OwnTask.call`.
     """
 
     name: str
@@ -169,6 +174,7 @@ class Rpc(Generic[S_contra, P, R]):
         lambda *_: None
     )
     watch: Callable[[S_contra, pb.Envelope], Awaitable[None] | None] = lambda *_: None
+    method: Callable[[S_contra], Callable[P, Awaitable[R]]] = lambda _: _no_method
 
     def prepared(self, *args: P.args, **kwargs: P.kwargs) -> CallRequest:
         """The request to send."""

@@ -298,7 +298,9 @@ async def _serve_hold_state(worker: WorkerSession, call: Incoming) -> Outgoing:
     return _DONE
 
 
-HOLD_STATE = Rpc("hold_state", _hold_state, _serve_hold_state, _nothing)
+HOLD_STATE = Rpc(
+    "hold_state", _hold_state, _serve_hold_state, _nothing, method=lambda worker: worker.hold_state
+)
 
 
 def _save_state(hold: str) -> Outgoing:
@@ -316,6 +318,7 @@ SAVE_STATE = Rpc(
     _serve_save_state,
     lambda message, tensors: SavedState(message.record, tensors),
     "saved_state",
+    method=lambda worker: worker.save_state,
 )
 
 
@@ -329,7 +332,9 @@ async def _serve_put_state(worker: WorkerSession, call: Incoming) -> Outgoing:
     return _DONE
 
 
-PUT_STATE = Rpc("put_state", _put_state, _serve_put_state, _nothing)
+PUT_STATE = Rpc(
+    "put_state", _put_state, _serve_put_state, _nothing, method=lambda worker: worker.put_state
+)
 
 
 def _end_hold(hold: str, end: End) -> Outgoing:
@@ -342,7 +347,9 @@ async def _serve_end_hold(worker: WorkerSession, call: Incoming) -> Outgoing:
     return _DONE
 
 
-END_HOLD = Rpc("end_hold", _end_hold, _serve_end_hold, _nothing)
+END_HOLD = Rpc(
+    "end_hold", _end_hold, _serve_end_hold, _nothing, method=lambda worker: worker.end_hold
+)
 
 
 def _get_outcome(hold: str) -> Outgoing:
@@ -357,7 +364,14 @@ def _has_moved(message: pb.Outcome, _: list[Array]) -> bool:
     return message.has_moved
 
 
-GET_OUTCOME = Rpc("get_outcome", _get_outcome, _serve_get_outcome, _has_moved, "outcome")
+GET_OUTCOME = Rpc(
+    "get_outcome",
+    _get_outcome,
+    _serve_get_outcome,
+    _has_moved,
+    "outcome",
+    method=lambda worker: worker.get_outcome,
+)
 
 
 def _learn_claim(name: str, epoch: int) -> Outgoing:
@@ -369,7 +383,14 @@ async def _serve_learn_claim(worker: WorkerSession, call: Incoming) -> Outgoing:
     return pb.Claimed(epoch=await worker.learn_claim(body.name, body.epoch)), ()
 
 
-LEARN_CLAIM = Rpc("claim", _learn_claim, _serve_learn_claim, _epoch, "claimed")
+LEARN_CLAIM = Rpc(
+    "claim",
+    _learn_claim,
+    _serve_learn_claim,
+    _epoch,
+    "claimed",
+    method=lambda worker: worker.learn_claim,
+)
 
 # The table --------------------------------------------------------------------------------------
 
@@ -396,7 +417,6 @@ WORKER: Service[WorkerSession] = Service(
     _by_name(
         *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE, RESET),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME, LEARN_CLAIM),
-        *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
         *(TAKE_OVER_EFFECT, DECIDE_EFFECT, INSPECT, STOP),
         *OF_WORKER,
     ),

@@ -116,7 +116,13 @@ async def _serve_pause_steps(worker: WorkerSession, call: Incoming) -> Outgoing:
     return _DONE
 
 
-PAUSE_STEPS = Rpc("pause_steps", _pause_steps, _serve_pause_steps, _nothing)
+PAUSE_STEPS = Rpc(
+    "pause_steps",
+    _pause_steps,
+    _serve_pause_steps,
+    _nothing,
+    method=lambda worker: worker.saves.pause,
+)
 
 
 def _resume_steps(name: str) -> Outgoing:
@@ -132,7 +138,14 @@ def _has_lasted(message: pb.Resumed, _: list[Array]) -> bool:
     return message.has_lasted
 
 
-RESUME_STEPS = Rpc("resume_steps", _resume_steps, _serve_resume_steps, _has_lasted, "resumed")
+RESUME_STEPS = Rpc(
+    "resume_steps",
+    _resume_steps,
+    _serve_resume_steps,
+    _has_lasted,
+    "resumed",
+    method=lambda worker: worker.saves.resume,
+)
 
 
 def _take_snapshot(name: str, items: bytes, seconds: float) -> Outgoing:
@@ -144,7 +157,14 @@ async def _serve_take_snapshot(worker: WorkerSession, call: Incoming) -> Outgoin
     return pb.Sized(n_bytes=await worker.saves.take(body.name, body.items, body.seconds)), ()
 
 
-TAKE_SNAPSHOT = Rpc("take_snapshot", _take_snapshot, _serve_take_snapshot, _n_bytes, "sized")
+TAKE_SNAPSHOT = Rpc(
+    "take_snapshot",
+    _take_snapshot,
+    _serve_take_snapshot,
+    _n_bytes,
+    "sized",
+    method=lambda worker: worker.saves.take,
+)
 
 
 def _write_shard(name: str, prefix: str) -> Outgoing:
@@ -156,7 +176,14 @@ async def _serve_write_shard(worker: WorkerSession, call: Incoming) -> Outgoing:
     return pb.ShardWritten(record=await worker.saves.write(body.name, body.prefix)), ()
 
 
-WRITE_SHARD = Rpc("write_shard", _write_shard, _serve_write_shard, _record, "shard_written")
+WRITE_SHARD = Rpc(
+    "write_shard",
+    _write_shard,
+    _serve_write_shard,
+    _record,
+    "shard_written",
+    method=lambda worker: worker.saves.write,
+)
 
 
 def _commit_checkpoint(
@@ -171,7 +198,13 @@ async def _serve_commit_checkpoint(worker: WorkerSession, call: Incoming) -> Out
     return _DONE
 
 
-COMMIT_CHECKPOINT = Rpc("commit_checkpoint", _commit_checkpoint, _serve_commit_checkpoint, _nothing)
+COMMIT_CHECKPOINT = Rpc(
+    "commit_checkpoint",
+    _commit_checkpoint,
+    _serve_commit_checkpoint,
+    _nothing,
+    method=lambda worker: worker.saves.commit,
+)
 
 
 def _end_save(name: str, is_committed: bool) -> Outgoing:
@@ -184,7 +217,9 @@ async def _serve_end_save(worker: WorkerSession, call: Incoming) -> Outgoing:
     return _DONE
 
 
-END_SAVE = Rpc("end_save", _end_save, _serve_end_save, _nothing)
+END_SAVE = Rpc(
+    "end_save", _end_save, _serve_end_save, _nothing, method=lambda worker: worker.saves.end
+)
 
 
 def _load_checkpoint(name: str, prefix: str, items: bytes) -> Outgoing:
@@ -197,7 +232,12 @@ async def _serve_load_checkpoint(worker: WorkerSession, call: Incoming) -> Outgo
 
 
 LOAD_CHECKPOINT = Rpc(
-    "load_checkpoint", _load_checkpoint, _serve_load_checkpoint, _n_bytes, "sized"
+    "load_checkpoint",
+    _load_checkpoint,
+    _serve_load_checkpoint,
+    _n_bytes,
+    "sized",
+    method=lambda worker: worker.saves.load,
 )
 
 
@@ -211,7 +251,13 @@ async def _serve_close_writes(worker: WorkerSession, call: Incoming) -> Outgoing
     return _DONE
 
 
-CLOSE_WRITES = Rpc("close_writes", _close_writes, _serve_close_writes, _nothing)
+CLOSE_WRITES = Rpc(
+    "close_writes",
+    _close_writes,
+    _serve_close_writes,
+    _nothing,
+    method=lambda worker: worker.saves.close_writes,
+)
 
 
 def _put_loaded(name: str, seconds: float) -> Outgoing:
@@ -224,7 +270,9 @@ async def _serve_put_loaded(worker: WorkerSession, call: Incoming) -> Outgoing:
     return _DONE
 
 
-PUT_LOADED = Rpc("put_loaded", _put_loaded, _serve_put_loaded, _nothing)
+PUT_LOADED = Rpc(
+    "put_loaded", _put_loaded, _serve_put_loaded, _nothing, method=lambda worker: worker.saves.put
+)
 
 
 def _forget_loaded(name: str) -> Outgoing:
@@ -236,7 +284,13 @@ async def _serve_forget_loaded(worker: WorkerSession, call: Incoming) -> Outgoin
     return _DONE
 
 
-FORGET_LOADED = Rpc("forget_loaded", _forget_loaded, _serve_forget_loaded, _nothing)
+FORGET_LOADED = Rpc(
+    "forget_loaded",
+    _forget_loaded,
+    _serve_forget_loaded,
+    _nothing,
+    method=lambda worker: worker.saves.forget,
+)
 
 OF_MASTER = (SAVE_CHECKPOINT, RESTORE_CHECKPOINT)
 OF_WORKER = (

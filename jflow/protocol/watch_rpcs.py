@@ -1,8 +1,9 @@
-"""The RPCs of watchers a cluster, for the table in `rpcs.py`."""
+"""The RPCs of watchers of a cluster, for the table in `rpcs.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,24 +23,39 @@ def _inspect(request: StatusRequest) -> Outgoing:
     return pb.Inspect(request=request.to_bytes()), ()
 
 
+async def _inspected(worker: WorkerSession, request: StatusRequest) -> bytes:
+    return worker.watched.inspect(request).to_bytes()
+
+
 async def _serve_inspect(worker: WorkerSession, call: Incoming) -> Outgoing:
     request = StatusRequest.from_bytes(call.envelope.inspect.request)
-    return pb.Inspected(status=worker.watched.inspect(request).to_bytes()), ()
+    return pb.Inspected(status=await _inspected(worker, request)), ()
 
 
 def _status(message: pb.Inspected, _: list[Array]) -> bytes:
     return message.status
 
 
-INSPECT = Rpc("inspect", _inspect, _serve_inspect, _status, "inspected")
+INSPECT = Rpc(
+    "inspect",
+    _inspect,
+    _serve_inspect,
+    _status,
+    "inspected",
+    method=lambda worker: partial(_inspected, worker),
+)
 
 
 def _stop() -> Outgoing:
     return pb.Stop(), ()
 
 
-async def _serve_stop(worker: WorkerSession, _: Incoming) -> Outgoing:
+async def _stopped(worker: WorkerSession) -> None:
     worker.watched.stop()
+
+
+async def _serve_stop(worker: WorkerSession, _: Incoming) -> Outgoing:
+    await _stopped(worker)
     return None, ()
 
 
@@ -47,7 +63,7 @@ def _nothing(_: Any, __: list[Array]) -> None:
     """The result of an RPC that returns nothing."""
 
 
-STOP = Rpc("stop", _stop, _serve_stop, _nothing)
+STOP = Rpc("stop", _stop, _serve_stop, _nothing, method=lambda worker: partial(_stopped, worker))
 
 # Of the master ----------------------------------------------------------------------------------
 

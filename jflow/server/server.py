@@ -24,10 +24,11 @@ from jflow.master import Master
 from jflow.options import ConfigProto
 from jflow.protocol import (
     Arrivals,
+    ClusterTasks,
     DeviceRecord,
     Endpoint,
     MasterSession,
-    Peers,
+    OwnTask,
     Secret,
     ServerInfo,
     ServerLocation,
@@ -278,9 +279,10 @@ class _Running:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
-        self.peers = Peers(cluster, transport, terms.secret, task, terms.cluster_name)
-        self.worker = make_worker(task, devices, self.peers, threads, roots, take_64_bits)
-        self.peers.arrivals = Arrivals(str(task), self.worker.deliver)
+        self.tasks = ClusterTasks(cluster, transport, terms.secret, task, terms.cluster_name)
+        self.worker = make_worker(task, devices, self.tasks, threads, roots, take_64_bits)
+        self.tasks.arrivals = Arrivals(str(task), self.worker.deliver)
+        self.tasks.own = OwnTask(self.info, self.worker)
         self._task = task
         self._slow_steps: SlowSteps | None = None
         self._incarnation = incarnation
@@ -293,7 +295,7 @@ class _Running:
             for device, found in devices.items()
         )
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
-        self.master = Master(self.info, self.worker, self.peers, gate, fences)
+        self.master = Master(self.info, self.tasks, gate, fences)
         self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
         endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name)
         self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
@@ -302,14 +304,14 @@ class _Running:
         return ServerInfo(
             self._task,
             self._incarnation,
-            self.peers.cluster,
+            self.tasks.cluster,
             self._devices,
             self.worker.programs.n_compiled,
             self._session_defaults,
         )
 
     def set_cluster(self, cluster: ClusterSpec) -> None:
-        self.peers.cluster = cluster
+        self.tasks.cluster = cluster
 
     def open_master_session(self) -> MasterSession:
         return self.master.open_session()
@@ -326,7 +328,7 @@ class _Running:
         if self._slow_steps is not None:
             self._slow_steps.stop()
         await self.listener.stop()
-        await self.peers.close()
+        await self.tasks.close()
 
 
 async def _start(

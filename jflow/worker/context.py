@@ -26,7 +26,7 @@ from jflow.worker.senders import Sender, Senders
 
 
 class TensorTransport(Protocol):
-    """Sends values to other tasks."""
+    """Sends values to other tasks, and calls the workers of all."""
 
     def deliver(
         self, target: Task, step: int, values: Mapping[int, Array | None]
@@ -41,7 +41,7 @@ class TensorTransport(Protocol):
         """Asks another task whether the state that a hold held has moved."""
 
     async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
-        """See `WorkerService.take_over_effect`, on another task."""
+        """See `WorkerService.take_over_effect`, on a task."""
 
     async def decide_effect(
         self,
@@ -51,7 +51,7 @@ class TensorTransport(Protocol):
         is_commit: bool,
         results: Sequence[Array] | None,
     ) -> None:
-        """See `WorkerService.decide_effect`, on another task."""
+        """See `WorkerService.decide_effect`, on a task."""
 
 
 @dataclass(frozen=True)

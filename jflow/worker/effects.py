@@ -218,13 +218,14 @@ class TaskEffects:
 
     async def _resolve(self, key: EffectKey) -> None:
         """Finds out whether a step that this task has staged was committed, and ends it."""
-        calls = _TaskCalls(self, self._context)
         for _ in range(N_TRIES):
             step = self._open.get(key)
             if step is None:
                 return
             try:
-                await take_over(step.taker, map(Task.parse, step.participants), calls)
+                await take_over(
+                    step.taker, map(Task.parse, step.participants), self._context.transport
+                )
             except OpError as error:
                 _LOG.warning("%s is not decided: %s", step.effect, error)
                 await asyncio.sleep(RETRY_S)
@@ -232,30 +233,3 @@ class TaskEffects:
         if step is not None:
             _LOG.error("%s is given up: a task that it wrote on does not answer", step.effect)
             await self.decide(step.effect, step.taker.attempt, False, None)
-
-
-class _TaskCalls:
-    """Reaches this task and the others; see `EffectCalls`."""
-
-    def __init__(self, effects: TaskEffects, context: WorkerContext) -> None:
-        self._effects = effects
-        self._context = context
-
-    async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
-        if task == self._context.task:
-            return await self._effects.take_over(effect)
-        return await self._context.transport.take_over_effect(task, effect)
-
-    async def decide_effect(
-        self,
-        task: Task,
-        effect: Effect,
-        by: int,
-        is_commit: bool,
-        results: Sequence[Array] | None,
-    ) -> None:
-        target = self._effects.decide
-        if task == self._context.task:
-            await target(effect, by, is_commit, results)
-        else:
-            await self._context.transport.decide_effect(task, effect, by, is_commit, results)

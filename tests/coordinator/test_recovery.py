@@ -209,7 +209,7 @@ def test_a_parameter_server_that_answers_is_not_lost(cluster: Cluster) -> None:
     """The way from a worker to it breaks, and heals; nothing was lost with it."""
     program = cluster.program()
     program.count()
-    peers = cluster.servers["worker", 0]._started().peers
+    peers = cluster.servers["worker", 0]._started().tasks
     for peer in list(peers._peers.values()):
         peer._link and peer._link._lose("a test")
     before = program.values()

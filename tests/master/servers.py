@@ -12,7 +12,7 @@ from jflow.cluster import ClusterSpec, Device, Task
 from jflow.deadline import FOREVER, deadline
 from jflow.master import Master
 from jflow.plan import Feed, Fetch, Plan
-from jflow.protocol import DeviceRecord, Registered, ServerInfo, UnregisteredError
+from jflow.protocol import DeviceRecord, OwnTask, Registered, ServerInfo, UnregisteredError
 from jflow.testing import PATIENCE_S, VirtualClock
 
 OWN, PS, OTHER = Task("worker", 0), Task("ps", 0), Task("worker", 1)
@@ -60,6 +60,9 @@ class Worker:
         self.calls.append(("reset", containers))
         await self._scripted("reset", containers)
 
+    def begin(self, step, handle, feeds, staging=None):
+        return None
+
     def release(self, handle):
         self.calls.append(("release", handle))
         self.handles.discard(handle)
@@ -86,6 +89,8 @@ class Peer:
       connection: the number of the connection; with it ends what was registered over it.
       cut_before_run: how many calls of `run` find that the connection has just ended.
     """
+
+    is_direct = False
 
     def __init__(self, worker):
         self.worker = worker
@@ -118,7 +123,15 @@ class Peer:
         self.worker.handles.clear()
 
     async def run(
-        self, incarnation, step, handle, feeds, records=None, staging=None, connection=None
+        self,
+        incarnation,
+        step,
+        handle,
+        feeds,
+        client=None,
+        records=None,
+        staging=None,
+        connection=None,
     ):
         await asyncio.sleep(0)
         self._check(incarnation)
@@ -152,7 +165,8 @@ class Servers:
     def __init__(self):
         self.workers = {task: Worker(task) for task in (OWN, PS, OTHER)}
         self.peers = {task: Peer(self.workers[task]) for task in (PS, OTHER)}
-        self.master = Master(lambda: info(OWN, 1), self.workers[OWN], self.peers)
+        own = OwnTask(lambda: info(OWN, 1), self.workers[OWN])
+        self.master = Master(lambda: info(OWN, 1), {OWN: own} | self.peers)
 
     @property
     def handles(self):

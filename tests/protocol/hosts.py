@@ -21,10 +21,10 @@ from jflow.cluster import ClusterSpec, Device, Target, Task
 from jflow.deadline import Deadline
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.protocol import (
+    ClusterTasks,
     DeviceRecord,
     Endpoint,
     Peer,
-    Peers,
     Registered,
     Secret,
     ServerInfo,
@@ -251,7 +251,7 @@ async def peer_at(address, token=TOKEN):
 
 def peers_of(cluster):
     """Connections of the first task of a cluster to all of them."""
-    return Peers(cluster, transport(), Secret(TOKEN), next(iter(cluster.tasks())))
+    return ClusterTasks(cluster, transport(), Secret(TOKEN), next(iter(cluster.tasks())))
 
 
 @asynccontextmanager

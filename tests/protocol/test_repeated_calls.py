@@ -251,7 +251,7 @@ def test_nothing_rides_where_nothing_takes_it_and_in_traced_steps():
 
     async def check_traced(peer):
         records = []
-        await peer.run(INCARNATION, 5, 1, [ONE], records)
+        await peer.run(INCARNATION, 5, 1, [ONE], records=records)
         assert host.sessions[0].asker is None
 
     host = Host()

@@ -1,8 +1,9 @@
-"""`Peers`: a server's connections to the other tasks of its cluster."""
+"""`ClusterTasks`: the tasks of a server's cluster, each by its proxy."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
 
 from jflow.cluster import ClusterSpec, Target, Task
 from jflow.effects import Earlier, Effect
@@ -10,15 +11,21 @@ from jflow.errors import InvalidArgumentError
 from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
 from jflow.protocol.handshake import Caller, Secret
 from jflow.protocol.peer import Arrivals, Peer
+from jflow.protocol.proxy import TaskProxy
+from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import GET_OUTCOME, WORKER
+from jflow.protocol.services import WorkerSession
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
 from jflow.values import Array
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-class Peers:
-    """Connections by task, each created at its first use. Use it on the event loop only.
+
+class ClusterTasks:
+    """Proxies by task; connections are made at their first use. Use it on the event loop only.
 
     Args:
       cluster: the tasks and their addresses; replaceable.
@@ -28,6 +35,7 @@ class Peers:
       cluster_name: the name of the cluster; "" if it has none.
 
     Attributes:
+      own: the proxy of the server's own task; set it before it is used.
       arrivals: see `Peer`; set it before the first connection.
     """
 
@@ -46,6 +54,7 @@ class Peers:
         self._peers: dict[Task, Peer] = {}
         self._closing = TaskSet()
         self.cluster = cluster
+        self.own: TaskProxy | None = None
         self.arrivals: Arrivals | None = None
 
     @property
@@ -58,12 +67,16 @@ class Peers:
         # One assignment replaces the cluster and its connections together.
         self._view: tuple[ClusterSpec, dict[Task, Peer]] = (cluster, {})
 
-    def __getitem__(self, task: Task) -> Peer:
-        """The connection to a task. Raises InvalidArgumentError if the cluster has no such task."""
-        cluster, found = self._view
-        peer = found.get(task)
+    def __getitem__(self, task: Task) -> TaskProxy:
+        """The proxy of a task. Raises InvalidArgumentError if the cluster has no such task."""
+        return self.own if task == self._task and self.own is not None else self.peer(task)
+
+    def peer(self, task: Task) -> Peer:
+        """The connection to another task. Raises as `tasks[task]`."""
+        cluster, known = self._view
+        peer = known.get(task)
         if peer is None:
-            peer = found[task] = self._find(task, cluster)
+            peer = known[task] = self._find(task, cluster)
         return peer
 
     def _find(self, task: Task, cluster: ClusterSpec) -> Peer:
@@ -89,18 +102,29 @@ class Peers:
     def deliver(
         self, target: Task, step: int, values: Mapping[int, Array | None]
     ) -> Awaitable[None] | None:
-        """Sends values to a task. See `Peer.deliver`."""
-        return self[target].deliver(step, values)
+        """Sends values to another task. See `Peer.deliver`."""
+        return self.peer(target).deliver(step, values)
+
+    async def call(
+        self,
+        task: Task,
+        rpc: Rpc[WorkerSession, P, R],
+        connect_timeout: float,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls an RPC of the worker of a task, in the incarnation that answers."""
+        proxy = self[task]
+        info = await proxy.connect(connect_timeout)
+        return await proxy.call(rpc, info.incarnation, *args, **kwargs)
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """See `WorkerService.get_outcome`."""
-        info = await self[source].connect(connect_timeout)
-        return await self[source].call(GET_OUTCOME, info.incarnation, hold)
+        return await self.call(source, GET_OUTCOME, connect_timeout, hold)
 
     async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
         """See `WorkerService.take_over_effect`."""
-        info = await self[task].connect(RECONNECT_TIMEOUT_S)
-        return await self[task].call(TAKE_OVER_EFFECT, info.incarnation, effect)
+        return await self.call(task, TAKE_OVER_EFFECT, RECONNECT_TIMEOUT_S, effect)
 
     async def decide_effect(
         self,
@@ -111,8 +135,8 @@ class Peers:
         results: Sequence[Array] | None,
     ) -> None:
         """See `WorkerService.decide_effect`."""
-        info = await self[task].connect(RECONNECT_TIMEOUT_S)
-        await self[task].call(DECIDE_EFFECT, info.incarnation, effect, by, is_commit, results)
+        decision = (effect, by, is_commit, results)
+        await self.call(task, DECIDE_EFFECT, RECONNECT_TIMEOUT_S, *decision)
 
     async def close(self) -> None:
         """Ends every connection."""
