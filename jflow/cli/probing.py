@@ -21,8 +21,7 @@ from jflow.errors import (
     OpError,
     UnauthenticatedError,
 )
-from jflow.protocol import MasterClient
-from jflow.protocol.watch_rpcs import INSPECT_TASKS
+from jflow.protocol import MasterClient, WatchedCluster
 from jflow.server.address import listening_hosts
 from jflow.watch import StatusRequest, TaskReport, TaskState, TaskStatus
 from jflow.wire import connect
@@ -189,14 +188,16 @@ def _is_taken(address: str) -> bool:
     return False
 
 
-def _seen_from(probe: TaskProbe, seconds: float) -> list[TaskReport]:
+def _seen_from(probe: TaskProbe, seconds: float) -> Sequence[TaskReport]:
     """How the server of a task sees all tasks."""
     with suppress(OpError), _connected(probe.task, probe.address, seconds) as client:
         deadline = Deadline(seconds + _GRACE_S)
-        client.call(INSPECT_TASKS, deadline, StatusRequest(()), [], seconds)
+        client.call(WatchedCluster.inspect, StatusRequest(()), [], seconds, deadline)
         # Now it knows which lives the others are, so its sessions can be asked about them.
         deadline = Deadline(seconds + _GRACE_S)
-        return client.call(INSPECT_TASKS, deadline, StatusRequest(("sessions",)), [], seconds)
+        return client.call(
+            WatchedCluster.inspect, StatusRequest(("sessions",)), [], seconds, deadline
+        )
     return []
 
 
@@ -213,13 +214,13 @@ def _between(
                     f"machine reaches: {report.reason}"
                 )
                 found.append(Finding("not_reached", what))
-            if report.task == probe.task and report.state is TaskState.UP:
+            if report.task == probe.task:
                 found += _restarted(report, up)
     return found
 
 
 def _restarted(report: TaskReport, up: set[Task]) -> list[Finding]:
-    status = TaskStatus.from_bytes(report.status)
+    status = report.status
     return [
         Finding(
             "restarted",
@@ -227,7 +228,7 @@ def _restarted(report: TaskReport, up: set[Task]) -> list[Finding]:
             "used it: its variables are gone, and that session fails on it; open a new session, "
             "and initialize or restore what was there",
         )
-        for session in status.sessions
+        for session in (() if status is None else status.sessions)
         for name in session.restarted
         if Task.parse(name) in up
     ]
@@ -252,8 +253,8 @@ def _connected(task: Task, address: str, seconds: float) -> closing[MasterClient
 
 def _status(client: MasterClient, task: Task, seconds: float) -> TaskStatus | None:
     deadline = Deadline(seconds + _GRACE_S)
-    (report,) = client.call(INSPECT_TASKS, deadline, StatusRequest(()), [task], seconds)
-    return TaskStatus.from_bytes(report.status) if report.state is TaskState.UP else None
+    (report,) = client.call(WatchedCluster.inspect, StatusRequest(()), [task], seconds, deadline)
+    return report.status
 
 
 def cluster_at(targets: Sequence[str], seconds: float) -> ClusterSpec:

@@ -11,9 +11,8 @@ from jflow.closing import Closing
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.errors import UnavailableError
-from jflow.protocol import MasterClient
-from jflow.protocol.watch_rpcs import INSPECT_TASKS, STOP_TASKS
-from jflow.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskState, TaskStatus
+from jflow.protocol import MasterClient, MasterSession, WatchedCluster
+from jflow.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskStatus
 from jflow.wire import connect
 
 PAGE = MAX_ITEMS
@@ -95,13 +94,14 @@ class Watcher(Closing):
             seen = [_with_page(one, pages.get(one.report.task), request) for one in seen]
         return seen
 
-    def stop(self, tasks: Sequence[Task] = ()) -> list[TaskReport]:
+    def stop(self, tasks: Sequence[Task] = ()) -> Sequence[TaskReport]:
         """Stops the servers of tasks, of all if none is named."""
-        return self._connected().call(STOP_TASKS, self._deadline(), tasks, self._seconds)
+        return self._connected().call(WatchedCluster.stop, tasks, self._seconds, self._deadline())
 
     def reset(self, containers: Sequence[str]) -> None:
         """Frees containers on all tasks, which must be up."""
-        self._connected().reset(containers, self._seconds, self._deadline())
+        deadline = self._deadline()
+        self._connected().call(MasterSession.reset, containers, self._seconds, deadline, ())
 
     def close(self) -> None:
         """Ends the connection. May be called again."""
@@ -112,9 +112,9 @@ class Watcher(Closing):
     def _leave(self, failed: bool) -> None:
         self.close()
 
-    def _inspect(self, request: StatusRequest, tasks: Sequence[Task]) -> list[TaskReport]:
+    def _inspect(self, request: StatusRequest, tasks: Sequence[Task]) -> Sequence[TaskReport]:
         client = self._connected()
-        return client.call(INSPECT_TASKS, self._deadline(), request, tasks, self._seconds)
+        return client.call(WatchedCluster.inspect, request, tasks, self._seconds, self._deadline())
 
     def _deadline(self) -> Deadline:
         return Deadline(self._seconds + _GRACE_S)
@@ -152,8 +152,7 @@ class Watcher(Closing):
 
     @staticmethod
     def _seen(report: TaskReport) -> Seen:
-        is_up = report.state is TaskState.UP
-        return Seen(report, TaskStatus.from_bytes(report.status) if is_up else None)
+        return Seen(report, report.status)
 
 
 def _has_more(seen: Seen, request: StatusRequest) -> bool:
@@ -165,9 +164,9 @@ def _has_more(seen: Seen, request: StatusRequest) -> bool:
 
 def _with_page(seen: Seen, report: TaskReport | None, request: StatusRequest) -> Seen:
     """A task with one more page of its items; what it lost meanwhile is not listed."""
-    if report is None or seen.status is None or report.state is not TaskState.UP:
+    page = None if report is None else report.status
+    if page is None or seen.status is None:
         return seen
-    page = TaskStatus.from_bytes(report.status)
     longer: dict[str, Any] = {
         kind: (*seen.items(kind), *getattr(page, kind)) for kind in request.kinds
     }

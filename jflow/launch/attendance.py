@@ -18,8 +18,7 @@ from jflow.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from jflow.protocol import MasterClient
-from jflow.protocol.watch_rpcs import INSPECT_TASKS, STOP_TASKS
+from jflow.protocol import MasterClient, WatchedCluster
 from jflow.watch import StatusRequest, TaskReport, TaskState
 from jflow.wire import connect
 
@@ -85,7 +84,7 @@ def wait_for_tasks(client: MasterClient, limit: float) -> None:
     tasks: list[Task] = []
     while True:
         deadline = Deadline(CONNECT_S + _STOP_S)
-        reports = client.call(INSPECT_TASKS, deadline, request, tasks, CONNECT_S)
+        reports = client.call(WatchedCluster.inspect, request, tasks, CONNECT_S, deadline)
         missing = [report for report in reports if report.state is not TaskState.UP]
         if not missing:
             return
@@ -102,7 +101,7 @@ def stop_others(client: MasterClient, cluster: ClusterSpec, own: Task) -> None:
         if not tasks:
             continue
         try:
-            reports = client.call(STOP_TASKS, Deadline(2 * _STOP_S), tasks, _STOP_S)
+            reports = client.call(WatchedCluster.stop, tasks, _STOP_S, Deadline(2 * _STOP_S))
         except OpError as error:
             _LOG.warning("%s cannot stop %s: %s", own, ", ".join(map(str, tasks)), error.message)
             continue
@@ -191,7 +190,9 @@ class ChiefWatch(Closing):
         client = connect(Target(self._address(task), task=task), limit)
         # A session that has only watched is not listed.
         with suppress(OpError):
-            client.call(INSPECT_TASKS, Deadline(CONNECT_S), StatusRequest(()), [task], CONNECT_S)
+            client.call(
+                WatchedCluster.inspect, StatusRequest(()), [task], CONNECT_S, Deadline(CONNECT_S)
+            )
         return client
 
     def _are_all_gone(self) -> bool:

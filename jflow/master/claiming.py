@@ -11,8 +11,7 @@ from jflow.deadline import Deadline
 from jflow.errors import AbortedError, UnavailableError
 from jflow.fencing import Claim, next_epoch
 from jflow.master.view import ClusterView
-from jflow.protocol import RECONNECT_TIMEOUT_S
-from jflow.protocol.rpcs import LEARN_CLAIM
+from jflow.protocol import RECONNECT_TIMEOUT_S, WorkerService
 
 _MAX_TRIES = 16
 _CLAIM_TIMEOUT_S = 0.5
@@ -93,4 +92,6 @@ class SessionClaim:
         return max(await asyncio.gather(*map(tell, tasks)))
 
     async def _tell(self, task: Task, name: str, epoch: int) -> int:
-        return await self._servers.tasks.call(task, LEARN_CLAIM, RECONNECT_TIMEOUT_S, name, epoch)
+        return await self._servers.tasks.call(
+            task, WorkerService.learn_claim, RECONNECT_TIMEOUT_S, name, epoch
+        )

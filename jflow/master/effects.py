@@ -19,8 +19,7 @@ from jflow.execution.once import repeated
 from jflow.failpoints import async_failpoint
 from jflow.master.step_runner import RegisteredStep, TaskPlans
 from jflow.master.view import ClusterView
-from jflow.protocol import Array, Staging
-from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
+from jflow.protocol import Array, Staging, WorkerService
 from jflow.worker.takeover import take_over
 
 _FIRST_PAUSE_S = 0.001
@@ -148,7 +147,7 @@ class EffectRunner:
         if task not in self._writing:
             return await self._servers.tasks.take_over_effect(task, effect)
         entry = self._writing[task]
-        return await entry.proxy.call(TAKE_OVER_EFFECT, entry.incarnation, effect)
+        return await entry.proxy.call(WorkerService.take_over_effect, entry.incarnation, effect)
 
     async def decide_effect(
         self,
@@ -164,7 +163,7 @@ class EffectRunner:
             await self._servers.tasks.decide_effect(task, *decision)
         else:
             entry = self._writing[task]
-            await entry.proxy.call(DECIDE_EFFECT, entry.incarnation, *decision)
+            await entry.proxy.call(WorkerService.decide_effect, entry.incarnation, *decision)
 
 
 async def _quietly(call: Awaitable[None]) -> None:

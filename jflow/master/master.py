@@ -16,7 +16,7 @@ from jflow.fencing import Fences
 from jflow.logs import event
 from jflow.master.session import ClientSession
 from jflow.master.view import ClusterView
-from jflow.protocol import ClusterTasks, MasterSession, ServerInfo
+from jflow.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService
 from jflow.watch import SessionStatus, StatusRequest
 from jflow.worker.gate import Gate
 
@@ -118,8 +118,11 @@ class Master:
     async def _reset_task(
         self, task: Task, containers: Sequence[str], connect_timeout: float, deadline: Deadline
     ) -> None:
+        proxy = self._servers.tasks[task]
         try:
-            await self._servers.tasks[task].reset(containers, connect_timeout, deadline)
+            info = await proxy.connect(connect_timeout, deadline)
+            async with deadline.bounding(f"resetting {task}", str(task)):
+                await proxy.call(WorkerService.reset, info.incarnation, containers)
         except OpError as error:
             doing = f"containers {list(containers)} could not be reset"
             error.with_context(task=str(task), doing=doing)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from jflow.cluster import Device, Task
 from jflow.deadline import seconds_text
@@ -29,9 +29,7 @@ from jflow.moves import (
     SaveState,
     StateId,
 )
-from jflow.protocol import SavedState, ServerInfo, WorkerSession
-from jflow.protocol.rpc import Rpc
-from jflow.protocol.rpcs import END_HOLD, HOLD_STATE, PUT_STATE, SAVE_STATE
+from jflow.protocol import SavedState, ServerInfo, WorkerService
 
 _LONGER = 2.0
 """How much longer the other tasks hold than the source: steps begin elsewhere only once it knows
@@ -40,6 +38,7 @@ that nothing moves."""
 _WAITING = 0.5
 """The part of a hold's time in which the steps that it waits for have to end."""
 
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -138,13 +137,13 @@ class StateMover:
             case HoldState(task):
                 await self._hold(task)
             case SaveState(task):
-                self._saved = await self._on(task, SAVE_STATE, self._name)
+                self._saved = await self._on(task, WorkerService.save_state, self._name)
             case PutState(task):
                 assert self._saved is not None
                 saved, self._saved = self._saved, None
-                await self._on(task, PUT_STATE, self._name, *saved)
+                await self._on(task, WorkerService.put_state, self._name, *saved)
             case EndHold(task, end):
-                await self._on(task, END_HOLD, self._name, end)
+                await self._on(task, WorkerService.end_hold, self._name, end)
 
     async def _hold(self, task: Task) -> None:
         seconds = self._hold_s
@@ -153,7 +152,7 @@ class StateMover:
         arguments = (self._name, self._states, self._target, seconds)
         try:
             async with asyncio.timeout(self._hold_s * _WAITING):
-                await self._on(task, HOLD_STATE, *arguments)
+                await self._on(task, WorkerService.hold_state, *arguments)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"steps that {task} started and that use {self._states[0]} did not end within "
@@ -163,11 +162,15 @@ class StateMover:
             ) from None
 
     async def _on(
-        self, task: Task, rpc: Rpc[WorkerSession, P, R], *args: P.args, **kwargs: P.kwargs
+        self,
+        task: Task,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
         """Calls the worker of a task."""
         proxy = self._servers.tasks[task]
-        return await proxy.call(rpc, self._incarnations[task], *args, **kwargs)
+        return await proxy.call(method, self._incarnations[task], *args, **kwargs)
 
 
 def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:

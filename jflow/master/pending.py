@@ -15,7 +15,6 @@ from jflow.watch import (
     StatusRequest,
     TaskReport,
     TaskState,
-    TaskStatus,
     WaitStatus,
     short_name,
 )
@@ -81,8 +80,8 @@ def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int
 
 def _told(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]:
     for report in reports:
-        if report.state is TaskState.UP:
-            for wait in TaskStatus.from_bytes(report.status).pending:
+        if (status := report.status) is not None:
+            for wait in status.pending:
                 yield str(report.task), wait
 
 

@@ -19,7 +19,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
@@ -38,26 +38,13 @@ from jflow.fencing import CLAIMS
 from jflow.master.claiming import SessionClaim
 from jflow.master.view import ClusterView
 from jflow.moves import StateId
-from jflow.protocol import RECONNECT_TIMEOUT_S, liveness_s
-from jflow.protocol.rpc import Rpc
-from jflow.protocol.save_rpcs import (
-    CLOSE_WRITES,
-    COMMIT_CHECKPOINT,
-    END_SAVE,
-    FORGET_LOADED,
-    LOAD_CHECKPOINT,
-    PAUSE_STEPS,
-    PUT_LOADED,
-    RESUME_STEPS,
-    TAKE_SNAPSHOT,
-    WRITE_SHARD,
-)
-from jflow.protocol.services import WorkerSession
+from jflow.protocol import RECONNECT_TIMEOUT_S, SaveService, liveness_s
 from jflow.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task
 from jflow.worker import all_of
 
 _LOG = logging.getLogger(__name__)
 
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -136,7 +123,7 @@ class CheckpointSaver:
             if claims := self._servers.fences.to_text():
                 about = {**about, CLAIMS: claims}
             first = next(iter(self._by_task))
-            await self._on(first, COMMIT_CHECKPOINT, self._name, self._prefix, shards, about)
+            await self._on(first, SaveService.commit, self._name, self._prefix, shards, about)
         except ResourceExhaustedError:
             is_committing = False  # the manifest could not be written
             raise
@@ -152,19 +139,21 @@ class CheckpointSaver:
 
         async def put(seconds: float) -> None:
             await all_of(
-                self._on(task, CLOSE_WRITES, self._name, seconds) for task in self._by_task
+                self._on(task, SaveService.close_writes, self._name, seconds)
+                for task in self._by_task
             )
             # From here on it is not tried again: some tasks may have set what others have not.
             try:
                 await all_of(
-                    self._on(task, PUT_LOADED, self._name, PATIENCE_S) for task in self._by_task
+                    self._on(task, SaveService.put, self._name, PATIENCE_S)
+                    for task in self._by_task
                 )
             except DeadlineExceededError as error:
                 raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
             sizes = await all_of(
-                self._on(task, LOAD_CHECKPOINT, self._name, self._prefix, items)
+                self._on(task, SaveService.load, self._name, self._prefix, items)
                 for task, items in self._by_task.items()
             )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
@@ -214,7 +203,7 @@ class CheckpointSaver:
 
         async def resume() -> bool:
             gate.resume(name)
-            ends = (self._on(task, RESUME_STEPS, name) for task in tasks)
+            ends = (self._on(task, SaveService.resume, name) for task in tasks)
             return all(await all_of(map(self._of_master, tasks, ends)))
 
         await gate.released(states)
@@ -231,7 +220,7 @@ class CheckpointSaver:
                     if is_consistent:
                         # Longer than the attempt takes, which waits for two things in a row.
                         arguments = (name, states, 3 * seconds, is_exclusive, tasks)
-                        begins = (self._on(task, PAUSE_STEPS, *arguments) for task in tasks)
+                        begins = (self._on(task, SaveService.pause, *arguments) for task in tasks)
                         await all_of(map(self._of_master, tasks, begins))
                     else:
                         await gate.quiet(name)
@@ -245,21 +234,21 @@ class CheckpointSaver:
             self._in_background(self._quietly(resume()))
 
     async def _take(self, task: Task, seconds: float) -> int:
-        return await self._on(task, TAKE_SNAPSHOT, self._name, self._by_task[task], seconds)
+        return await self._on(task, SaveService.take, self._name, self._by_task[task], seconds)
 
     async def _write(self, task: Task) -> bytes:
-        return await self._on(task, WRITE_SHARD, self._name, self._prefix)
+        return await self._on(task, SaveService.write, self._name, self._prefix)
 
     # Ending -----------------------------------------------------------------------------------
 
     async def _end(self, *, is_committed: bool) -> None:
         for task in self._by_task:
-            await self._quietly(self._on(task, END_SAVE, self._name, is_committed))
+            await self._quietly(self._on(task, SaveService.end, self._name, is_committed))
 
     async def forget(self) -> None:
         """Ends a restore, once nothing of its session needs what was restored for it alone."""
         for task in self._by_task:
-            await self._quietly(self._on(task, FORGET_LOADED, self._name))
+            await self._quietly(self._on(task, SaveService.forget, self._name))
 
     async def _quietly(self, call: Awaitable[Any]) -> None:
         """Ends something on a task; one that is lost has ended it itself."""
@@ -319,12 +308,16 @@ class CheckpointSaver:
             ) from None
 
     async def _on(
-        self, task: Task, rpc: Rpc[WorkerSession, P, R], *args: P.args, **kwargs: P.kwargs
+        self,
+        task: Task,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
         """Calls the worker of a task; its errors name the task."""
         try:
             proxy = self._servers.tasks[task]
-            return await proxy.call(rpc, self._incarnations[task], *args, **kwargs)
+            return await proxy.call(method, self._incarnations[task], *args, **kwargs)
         except OpError as error:
             error.with_context(task=str(task))
             raise

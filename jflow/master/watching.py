@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
+
+import numpy as np
 
 from jflow.cluster import Task
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError, OpError, UnavailableError
 from jflow.master.view import ClusterView
-from jflow.protocol import WorkerSession
-from jflow.protocol.rpc import Rpc
-from jflow.protocol.watch_rpcs import INSPECT, STOP
+from jflow.protocol import WorkerService
+from jflow.values import Array
 from jflow.watch import StatusRequest, TaskReport, TaskState
 
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -22,6 +25,8 @@ _MAX_S = 60.0
 """The longest time that a task may have to answer, in seconds."""
 _CONNECT_S = 4.0
 """How much of it may pass until it is connected, in seconds."""
+
+_NOTHING = np.zeros(0, np.uint8)
 
 
 class ClusterWatch:
@@ -39,7 +44,11 @@ class ClusterWatch:
         self.is_used = False
 
     async def inspect(
-        self, request: StatusRequest, tasks: Sequence[Task], seconds: float
+        self,
+        request: StatusRequest,
+        tasks: Sequence[Task],
+        seconds: float,
+        deadline: Deadline = FOREVER,
     ) -> list[TaskReport]:
         """See `WatchedCluster.inspect`."""
         named = self._named(tasks)
@@ -47,7 +56,9 @@ class ClusterWatch:
             *(self._report(task, seconds, partial(self._status, request)) for task in named)
         )
 
-    async def stop(self, tasks: Sequence[Task], seconds: float) -> list[TaskReport]:
+    async def stop(
+        self, tasks: Sequence[Task], seconds: float, deadline: Deadline = FOREVER
+    ) -> list[TaskReport]:
         """See `WatchedCluster.stop`."""
         named, own = self._named(tasks), self._servers.info().task
         others = [task for task in named if task != own]
@@ -70,14 +81,14 @@ class ClusterWatch:
         return sorted(dict.fromkeys(tasks) or known, key=lambda task: (task != info.task, task))
 
     async def _report(
-        self, task: Task, seconds: float, call: Callable[[Task], Awaitable[bytes]]
+        self, task: Task, seconds: float, call: Callable[[Task], Awaitable[Array]]
     ) -> TaskReport:
         """What a task answers within these seconds, or why it does not."""
         limit = min(max(seconds, 0.0), _MAX_S)
         address = self._servers.info().cluster.task_address(task.job, task.index)
         try:
             async with asyncio.timeout(limit):
-                return TaskReport(task, address, TaskState.UP, status=await call(task))
+                return TaskReport(task, address, TaskState.UP, packed=await call(task))
         except TimeoutError:
             return TaskReport(task, address, TaskState.SILENT, f"no answer within {limit:g} s")
         except UnavailableError as error:
@@ -85,24 +96,28 @@ class ClusterWatch:
         except OpError as error:
             return TaskReport(task, address, TaskState.REFUSED, error.message)
 
-    async def _status(self, request: StatusRequest, task: Task) -> bytes:
-        return await self._call(task, INSPECT, request)
+    async def _status(self, request: StatusRequest, task: Task) -> Array:
+        return await self._call(task, WorkerService.inspect, request)
 
-    async def _stopped(self, task: Task) -> bytes:
-        await self._call(task, STOP)
-        return b""
+    async def _stopped(self, task: Task) -> Array:
+        await self._call(task, WorkerService.stop)
+        return _NOTHING
 
     async def _call(
-        self, task: Task, rpc: Rpc[WorkerSession, P, R], *args: P.args, **kwargs: P.kwargs
+        self,
+        task: Task,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
         """Calls a task; once more if its connection breaks, which does not say why."""
         proxy = self._servers.tasks[task]
         incarnation = await self._connected(task)
         try:
-            return await proxy.call(rpc, incarnation, *args, **kwargs)
+            return await proxy.call(method, incarnation, *args, **kwargs)
         except UnavailableError:
             incarnation = await self._connected(task)
-            return await proxy.call(rpc, incarnation, *args, **kwargs)
+            return await proxy.call(method, incarnation, *args, **kwargs)
 
     async def _connected(self, task: Task) -> int:
         """Connects to a task; returns its incarnation.

@@ -11,10 +11,14 @@ from jflow.errors import OpError
 from jflow.printable import printable
 from jflow.protocol.outcome import CallAnswer, Outcome
 from jflow.protocol.rpc import CallRequest
-from jflow.protocol.watch_rpcs import FIND_WAITS
+from jflow.protocol.services import MasterSession
+from jflow.protocol.signatures import rpc_of
 from jflow.watch import SessionWait, SessionWaits
 
 Describe = Callable[[SessionWait], str]
+
+
+_FIND_WAITS = rpc_of(MasterSession.find_waits)
 
 
 class CallNotices:
@@ -68,7 +72,7 @@ class CallNotices:
         if waited >= first_s and at - self._requested_at >= first_s / 2:
             self._requested_at, self._waited = at, waited
             with suppress(OpError):
-                self._start(FIND_WAITS.prepared(), _WaitsAnswer(self._tell), FOREVER)
+                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._tell), FOREVER)
 
     def _tell(self, found: SessionWaits) -> None:
         """Tells what calls wait for, of those for which it is due."""
@@ -92,7 +96,7 @@ class CallNotices:
 
 
 class _WaitsAnswer(Outcome):
-    """Receives the answer to `FIND_WAITS`, and passes it on.
+    """Receives the answer to `MasterSession.find_waits`, and passes it on.
 
     Args:
       tell: takes it.
@@ -104,7 +108,7 @@ class _WaitsAnswer(Outcome):
 
     def put(self, answer: CallAnswer) -> None:
         if not isinstance(answer, OpError):
-            self._tell(FIND_WAITS.read(*answer))
+            self._tell(_FIND_WAITS.read(*answer))
 
 
 def _described(one: SessionWait) -> str:

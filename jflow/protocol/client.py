@@ -11,21 +11,20 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from jflow import _forks
-from jflow.cluster import Target, Task
+from jflow.cluster import Target
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.deadline.notices import WaitNotice
 from jflow.effects import Effect
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
-from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import admitted, new_nonce
@@ -46,18 +45,16 @@ from jflow.protocol.outcome import (
     calls_back,
 )
 from jflow.protocol.receiver import Answered, Receiver
-from jflow.protocol.records import Artifacts, DeviceRecord, Registered, ServerInfo
+from jflow.protocol.records import Artifacts, Registered, ServerInfo
 from jflow.protocol.rpc import CallRequest, Rpc
 from jflow.protocol.rpcs import (
-    LIST_DEVICES,
     MASTER,
-    MOVE_STATE,
     REGISTER_STEP,
     RELEASE,
-    RESET_ALL,
     RUN_STEP,
 )
 from jflow.protocol.services import MasterSession
+from jflow.protocol.signatures import rpc_of
 from jflow.protocol.stable import StableWriter
 from jflow.protocol.ticker import ticker
 from jflow.protocol.traced import without_records
@@ -69,6 +66,7 @@ from jflow.values import Array
 _LEAST_S = 0.001
 """The least remaining time that a request states, in seconds: 0 would mean no limit."""
 
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -76,12 +74,9 @@ T = TypeVar("T")
 
 @_forks.guarded(
     "call",
-    "list_devices",
     "register",
     "run",
     "start",
-    "reset",
-    "move_state",
     ignored=("close", "release"),
 )
 class MasterClient:
@@ -157,21 +152,16 @@ class MasterClient:
         return self._end is None
 
     def call(
-        self, rpc: Rpc[MasterSession, P, R], deadline: Deadline, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Calls a procedure of the master and waits for its result."""
-        return rpc.read(*self._call(rpc, rpc.prepared(*args, **kwargs), deadline))
-
-    def list_devices(
         self,
-        tasks: Sequence[Task],
-        connect_timeout: float,
-        deadline: Deadline = FOREVER,
-        *,
-        only_up: bool = False,
-    ) -> list[DeviceRecord]:
-        """See `MasterSession.list_devices`."""
-        return self.call(LIST_DEVICES, deadline, tasks, connect_timeout, only_up=only_up)
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a remote method of `MasterSession`, or of its `watch`, and waits for its result."""
+        rpc = rpc_of(method)
+        request, deadline = rpc.prepared(*args, **kwargs), rpc.deadline_of(args, kwargs)
+        result: R = rpc.read(*self._call(rpc, request, deadline))
+        return result
 
     def register(
         self,
@@ -182,7 +172,8 @@ class MasterClient:
         deadline: Deadline = FOREVER,
     ) -> Registered:
         """See `MasterSession.register`."""
-        return self.call(REGISTER_STEP, deadline, plans, n_fetches, artifacts, connect_timeout)
+        request = REGISTER_STEP.prepared(plans, n_fetches, artifacts, connect_timeout)
+        return REGISTER_STEP.read(*self._call(REGISTER_STEP, request, deadline))
 
     def run(
         self,
@@ -233,23 +224,6 @@ class MasterClient:
         """See `MasterSession.release`. Never blocks, so a finalizer may call it."""
         if self.is_open:
             self._send(next(self._ids), *RELEASE.envelope(handle))
-
-    def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
-    ) -> None:
-        """See `MasterSession.reset`; on all tasks."""
-        self.call(RESET_ALL, deadline, containers, connect_timeout, ())
-
-    def move_state(
-        self,
-        states: Sequence[StateId],
-        target: str,
-        hold_s: float,
-        connect_timeout: float,
-        deadline: Deadline = FOREVER,
-    ) -> None:
-        """See `MasterSession.move_state`."""
-        self.call(MOVE_STATE, deadline, states, target, hold_s, connect_timeout)
 
     def close(self) -> None:
         """Ends the session; pending calls fail with CancelledError."""

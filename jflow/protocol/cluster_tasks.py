@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
 
 from jflow.cluster import ClusterSpec, Target, Task
 from jflow.effects import Earlier, Effect
 from jflow.errors import InvalidArgumentError
-from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
 from jflow.protocol.handshake import Caller, Secret
 from jflow.protocol.peer import Arrivals, Peer
 from jflow.protocol.proxy import TaskProxy
-from jflow.protocol.rpc import Rpc
-from jflow.protocol.rpcs import GET_OUTCOME, WORKER
-from jflow.protocol.services import WorkerSession
+from jflow.protocol.rpcs import WORKER
+from jflow.protocol.services import WorkerService
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
 from jflow.values import Array
 
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -108,23 +107,23 @@ class ClusterTasks:
     async def call(
         self,
         task: Task,
-        rpc: Rpc[WorkerSession, P, R],
+        method: Callable[Concatenate[S, P], Awaitable[R]],
         connect_timeout: float,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls an RPC of the worker of a task, in the incarnation that answers."""
+        """Calls a remote method of the worker of a task, in the incarnation that answers."""
         proxy = self[task]
         info = await proxy.connect(connect_timeout)
-        return await proxy.call(rpc, info.incarnation, *args, **kwargs)
+        return await proxy.call(method, info.incarnation, *args, **kwargs)
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """See `WorkerService.get_outcome`."""
-        return await self.call(source, GET_OUTCOME, connect_timeout, hold)
+        return await self.call(source, WorkerService.get_outcome, connect_timeout, hold)
 
     async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
         """See `WorkerService.take_over_effect`."""
-        return await self.call(task, TAKE_OVER_EFFECT, RECONNECT_TIMEOUT_S, effect)
+        return await self.call(task, WorkerService.take_over_effect, RECONNECT_TIMEOUT_S, effect)
 
     async def decide_effect(
         self,
@@ -136,7 +135,7 @@ class ClusterTasks:
     ) -> None:
         """See `WorkerService.decide_effect`."""
         decision = (effect, by, is_commit, results)
-        await self.call(task, DECIDE_EFFECT, RECONNECT_TIMEOUT_S, *decision)
+        await self.call(task, WorkerService.decide_effect, RECONNECT_TIMEOUT_S, *decision)
 
     async def close(self) -> None:
         """Ends every connection."""

@@ -32,7 +32,7 @@ from jflow.protocol.credits import (
 from jflow.protocol.frame import CHUNK_BYTES, new_tuple
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
-from jflow.protocol.rpc import Incoming, Service
+from jflow.protocol.rpc import Incoming, Service, name_of
 from jflow.protocol.stable import NO_NUMBERS, StableMessage, StableReply, Varying
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
@@ -120,7 +120,7 @@ class Dispatcher(Generic[S]):
 
     def _watch(self, message: pb.Envelope) -> None:
         """Takes the beginning of a long message: while it comes, its call may become hopeless."""
-        call, rpc = message.id, self._rpcs.get(message.WhichOneof("body") or "")
+        call, rpc = message.id, self._rpcs.get(name_of(message))
         watching = None if rpc is None else rpc.watch(self._session, message)
         if watching is not None and call and call not in self._coming:
             self._coming[call] = self._start(self._fail_early(call, watching))
@@ -312,7 +312,7 @@ class Dispatcher(Generic[S]):
 
     def _reply_size(self, message: pb.Envelope) -> ReplySize | None:
         """The size of the last reply to such a call; None if it takes no credits."""
-        rpc = self._rpcs.get(message.WhichOneof("body") or "")
+        rpc = self._rpcs.get(name_of(message))
         return None if rpc is None else rpc.reply_size(self._session, message)
 
     def _cancel(self, key: int) -> None:
@@ -321,8 +321,8 @@ class Dispatcher(Generic[S]):
             self._working[key].cancel()
 
     async def _dispatch(self, request: pb.Envelope, tensors: list[Array]) -> Reply:
-        name = request.WhichOneof("body")
-        rpc = self._rpcs.get(name or "")
+        name = name_of(request)
+        rpc = self._rpcs.get(name)
         if rpc is None:
             raise InvalidArgumentError(f"{self._role} has no RPC {name!r}")
         incoming = Incoming(request, tensors, self._functions)

@@ -16,7 +16,7 @@ from collections.abc import (
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
@@ -41,16 +41,15 @@ from jflow.protocol.records import (
     Staging,
 )
 from jflow.protocol.reply import PendingReply
-from jflow.protocol.rpc import CallRequest, Rpc
+from jflow.protocol.rpc import CallRequest
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
     RELEASE,
-    RESET,
     RUN_PLANS,
     SEND_TENSORS,
 )
 from jflow.protocol.run_rpcs import PlansRequest, ridden
-from jflow.protocol.services import WorkerSession
+from jflow.protocol.signatures import rpc_of
 from jflow.protocol.stable import StableMessage
 from jflow.protocol.stream import MessageStream, Received
 from jflow.protocol.tasks import TaskSet
@@ -70,6 +69,7 @@ _CALLER = "the server that called it"
 _CUT_OFF = "{} was cut off, and has forgotten the plans that were registered on it"
 _ADVICE = "start it or check the address in the cluster"
 
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -136,10 +136,15 @@ class Peer:
             return self._link.info
 
     async def call(
-        self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
+        self,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        incarnation: int,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
-        """Calls an RPC of one incarnation of the worker; returns its result."""
-        return rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
+        rpc = rpc_of(method)
+        result: R = rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
+        return result
 
     async def _reply(
         self, incarnation: int, request: CallRequest, connection: int | None = None
@@ -167,7 +172,8 @@ class Peer:
         claim: Claim | None = None,
     ) -> Registered:
         """See `WorkerService.register`, for one incarnation of the task."""
-        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts, is_restartable, claim)
+        request = REGISTER_PLANS.prepared(plans, artifacts, is_restartable, claim)
+        return REGISTER_PLANS.read(*await self._reply(incarnation, request))
 
     async def run(
         self,
@@ -198,15 +204,6 @@ class Peer:
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> None:
         """See `TaskProxy.begin`."""
-
-    async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
-    ) -> None:
-        """See `WorkerService.reset`. Raises as `connect`."""
-        await self.connect(connect_timeout, deadline)
-        if self._link is not None:
-            async with deadline.bounding(f"resetting {self._task}", str(self._task)):
-                await self._link.call(RESET.prepared(containers))
 
     def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
         """Sends values, and signals (None), by their edges of a step; together unless large.

@@ -10,18 +10,19 @@ task sees the caller's own objects, where another one sees copies.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from jflow.deadline import FOREVER, Deadline
 from jflow.fencing import Claim
 from jflow.plan import Plan
 from jflow.protocol.coroutines import Started
 from jflow.protocol.records import Artifacts, Client, Registered, ServerInfo, Staging
-from jflow.protocol.rpc import Rpc
 from jflow.protocol.services import WorkerSession
+from jflow.protocol.signatures import rpc_of
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
+S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -50,9 +51,19 @@ class TaskProxy(Protocol):
         """Connects unless there is a connection; returns the server info of the task."""
 
     async def call(
-        self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
+        self,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        incarnation: int,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
-        """Calls an RPC of one incarnation of the worker; returns its result."""
+        """Calls a remote method of `WorkerService` or of one of its services.
+
+        Args:
+          method: the method, such as `SaveService.take`.
+          incarnation: that of the task that is meant.
+          args, kwargs: its arguments.
+        """
 
     async def register(
         self,
@@ -87,11 +98,6 @@ class TaskProxy(Protocol):
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin`; None if it is not direct."""
 
-    async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
-    ) -> None:
-        """See `WorkerService.reset`. Raises as `connect`."""
-
     async def release(self, incarnation: int, handle: int) -> None:
         """Releases registered plans if the task is connected, in the same incarnation."""
 
@@ -124,9 +130,14 @@ class OwnTask:
         return self._info()
 
     async def call(
-        self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
+        self,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        incarnation: int,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
-        return await rpc.method(self._worker)(*args, **kwargs)
+        result: R = await rpc_of(method).method(self._worker)(*args, **kwargs)
+        return result
 
     async def register(
         self,
@@ -150,11 +161,6 @@ class OwnTask:
         connection: int | None = None,
     ) -> Awaitable[Sequence[Array]]:
         return self._worker.run(step, handle, feeds, client, records, staging)
-
-    async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
-    ) -> None:
-        await self._worker.reset(containers)
 
     async def release(self, incarnation: int, handle: int) -> None:
         self._worker.release(handle)

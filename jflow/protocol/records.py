@@ -184,3 +184,27 @@ def _offer(message: pb.DataOffer) -> DataOffer | None:
     if len(message.nonce) != OFFER_NONCE_BYTES or not (message.path or 0 < message.port < 1 << 16):
         return None
     return DataOffer(message.path, message.boot_id, message.nonce, message.port)
+
+
+def effect_to_proto(effect: Effect) -> pb.Effect:
+    """An effect as a message."""
+    return pb.Effect(
+        client=effect.client,
+        epoch=effect.epoch,
+        sequence=effect.sequence,
+        attempt=effect.attempt,
+        acknowledged=effect.acknowledged,
+        is_saved=effect.is_saved,
+    )
+
+
+def effect_from_proto(message: pb.Effect) -> Effect:
+    """The effect in a message. Raises InvalidArgumentError as `Effect`."""
+    return Effect(
+        message.client,
+        message.epoch,
+        message.sequence,
+        message.attempt,
+        message.acknowledged,
+        message.is_saved,
+    )

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
-from jflow.errors import InternalError
+from jflow.errors import InternalError, InvalidArgumentError
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import control_of
 from jflow.protocol.credits import ReplySize
@@ -70,7 +70,7 @@ class CallRequest:
     """A request to send.
 
     Args:
-      name: that of the RPC.
+      name: the field of `Envelope` that holds its message.
       make: makes its envelope and tensors, which are the same each time.
       repeated: see `RepeatedCall`; None if its control part cannot be stable.
     """
@@ -145,7 +145,7 @@ class Rpc(Generic[S_contra, P, R]):
     """A remote procedure of a service S, which takes arguments P and returns an R.
 
     Attributes:
-      name: the field of `Envelope` that holds the request.
+      name: tells it from the others of its service.
       request: makes the request message and its tensors from the arguments.
       serve: calls the method of the service; returns the reply message and its tensors.
       result: decodes the reply message and its tensors.
@@ -160,6 +160,8 @@ class Rpc(Generic[S_contra, P, R]):
       watch: waits, while a long request comes, until it can only fail, and raises its error; None
         if nothing is known that would make it fail.
       method: gives the method of the service that it calls, for `OwnTask.call`.
+      body: the field of `Envelope` that holds the request, if it is not the name.
+      deadline_of: finds the deadline among the arguments of a call.
     """
 
     name: str
@@ -175,23 +177,31 @@ class Rpc(Generic[S_contra, P, R]):
     )
     watch: Callable[[S_contra, pb.Envelope], Awaitable[None] | None] = lambda *_: None
     method: Callable[[S_contra], Callable[P, Awaitable[R]]] = lambda _: _no_method
+    body: str = ""
+    deadline_of: Callable[[Sequence[Any], Mapping[str, Any]], Deadline] = _no_method
 
     def prepared(self, *args: P.args, **kwargs: P.kwargs) -> CallRequest:
         """The request to send."""
         make = partial(self.envelope, *args, **kwargs)
-        return CallRequest(self.name, make, self.repeated(*args, **kwargs))
+        return CallRequest(self.body or self.name, make, self.repeated(*args, **kwargs))
 
     def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
         """The request with its tensors."""
         message, tensors = self.request(*args, **kwargs)
-        return pb.Envelope(**{self.name: message}), tensors
+        return pb.Envelope(**{self.body or self.name: message}), tensors
 
     def read(self, envelope: pb.Envelope, tensors: list[Array]) -> R:
         """The result in a reply. Raises InternalError if the reply is malformed."""
         try:
             return self.result(getattr(envelope, self.reply) if self.reply else None, tensors)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, InvalidArgumentError) as error:
             raise InternalError(f"malformed reply to {self.name!r}: {error}") from None
+
+
+def name_of(envelope: pb.Envelope) -> str:
+    """The name of the RPC that a request is for; "" if it is none."""
+    body: str | None = envelope.WhichOneof("body")
+    return envelope.method_call.name if body == "method_call" else body or ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +212,7 @@ class Service(Generic[S_contra]):
       name: the name that transports use.
       role: the role of the server that serves it, for messages.
       open: opens a session of the service on a server, for the task that calls, if it is one.
-      rpcs: its RPCs, by the fields of `Envelope` that hold their requests.
+      rpcs: its RPCs by name.
     """
 
     name: str

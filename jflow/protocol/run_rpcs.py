@@ -18,9 +18,8 @@ from jflow.errors import InternalError, InvalidArgumentError
 from jflow.failpoints import async_failpoint
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.coroutines import Started
-from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
 from jflow.protocol.frame import new_tuple
-from jflow.protocol.records import Riding, Staging
+from jflow.protocol.records import Riding, Staging, effect_from_proto, effect_to_proto
 from jflow.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
 from jflow.protocol.stable import NO_NUMBERS, CallNumbers, Rest, StableMessage, StableReply

@@ -1,8 +1,12 @@
-"""The services of a server, as their callers see them."""
+"""The services of a server, as their callers see them.
+
+A method that is marked `remote` is an RPC, whose messages follow from its signature
+(`signatures.py`). The messages of steps, which are made once and parsed once, are in `run_rpcs.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 from jflow.cluster import Task
@@ -23,9 +27,10 @@ from jflow.protocol.records import (
     ServerInfo,
     Staging,
 )
+from jflow.protocol.signatures import remote
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
-from jflow.watch import SessionWaits, StatusRequest, TaskReport, WatchedTask
+from jflow.watch import SessionWaits, StatusRequest, TaskReport
 
 
 class SaveService(Protocol):
@@ -34,13 +39,14 @@ class SaveService(Protocol):
     The name is that of the save or restore; no two have the same. Items are packed `StateItems`.
     """
 
+    @remote()
     async def pause(
         self,
         name: str,
         states: Sequence[StateId],
         seconds: float,
         is_exclusive: bool,
-        masters: Collection[Task],
+        masters: Sequence[Task],
     ) -> None:
         """Lets the task's master start no step that changes state until `resume`.
 
@@ -53,9 +59,11 @@ class SaveService(Protocol):
           MovedError: if some of the state is elsewhere.
         """
 
+    @remote()
     async def resume(self, name: str) -> bool:
         """Ends a pause; returns whether it had lasted until now."""
 
+    @remote()
     async def take(self, name: str, items: bytes, seconds: float) -> int:
         """Takes a snapshot at one moment, without copying variables; returns its size in bytes.
 
@@ -66,6 +74,7 @@ class SaveService(Protocol):
           MovedError: if some of the state is elsewhere.
         """
 
+    @remote()
     async def write(self, name: str, prefix: str) -> bytes:
         """Writes a snapshot to a file; returns its packed `ShardRecord`.
 
@@ -74,14 +83,17 @@ class SaveService(Protocol):
           ResourceExhaustedError: if the disk is full.
         """
 
+    @remote()
     async def commit(
         self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
     ) -> None:
         """Makes shards the checkpoint of this prefix, in place of a former one."""
 
+    @remote()
     async def end(self, name: str, is_committed: bool) -> None:
         """Forgets a snapshot, and removes its file unless it is committed."""
 
+    @remote()
     async def load(self, name: str, prefix: str, items: bytes) -> int:
         """Reads state from a checkpoint without setting it; returns its size in bytes.
 
@@ -92,15 +104,18 @@ class SaveService(Protocol):
           PermissionDeniedError: as `write`.
         """
 
+    @remote()
     async def close_writes(self, name: str, seconds: float) -> None:
         """Waits until no step of the task is in the middle of its writes.
 
         None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
         """
 
+    @remote()
     async def put(self, name: str, seconds: float) -> None:
         """Sets the state to what `load` has read, at one moment. Raises as `take`."""
 
+    @remote()
     async def forget(self, name: str) -> None:
         """Forgets what `load` has read, and frees resources of sessions that use none of them."""
 
@@ -115,12 +130,16 @@ class WatchedCluster(Protocol):
       InvalidArgumentError: if the cluster has no such task.
     """
 
+    @remote(doing="inspecting the cluster")
     async def inspect(
-        self, request: StatusRequest, tasks: Sequence[Task], seconds: float
+        self, request: StatusRequest, tasks: Sequence[Task], seconds: float, deadline: Deadline
     ) -> Sequence[TaskReport]:
         """What tasks are, hold and do; the task of this master first."""
 
-    async def stop(self, tasks: Sequence[Task], seconds: float) -> Sequence[TaskReport]:
+    @remote(doing="stopping tasks")
+    async def stop(
+        self, tasks: Sequence[Task], seconds: float, deadline: Deadline
+    ) -> Sequence[TaskReport]:
         """Stops the servers of tasks; that of this master last."""
 
 
@@ -130,10 +149,6 @@ class WorkerService(Protocol):
     @property
     def saves(self) -> SaveService:
         """The saves and restores of the caller."""
-
-    @property
-    def watched(self) -> WatchedTask:
-        """What others may see of the task."""
 
     async def register(
         self,
@@ -181,12 +196,14 @@ class WorkerService(Protocol):
           None unless nothing in the plans waits for other steps or takes long; nothing was done.
         """
 
+    @remote()
     async def take_over_effect(self, effect: Effect) -> Earlier:
         """Takes over from earlier attempts of a step; see `Ledger.take_over`.
 
         Waits for one that is being applied.
         """
 
+    @remote()
     async def decide_effect(
         self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
     ) -> None:
@@ -199,6 +216,7 @@ class WorkerService(Protocol):
           results: what a repeat of the step is answered with; None if that is not kept.
         """
 
+    @remote()
     async def learn_claim(self, name: str, epoch: int) -> int:
         """Refuses lower epochs of a name from now on, and ends what runs under one.
 
@@ -208,12 +226,22 @@ class WorkerService(Protocol):
           The highest epoch of the name that this task has heard of; 0 if there is none.
         """
 
+    @remote()
+    async def inspect(self, request: StatusRequest) -> Array:
+        """What the task is, holds and does: a packed `TaskStatus`, u8[n]."""
+
+    @remote()
+    async def stop(self) -> None:
+        """Stops the server of the task soon, after this call was answered."""
+
+    @remote()
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
 
     def release(self, handle: int) -> None:
         """Forgets registered plans."""
 
+    @remote()
     async def hold_state(
         self, hold: str, states: Sequence[StateId], target: str, seconds: float
     ) -> None:
@@ -226,9 +254,11 @@ class WorkerService(Protocol):
           MovedError: if some of it is elsewhere.
         """
 
+    @remote()
     async def save_state(self, hold: str) -> SavedState:
         """The state that a hold holds, of this task; nothing uses it until the hold ends."""
 
+    @remote()
     async def put_state(self, hold: str, record: bytes, tensors: Sequence[Array]) -> None:
         """Keeps a copy of state that a hold holds, which becomes the state if that ends so.
 
@@ -236,6 +266,7 @@ class WorkerService(Protocol):
           AlreadyExistsError: if there is other state of that name on the target.
         """
 
+    @remote()
     async def end_hold(self, hold: str, end: End) -> None:
         """Ends a hold.
 
@@ -243,6 +274,7 @@ class WorkerService(Protocol):
           AbortedError: if it has ended without a move, and this end is another one.
         """
 
+    @remote()
     async def get_outcome(self, hold: str) -> bool:
         """Whether the state of this task that a hold held has moved; waits for its end."""
 
@@ -278,6 +310,7 @@ class MasterSession(Protocol):
     def watch(self) -> WatchedCluster:
         """The tasks of the cluster, as watchers see them."""
 
+    @remote(doing="listing the devices of {tasks}")
     async def list_devices(
         self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
     ) -> Sequence[DeviceRecord]:
@@ -317,6 +350,7 @@ class MasterSession(Protocol):
           None if it cannot be begun so; nothing was done then.
         """
 
+    @remote()
     async def find_waits(self) -> SessionWaits:
         """What the calls of this session wait for, as far as the tasks tell within a second."""
 
@@ -332,6 +366,7 @@ class MasterSession(Protocol):
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""
 
+    @remote(doing="claiming {name!r}")
     async def claim(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
         """Lets this session work under a claim of a name; returns its epoch.
 
@@ -345,6 +380,7 @@ class MasterSession(Protocol):
           FencedError: if there was a later claim; likewise every later call of this session.
         """
 
+    @remote(doing="resetting containers")
     async def reset(
         self,
         containers: Sequence[str],
@@ -358,6 +394,7 @@ class MasterSession(Protocol):
           InvalidArgumentError: if the cluster has no such task.
         """
 
+    @remote(doing="moving {states[0].name!r} to {target}")
     async def move_state(
         self,
         states: Sequence[StateId],
@@ -372,6 +409,7 @@ class MasterSession(Protocol):
           MovedError: if some of it is elsewhere.
         """
 
+    @remote(doing="saving {prefix!r}")
     async def save(
         self,
         prefix: str,
@@ -394,6 +432,7 @@ class MasterSession(Protocol):
           MovedError: if some of the state is elsewhere.
         """
 
+    @remote(doing="restoring {prefix!r}")
     async def restore(
         self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
     ) -> bytes:

@@ -34,10 +34,8 @@ from jflow.moves import StateId, states_of
 from jflow.options import ConfigProto, SessionDefaults
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
-from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
+from jflow.protocol import DeviceRecord, MasterClient, MasterSession, ServerInfo
 from jflow.protocol.call_notices import described
-from jflow.protocol.rpcs import CLAIM, RESET_ALL
-from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.isolation import Isolation
 from jflow.runtime.numbering import Numbering
@@ -136,7 +134,7 @@ class RemoteBackend:
 
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
         client = self.connected(deadline)
-        own = client.call(CLAIM, deadline, name, epoch, self._connect_timeout)
+        own = client.call(MasterSession.claim, name, epoch, self._connect_timeout, deadline)
         self._claim = Claim(name, own)
         return own
 
@@ -149,7 +147,9 @@ class RemoteBackend:
                 "the state of an isolated session cannot move, because a task frees it with the "
                 "last step that uses it there; open the session without isolate_session_state"
             )
-        client.move_state(states, target, hold_s, self._connect_timeout, deadline)
+        client.call(
+            MasterSession.move_state, states, target, hold_s, self._connect_timeout, deadline
+        )
 
     def save(
         self,
@@ -163,13 +163,13 @@ class RemoteBackend:
         client, patience = self.connected(deadline), self._connect_timeout
         packed = self._packed(items)
         record = client.call(
-            SAVE_CHECKPOINT, deadline, prefix, packed, is_consistent, about, patience
+            MasterSession.save, prefix, packed, is_consistent, about, patience, deadline
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
         client, packed = self.connected(deadline), self._packed(items)
-        record = client.call(RESTORE_CHECKPOINT, deadline, prefix, packed, self._connect_timeout)
+        record = client.call(MasterSession.restore, prefix, packed, self._connect_timeout, deadline)
         return SaveReport.from_bytes(record)
 
     def _packed(self, items: StateItems) -> bytes:
@@ -183,7 +183,7 @@ class RemoteBackend:
         own = client.info.task
         seen = _seen_tasks(client.info, self._filters)
         tasks = sorted(seen, key=lambda task: (task != own, task))
-        found = client.list_devices(tasks, _LIST_TIMEOUT_S, deadline, only_up=True)
+        found = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
         return [
             DeviceInfo(
                 str(d.device),
@@ -276,7 +276,7 @@ class RemoteBackend:
             error.with_context(task=str(task))
             raise
         if self._claim is not None:
-            client.call(CLAIM, deadline, self._claim.name, self._claim.epoch, timeout)
+            client.call(MasterSession.claim, self._claim.name, self._claim.epoch, timeout, deadline)
         return client
 
     def _devices_of(
@@ -287,7 +287,9 @@ class RemoteBackend:
         self._devices.setdefault(client.info.task, client.info.devices)
         unknown = sorted(task for task in tasks if task not in self._devices)
         if unknown:
-            found = client.list_devices(unknown, self._connect_timeout, deadline)
+            found = client.call(
+                MasterSession.list_devices, unknown, self._connect_timeout, False, deadline
+            )
             seen = [record for record in found if self._filters.see(record.device)]
             for task in unknown:
                 self._devices[task] = [record for record in seen if record.device.task == task]
@@ -459,6 +461,6 @@ def reset_containers(
     client = connect(target, connect_timeout, deadline)
     try:
         tasks = _seen_tasks(client.info, filters) if filters.texts else []
-        client.call(RESET_ALL, deadline, containers, connect_timeout, tasks)
+        client.call(MasterSession.reset, containers, connect_timeout, deadline, tasks)
     finally:
         client.close()

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, ClassVar, Protocol
 
+import numpy as np
+
 from jflow.cluster import Task
 from jflow.errors import InvalidArgumentError
 from jflow.packing import ByColumn, Limits, Range, Record
+from jflow.values import Array
 
 MAX_ITEMS = 500
 """The most items of a kind in one answer: what a server says while it serves nothing else."""
@@ -309,11 +312,16 @@ class TaskReport:
       task, address: the task, and its address in the cluster.
       state: how it answers.
       reason: why it is not up; "" if it is.
-      status: its packed `TaskStatus`; b"" unless it is up.
+      packed: its packed `TaskStatus`, u8[n]; empty unless it is up.
     """
 
     task: Task
     address: str
     state: TaskState
     reason: str = ""
-    status: bytes = b""
+    packed: Array = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+    @property
+    def status(self) -> TaskStatus | None:
+        """What the task says of itself; None unless it is up."""
+        return TaskStatus.from_bytes(self.packed.tobytes()) if self.state is TaskState.UP else None

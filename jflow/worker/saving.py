@@ -119,7 +119,7 @@ class StateSaves:
         states: Sequence[StateId],
         seconds: float,
         is_exclusive: bool,
-        masters: Collection[Task],
+        masters: Sequence[Task],
     ) -> None:
         """See `SaveService.pause`."""
         self._check_new(name, self._begun.pauses)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import jax
+import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.deadline.clock import now
@@ -40,7 +41,7 @@ from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
 from jflow.values import held_bytes
-from jflow.watch import WatchedTask
+from jflow.watch import StatusRequest, WatchedTask
 from jflow.worker.artifacts import DroppedError
 from jflow.worker.claims import ClaimedRuns
 from jflow.worker.context import TensorTransport, WorkerContext
@@ -424,6 +425,15 @@ class Worker:
     async def make_room(self) -> None:
         """See `WorkerSession.make_room`."""
         await self._early.make_room(self._sender)
+
+    async def inspect(self, request: StatusRequest) -> Array:
+        """See `WorkerService.inspect`."""
+        packed: Array = np.frombuffer(self.watched.inspect(request).to_bytes(), np.uint8)
+        return packed
+
+    async def stop(self) -> None:
+        """See `WorkerService.stop`."""
+        self.watched.stop()
 
     async def learn_claim(self, name: str, epoch: int) -> int:
         """See `WorkerService.learn_claim`."""

@@ -13,6 +13,7 @@ from jflow.deadline import FOREVER, deadline
 from jflow.master import Master
 from jflow.plan import Feed, Fetch, Plan
 from jflow.protocol import DeviceRecord, OwnTask, Registered, ServerInfo, UnregisteredError
+from jflow.protocol.signatures import rpc_of
 from jflow.testing import PATIENCE_S, VirtualClock
 
 OWN, PS, OTHER = Task("worker", 0), Task("ps", 0), Task("worker", 1)
@@ -143,9 +144,9 @@ class Peer:
         assert handle in self.worker.handles
         return await self.worker.run(step, handle, feeds)
 
-    async def reset(self, containers, connect_timeout, deadline):
-        await self.connect(connect_timeout, deadline)
-        await self.worker.reset(containers)
+    async def call(self, method, incarnation, *args):
+        self._check(incarnation)
+        return await rpc_of(method).method(self.worker)(*args)
 
     async def release(self, incarnation, handle):
         await asyncio.sleep(0)

@@ -18,23 +18,26 @@ import numpy as np
 import pytest
 
 from jflow.cluster import ClusterSpec, Device, Target, Task
-from jflow.deadline import Deadline
+from jflow.deadline import FOREVER, Deadline
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.protocol import (
     ClusterTasks,
     DeviceRecord,
     Endpoint,
+    MasterSession,
     Peer,
     Registered,
     Secret,
     ServerInfo,
     ServerLocation,
+    WorkerService,
 )
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import open_message
 from jflow.protocol.coroutines import Started
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
+from jflow.protocol.signatures import rpc_of
 from jflow.protocol.stable import StableParser
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
@@ -208,6 +211,25 @@ class Host:
     def cancelled(self):
         """How many calls were cancelled."""
         return sum(session.cancelled for session in self.sessions)
+
+
+def method_call(method, *args):
+    """The body of an envelope that calls a method of a service."""
+    envelope, _ = rpc_of(method).envelope(*args)
+    return {"method_call": envelope.method_call}
+
+
+def reset(method, *containers):
+    """The body of an envelope that resets containers, by the method of a stream."""
+    if method == PEER_METHOD:
+        return method_call(WorkerService.reset, containers)
+    return method_call(MasterSession.reset, containers, 1.0, FOREVER)
+
+
+async def reset_on(peer, *containers):
+    """Resets containers on the task of a peer."""
+    info = await peer.connect(PATIENCE_S)
+    await peer.call(WorkerService.reset, info.incarnation, containers)
 
 
 def envelope_of(message):

@@ -249,7 +249,10 @@ def test_every_procedure_is_refused_without_proof_before_its_request_is_parsed(
     monkeypatch.setattr("jflow.protocol.stream.open_control", parsed.append)
     host = Host()
     envelope = pb.Envelope(id=1)
-    getattr(envelope, name).SetInParent()
+    if service.rpcs[name].body:
+        envelope.method_call.name = name
+    else:
+        getattr(envelope, name).SetInParent()
     request = next(encode(1, envelope.SerializeToString(), []))
 
     async def check():

@@ -7,6 +7,7 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Target
+from jflow.packing import pack
 from jflow.protocol import Secret
 from jflow.protocol.codec import plan_to_proto
 from jflow.protocol.frame import encode
@@ -17,6 +18,7 @@ from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import (
     PEER_METHOD,
     PLAN,
+    SESSION_METHOD,
     TASK,
     TOKEN,
     Host,
@@ -26,6 +28,7 @@ from tests.protocol.hosts import (
     connected,
     eventually_async,
     raw_call,
+    reset,
     with_client,
 )
 
@@ -78,12 +81,12 @@ def test_garbage_ends_its_own_stream_and_no_other(method, garbage):
             assert "Traceback" not in details
             assert "/" not in details.replace(str(TASK), ""), "no path of the server is told"
             await eventually_async(host.sessions[1].closed.is_set)
-            await good.send(id=2, reset=pb.Reset(containers=["still there"]))
+            await good.send(id=2, **reset(method, "still there"))
             reply, _ = await good.receive()
             assert reply.id == 2
             assert not host.sessions[0].closed.is_set()
         async with connected(address, method) as another:
-            await another.send(id=2, reset=pb.Reset())
+            await another.send(id=2, **reset(method))
             assert (await another.receive())[0].id == 2
 
     beside_server(host, check)
@@ -103,12 +106,18 @@ def test_noise_on_the_port_does_no_harm(noise):
 
 BAD_PLAN = plan_to_proto(PLAN)
 BAD_PLAN.device = "/nonsense"
+NO_TASK = {
+    "method_call": pb.MethodCall(
+        name="list_devices",
+        arguments=pack({"connect_timeout": 1.0, "only_up": False, "tasks": ["/nonsense"]}),
+    )
+}
 BAD_REQUESTS = {
     "a plan for no device": {"register_step": pb.RegisterStep(plans=[BAD_PLAN])},
     "artifacts without bytes": {
         "register_step": pb.RegisterStep(artifacts=[pb.Artifact(digest="x")])
     },
-    "a task that is none": {"list_devices": pb.ListDevices(tasks=["/nonsense"])},
+    "a task that is none": NO_TASK,
     "a worker's request": {"run_plans": pb.RunPlans()},
     "a reply": {"registered": pb.Registered()},
     "no request at all": {},
@@ -123,7 +132,7 @@ def test_a_bad_request_to_a_master_is_answered_as_such(fields):
         await client.send(id=2, **fields)
         reply, _ = await client.receive()
         assert reply.status.code == errors.Code.INVALID_ARGUMENT
-        await client.send(id=3, reset=pb.Reset())
+        await client.send(id=3, **reset(SESSION_METHOD))
         assert (await client.receive())[0].id == 3
 
     with_client(host, check)

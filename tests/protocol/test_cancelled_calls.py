@@ -26,6 +26,7 @@ from tests.protocol.hosts import (
     peer_at,
     peer_of,
     raw_server,
+    reset_on,
     same,
     with_peer,
 )
@@ -42,7 +43,7 @@ def test_cancelling_a_call_cancels_it_at_the_other_end():
         with pytest.raises(asyncio.CancelledError):
             await call
         await eventually_async(lambda: host.cancelled == 1)
-        await peer.reset([], PATIENCE_S)
+        await reset_on(peer)
 
     with_peer(host, check)
     assert len(host.sessions) == 1

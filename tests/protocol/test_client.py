@@ -15,7 +15,7 @@ from jflow import errors
 from jflow.cluster import Device, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
-from jflow.protocol import DeviceRecord, Registered
+from jflow.protocol import DeviceRecord, MasterSession, Registered
 from jflow.protocol.frame import CHUNK_BYTES, Assembler
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.wire import connect
@@ -77,14 +77,14 @@ def test_the_host_is_asked_what_the_client_was(client, host):
         return Registered(9, ("a", "b"))
 
     host.script |= {"list_devices": devices, "register": registered}
-    assert client.list_devices([Task("ps", 0)], 1.5, only_up=True) == [record]
+    assert _listed(client, Task("ps", 0), only_up=True) == [record]
     constants = {"one": np.arange(3, dtype=np.int8), "two": np.zeros((0, 2))}
     assert client.register([PLAN, PLAN], 4, constants, 2.0) == Registered(9, ("a", "b"))
     feeds = [np.arange(4.0), np.array(True)]
     for got, fed in zip(client.run(9, feeds, Deadline(0.25)), feeds, strict=True):
         same(got, fed)
     client.run(10, [], FOREVER)
-    client.reset(["", "box"], PATIENCE_S)
+    client.call(MasterSession.reset, ["", "box"], PATIENCE_S, FOREVER)
     listed, register, run, endless, reset = host.calls
     assert listed == ("list_devices", [Task("ps", 0)], 1.5, True, FOREVER)
     assert register[:3] == ("register", [PLAN, PLAN], 4)
@@ -99,13 +99,17 @@ def test_the_host_is_asked_what_the_client_was(client, host):
     assert reset == ("reset", ["", "box"], PATIENCE_S, FOREVER, [])
 
 
+def _listed(client, task, deadline=FOREVER, *, only_up=False):
+    return client.call(MasterSession.list_devices, [task], 1.5, only_up, deadline)
+
+
 def test_every_call_takes_along_the_time_given_and_what_is_left_of_it(client, host):
     deadline = Deadline(10.0, remaining=3.0)
-    client.list_devices([TASK], 1.0, deadline)
+    _listed(client, TASK, deadline)
     client.register([PLAN], 0, {}, 1.0, deadline)
     client.run(1, [], deadline)
     client.start(1, [], deadline).result(PATIENCE_S)
-    client.reset([], 1.0, deadline)
+    client.call(MasterSession.reset, [], 1.0, deadline)
     (_, *_, listed), (_, *_, registered), (_, _, run, _), (_, _, started, _), (_, *_, reset, _) = (
         host.calls
     )
@@ -245,7 +249,7 @@ def _raw(handle):
 def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(client):
     names = ["x" * CHUNK_BYTES] * 5
     with pytest.raises(errors.ResourceExhaustedError):
-        client.reset(names, PATIENCE_S)
+        client.call(MasterSession.reset, names, PATIENCE_S, FOREVER)
     assert client.run(1, [], FOREVER) == []
     assert client._pending == {}
 

@@ -28,6 +28,7 @@ from tests.protocol.hosts import (
     peer_of,
     peers_of,
     raw_server,
+    reset_on,
     same,
     serving,
     with_peer,
@@ -44,7 +45,7 @@ def test_a_peer_introduces_itself_once_for_all_that_connect():
     async def check(peer):
         infos = await asyncio.gather(*(peer.connect(PATIENCE_S) for _ in range(10)))
         assert {(info.task, info.incarnation) for info in infos} == {(TASK, INCARNATION)}
-        await peer.reset([], PATIENCE_S)
+        await reset_on(peer)
 
     host = Host()
     with_peer(host, check)
@@ -64,7 +65,7 @@ def test_the_host_is_asked_what_the_peer_was():
         await peer.release(INCARNATION, 8)
         (got,) = await peer.run(INCARNATION, 5, 9, [tensor])
         same(got, tensor)
-        await peer.reset(["", "box"], PATIENCE_S)
+        await reset_on(peer, "", "box")
 
     host = Host(script={"register": registered})
     with_peer(host, check)
@@ -127,8 +128,8 @@ def test_large_tensors_pass_both_ways_and_small_calls_between_them():
 def test_a_request_that_is_too_large_is_refused_and_the_connection_stays():
     async def check(peer):
         with pytest.raises(errors.ResourceExhaustedError):
-            await peer.reset(["x" * (5 << 20)], PATIENCE_S)
-        await peer.reset(["x"], PATIENCE_S)
+            await reset_on(peer, "x" * (5 << 20))
+        await reset_on(peer, "x")
 
     host = Host()
     with_peer(host, check)
@@ -187,7 +188,7 @@ def test_a_wrong_token_is_unauthenticated():
         async with serving(host) as address, peer_at(address, "wrong") as peer:
             for call, args in (
                 (peer.connect, (PATIENCE_S,)),
-                (peer.reset, ([], PATIENCE_S)),
+                (reset_on, (peer,)),
                 (delivered, (peer, 1, {1: None})),
             ):
                 with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN") as caught:
@@ -264,7 +265,7 @@ def test_a_connection_that_broke_is_made_again_to_the_same_life():
         host = Host()
         async with serving(host) as address:
             peer = peer_of(TASK, address)
-            await peer.reset([], PATIENCE_S)
+            await reset_on(peer)
         async with serving(host, int(address.rpartition(":")[2])):
             await eventually_async(lambda: peer._link.is_broken)
             assert await peer.run(INCARNATION, 2, 1, []) == []

@@ -10,8 +10,9 @@ import pytest
 from jflow import errors
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.deadline import FOREVER
-from jflow.protocol import DeviceRecord, Registered
+from jflow.protocol import DeviceRecord, MasterSession, Registered
 from jflow.protocol.codec import plan_to_proto
+from jflow.protocol.signatures import rpc_of
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import (
@@ -27,8 +28,10 @@ from tests.protocol.hosts import (
     eventually_async,
     forever,
     large,
+    method_call,
     on_loop,
     raw_call,
+    reset,
     same,
     serving,
     with_client,
@@ -73,7 +76,7 @@ def test_a_stream_that_does_not_begin_with_hello_is_closed(method):
 @both_methods
 def test_a_call_for_this_life_or_for_any_is_answered(method, incarnation):
     async def check(client):
-        await client.send(id=2, incarnation=incarnation, reset=pb.Reset(containers=["a"]))
+        await client.send(id=2, incarnation=incarnation, **reset(method, "a"))
         reply, _ = await client.receive()
         assert (reply.id, reply.status.code) == (2, 0)
 
@@ -85,12 +88,12 @@ def test_a_call_for_this_life_or_for_any_is_answered(method, incarnation):
 @both_methods
 def test_a_call_for_another_life_of_the_task_is_aborted(method):
     async def check(client):
-        await client.send(id=2, incarnation=12345, reset=pb.Reset())
+        await client.send(id=2, incarnation=12345, **reset(method))
         reply, _ = await client.receive()
         assert reply.status.code == errors.Code.ABORTED
         assert reply.status.task == str(TASK)
         assert "has restarted" in reply.status.message
-        await client.send(id=3, reset=pb.Reset())
+        await client.send(id=3, **reset(method))
         reply, _ = await client.receive()
         assert (reply.id, reply.status.code) == (3, 0), "the stream goes on"
 
@@ -103,7 +106,7 @@ def test_what_is_sent_to_another_life_of_the_task_is_dropped():
     async def check(client):
         await client.send(incarnation=12345, send_tensors=pb.SendTensors(step=1, signals=[1]))
         await client.send(incarnation=INCARNATION, send_tensors=pb.SendTensors(step=1, signals=[2]))
-        await client.send(id=2, reset=pb.Reset())
+        await client.send(id=2, **reset(PEER_METHOD))
         await client.receive()
 
     host = Host()
@@ -122,11 +125,9 @@ def test_a_master_is_asked_what_the_messages_say():
         return Registered(9, ("a", "b"))
 
     async def check(client):
-        ask = pb.ListDevices(tasks=["/job:ps/task:0"], connect_timeout_s=1.5, only_up=True)
-        await client.send(id=2, list_devices=ask)
-        reply, _ = await client.receive()
-        (found,) = reply.device_list.devices
-        assert (found.name, found.platform, found.incarnation) == (str(record.device), "cuda", 77)
+        ask = MasterSession.list_devices, [Task("ps", 0)], 1.5, True, FOREVER
+        await client.send(id=2, **method_call(*ask))
+        assert rpc_of(MasterSession.list_devices).read(*await client.receive()) == [record]
         register = pb.RegisterStep(
             plans=[plan_to_proto(PLAN)],
             n_fetches=4,
@@ -272,7 +273,7 @@ def test_a_cancelled_call_is_cancelled_where_it_runs_and_says_so(method):
     host = Host(script={"reset": forever})
 
     async def check(client):
-        await client.send(id=2, reset=pb.Reset())
+        await client.send(id=2, **reset(method))
         await eventually_async(lambda: host.started == 1)
         await client.send(cancel=pb.Cancel(id=99))
         await client.send(cancel=pb.Cancel(id=2))
@@ -281,7 +282,7 @@ def test_a_cancelled_call_is_cancelled_where_it_runs_and_says_so(method):
         assert host.cancelled == 1
         await client.send(cancel=pb.Cancel(id=2))
         host.script.clear()
-        await client.send(id=3, reset=pb.Reset())
+        await client.send(id=3, **reset(method))
         assert (await client.receive())[0].id == 3
 
     with_client(host, check, method)
@@ -300,8 +301,8 @@ def test_when_a_stream_ends_its_calls_are_cancelled_and_then_its_session_is_clos
     async def check(address):
         nonlocal session
         async with connected(address, method) as client:
-            await client.send(id=2, reset=pb.Reset())
-            await client.send(id=3, reset=pb.Reset())
+            await client.send(id=2, **reset(method))
+            await client.send(id=3, **reset(method))
             await eventually_async(lambda: len(host.sessions) == 1)
             (session,) = host.sessions
             await eventually_async(lambda: session.started == 2)
@@ -322,7 +323,7 @@ def test_stopping_the_server_cancels_calls_and_closes_sessions(method):
         async with serving(host) as address:
             context = connected(address, method)
             client = await context.__aenter__()
-            await client.send(id=2, reset=pb.Reset())
+            await client.send(id=2, **reset(method))
             await eventually_async(lambda: host.started == 1)
         with pytest.raises(BrokenStreamError, match=r"^unavailable:"):
             await client.receive()

@@ -90,7 +90,7 @@ def test_a_message_that_is_too_large_sends_nothing():
         call = Call()
         with pytest.raises(ResourceExhaustedError):
             await MessageStream(call).send(
-                pb.Envelope(reset=pb.Reset(containers=["x" * (5 << 20)]))
+                pb.Envelope(method_call=pb.MethodCall(arguments=bytes(5 << 20)))
             )
         assert call.written == []
 

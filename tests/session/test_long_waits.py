@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
+import numpy as np
 import pytest
 
 import jflow as tf
@@ -241,7 +242,9 @@ def test_a_step_that_computes_on_some_task_waits_for_nothing(
 
     def report(task: Task, *found: WaitStatus) -> TaskReport:
         status = TaskStatus(str(task), "", 1, "", 0, 0.0, 0, 0.0, 0, 0, pending=found)
-        return TaskReport(task, "h:1", TaskState.UP, status=status.to_bytes())
+        return TaskReport(
+            task, "h:1", TaskState.UP, packed=np.frombuffer(status.to_bytes(), np.uint8)
+        )
 
     reports = [
         report(ps, WaitStatus("10", 7, 12.0, "to dequeue"), WaitStatus("11", 7, 12.0)),

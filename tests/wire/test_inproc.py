@@ -15,6 +15,7 @@ import jflow as tf
 from jflow import errors
 from jflow.cluster.address import split_address
 from jflow.deadline import FOREVER
+from jflow.protocol import MasterSession
 from jflow.protocol.buffers import MIN_POOLED_BYTES
 from jflow.protocol.frame import MAX_CONTROL_BYTES, SMALL_BYTES
 from jflow.wire import connect, inproc
@@ -162,7 +163,7 @@ def test_large_results_are_the_server_s_own_memory_and_cannot_be_written(client,
 def test_a_control_part_that_is_too_large_fails_its_caller_only(client):
     prefix = "x" * (MAX_CONTROL_BYTES + 1)
     with pytest.raises(errors.ResourceExhaustedError, match="exceeds the limit"):
-        client.reset([prefix], 1.0)
+        client.call(MasterSession.reset, [prefix], 1.0, FOREVER)
     assert client.run(1, [np.float32(3)], FOREVER) == [3]
 
 
