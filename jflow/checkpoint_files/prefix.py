@@ -57,13 +57,14 @@ class CheckpointPrefix(Closing):
 
 
 def locate(
-    prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE
+    prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE, *, makes: bool = False
 ) -> CheckpointPrefix:
     """Opens the directory of a checkpoint that exists or will be written.
 
     Args:
       prefix: such as "runs/model.ckpt-100", or a URL that `etils.epath` opens.
       allowed: where checkpoints may be.
+      makes: whether its directory is made, with those above it, if it does not exist.
 
     Raises:
       InvalidArgumentError: if it is not a valid prefix.
@@ -81,4 +82,4 @@ def locate(
         return CheckpointPrefix(RemoteStorage(directory), name)
     if not directory:
         directory = "/" if text.startswith("/") else "."
-    return CheckpointPrefix(LocalStorage(*allowed.directory(directory)), name)
+    return CheckpointPrefix(LocalStorage(*allowed.directory(directory, makes=makes)), name)

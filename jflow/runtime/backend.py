@@ -204,7 +204,8 @@ class Backend(Protocol):
         """Saves state as a checkpoint.
 
         Args:
-          prefix: the path of the checkpoint, on the machines that have the state.
+          prefix: the path of the checkpoint: relative to the working directory of this process, or
+            absolute on the machines that have the state.
           items: what to save.
           about: kept in the checkpoint.
           deadline: of the call.

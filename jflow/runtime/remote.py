@@ -41,7 +41,8 @@ from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.isolation import Isolation
 from jflow.runtime.numbering import Numbering
-from jflow.saves import SaveReport, StateItems
+from jflow.runtime.paths import path_on_tasks
+from jflow.saves import SaveReport, StateItems, by_task
 from jflow.trace.measured import NO_NAMES
 from jflow.trace.record import TaskRecord
 from jflow.values import Array, narrowed
@@ -160,17 +161,24 @@ class RemoteBackend:
         *,
         is_consistent: bool,
     ) -> SaveReport:
+        path, packed = self._path(prefix, items, deadline), self._packed(items)
         client, patience = self.connected(deadline), self._connect_timeout
-        packed = self._packed(items)
         record = client.call(
-            SAVE_CHECKPOINT, deadline, prefix, packed, is_consistent, about, patience
+            SAVE_CHECKPOINT, deadline, path, packed, is_consistent, about, patience
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        client, packed = self.connected(deadline), self._packed(items)
-        record = client.call(RESTORE_CHECKPOINT, deadline, prefix, packed, self._connect_timeout)
+        path, packed = self._path(prefix, items, deadline), self._packed(items)
+        client, patience = self.connected(deadline), self._connect_timeout
+        record = client.call(RESTORE_CHECKPOINT, deadline, path, packed, patience)
         return SaveReport.from_bytes(record)
+
+    def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
+        """The path of a checkpoint, as the tasks that have the state are given it."""
+        tasks = list(by_task(items.items))
+        found = zip(tasks, self._devices_of(tasks, deadline), strict=True)
+        return path_on_tasks(prefix, {task: of[0].file_system for task, of in found if of})
 
     def _packed(self, items: StateItems) -> bytes:
         return (items if self._isolation is None else self._isolation.items(items)).to_bytes()

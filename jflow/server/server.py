@@ -41,7 +41,7 @@ from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bi
 from jflow.server.role import which_task
 from jflow.server.slow_steps import SlowSteps
 from jflow.server.watched import ServedTask
-from jflow.wire import TRANSPORTS, cluster_name, load_secret, load_tls
+from jflow.wire import TRANSPORTS, cluster_name, file_system_id, load_secret, load_tls
 from jflow.worker import Worker
 from jflow.xla import export_platform
 
@@ -288,7 +288,11 @@ class _Running:
         memory = memory_limits(devices)
         self._devices = tuple(
             DeviceRecord(
-                device, export_platform(found), incarnation, memory_limit_bytes=memory[device]
+                device,
+                export_platform(found),
+                incarnation,
+                memory_limit_bytes=memory[device],
+                file_system=file_system_id(),
             )
             for device, found in devices.items()
         )

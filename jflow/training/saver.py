@@ -42,9 +42,10 @@ _FAILED = (
 class Saver:
     """Saves the variables of a graph as checkpoints, and restores them.
 
-    Each task writes the variables that it holds to a file of its own; paths are those of its
-    machine. A checkpoint is there as a whole or not at all, whenever a task is killed. Steps go on
-    while it is written, and updates of the session's own steps are in it whole or not at all.
+    Each task writes the variables that it holds to a file of its own; paths are as for
+    `jflow.checkpoint.save`. A checkpoint is there as a whole or not at all, whenever a task is
+    killed. Steps go on while it is written, and updates of the session's own steps are in it whole
+    or not at all.
 
     Args:
       var_list: the variables: a list, whose names become the keys, or a dict by key, whose values
@@ -135,7 +136,7 @@ class Saver:
 
         Args:
           sess: the session.
-          save_path: the path of the checkpoint, without the step.
+          save_path: the path of the checkpoint, without the step; missing folders are made.
           global_step: appended to the path: a number, or an integer variable or tensor.
           latest_filename: the name of the list of checkpoints beside it; "checkpoint" if None.
           meta_graph_suffix: what the name of the exported graph ends with.
@@ -149,7 +150,7 @@ class Saver:
           FailedPreconditionError: if a variable is not initialized.
           ResourceExhaustedError: if the disk is full; older checkpoints are kept.
           TypeError: if `sess` is not a session.
-          ValueError: if the directory does not exist, or `latest_filename` is not a plain name, or
+          ValueError: if the directory cannot be made, or `latest_filename` is not a plain name, or
             the name of the checkpoint.
           OpError: as `Session.save_state`.
         """

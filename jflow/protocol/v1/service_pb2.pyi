@@ -171,18 +171,20 @@ class DataOffer(_message.Message):
     def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "platform", "incarnation", "transport", "memory_limit_bytes")
+    __slots__ = ("name", "platform", "incarnation", "transport", "memory_limit_bytes", "file_system")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PLATFORM_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
     name: str
     platform: str
     incarnation: int
     transport: str
     memory_limit_bytes: int
-    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ..., memory_limit_bytes: _Optional[int] = ...) -> None: ...
+    file_system: str
+    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ..., memory_limit_bytes: _Optional[int] = ..., file_system: _Optional[str] = ...) -> None: ...
 
 class ListDevices(_message.Message):
     __slots__ = ("tasks", "connect_timeout_s", "only_up")
