@@ -75,13 +75,7 @@ T = TypeVar("T")
 
 
 @_forks.guarded(
-    "call",
-    "list_devices",
-    "register",
-    "run",
-    "start",
-    "reset",
-    "move_state",
+    *("call", "list_devices", "register", "run", "start", "reset", "move_state"),
     ignored=("close", "release"),
 )
 class MasterClient:
@@ -180,9 +174,11 @@ class MasterClient:
         artifacts: Artifacts,
         connect_timeout: float,
         deadline: Deadline = FOREVER,
+        restarted: Sequence[Task] = (),
     ) -> Registered:
         """See `MasterSession.register`."""
-        return self.call(REGISTER_STEP, deadline, plans, n_fetches, artifacts, connect_timeout)
+        arguments = (plans, n_fetches, artifacts, connect_timeout, restarted)
+        return self.call(REGISTER_STEP, deadline, *arguments)
 
     def run(
         self,

@@ -111,13 +111,18 @@ LIST_DEVICES = Rpc(
 
 
 def _register_step(
-    plans: Sequence[Plan], n_fetches: int, artifacts: Artifacts, connect_timeout: float
+    plans: Sequence[Plan],
+    n_fetches: int,
+    artifacts: Artifacts,
+    connect_timeout: float,
+    restarted: Sequence[Task] = (),
 ) -> Outgoing:
     message = pb.RegisterStep(
         plans=[plan_to_proto(plan) for plan in plans],
         n_fetches=n_fetches,
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         connect_timeout_s=connect_timeout,
+        restarted=map(str, restarted),
     )
     return message, list(artifacts.values())
 
@@ -126,10 +131,9 @@ async def _serve_register_step(session: MasterSession, call: Incoming) -> Outgoi
     body = call.envelope.register_step
     plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
+    patience, restarted = body.connect_timeout_s, [*map(Task.parse, body.restarted)]
     return _registered_to_proto(
-        await session.register(
-            plans, body.n_fetches, artifacts, body.connect_timeout_s, call.deadline
-        )
+        await session.register(plans, body.n_fetches, artifacts, patience, call.deadline, restarted)
     )
 
 

@@ -28,6 +28,7 @@ from jflow.resources import Containers, Wanted, wait_for
 from jflow.resources.moving import Arrival, Departure
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.local_saves import LocalSaves
+from jflow.runtime.restarts import Restarts
 from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
 
@@ -49,6 +50,7 @@ class LocalBackend:
     keeps_weak_types = True
     moves_private = True
     reconnects = False
+    restarts = Restarts()
     is_lost = False
 
     def __init__(self) -> None:

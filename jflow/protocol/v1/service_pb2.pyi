@@ -209,16 +209,18 @@ class Artifact(_message.Message):
     def __init__(self, digest: _Optional[str] = ...) -> None: ...
 
 class RegisterStep(_message.Message):
-    __slots__ = ("plans", "n_fetches", "artifacts", "connect_timeout_s")
+    __slots__ = ("plans", "n_fetches", "artifacts", "connect_timeout_s", "restarted")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     N_FETCHES_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    RESTARTED_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
     n_fetches: int
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     connect_timeout_s: float
-    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+    restarted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ..., restarted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterPlans(_message.Message):
     __slots__ = ("plans", "artifacts", "is_restartable", "claim")
