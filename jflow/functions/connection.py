@@ -107,7 +107,8 @@ class Connection(Closing):
 
         Raises:
           UnavailableError: if the server does not answer within the connect timeout.
-          AbortedError: if the server was started again since it was first contacted.
+          RestartedError: if the server was started again, and has lost what this connection used
+            there; one call says so.
         """
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 

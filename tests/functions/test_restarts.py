@@ -12,10 +12,17 @@ import jflow as tf
 from jflow.testing import ProcessCluster, wait_until
 
 
-@pytest.fixture
-def cluster() -> Iterator[ProcessCluster]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[ProcessCluster]:
     with ProcessCluster(ps=1, workers=2) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(running: ProcessCluster) -> ProcessCluster:
+    """Three tasks without state."""
+    tf.Session.reset(running.target("worker", 0))
+    return running
 
 
 def restarted(cluster: ProcessCluster, index: int, call: Callable[[], object]) -> None:
