@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NoReturn
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.context import Stack
-from jflow.graph import origin, request, stack, text, tracing
+from jflow.graph import origin, request, stack, text, tracing, unify
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.members import Members
 from jflow.graph.names import Names
@@ -294,7 +295,9 @@ class Graph(Members[Operation, Tensor]):
             call = record(fun, in_tree, keys, name)
             op = self.add_recorded(args, call, name)
             return jax.tree.unflatten(call.out_tree, op.outputs) if op.outputs else op
-        traced = tracing.trace(fun, in_tree, keys)
+        traced = unify.fitted(
+            partial(tracing.trace, fun, in_tree, keys), (t.shape for t in tensors), tensors
+        )
         order: EffectOrder[Operation] = EffectOrder()
         outputs = self.inline(traced.jaxpr, args, lambda _: name, order=order, here=traced.context)
         if order.effects and not outputs:
