@@ -88,7 +88,7 @@ def gradients(
         graph.scopes.replaced(names=graph.unique_name(name) + "/"),
     ):
         path = between(graph, leaves, targets, _points(stops), [x.variable for x in sources])
-        if any(map(is_recorded, path)) or any(t.shape is None for t in targets):
+        if any(map(is_recorded, path)) or any(t.aval.shape is None for t in targets):
             totals = _record(graph, path, targets, sources, seeds, stops)
         else:
             totals = _slopes(graph, targets, sources, seeds, _points(stops))
@@ -136,9 +136,10 @@ def _slopes(
 
 def _fitted(graph: Graph, seed: Tensor, target: Tensor) -> Tensor:
     """Returns a derivative with the unknown sizes of its target, which the step checks."""
-    if seed.shape == target.shape or not is_compatible(seed.shape, target.shape):
+    shape: Any = target.aval.shape
+    if seed.aval.shape == shape or not is_compatible(seed.aval.shape, shape):
         return seed
-    fitted: Tensor = graph.apply(partial(with_shape, shape=target.shape), (seed,))
+    fitted: Tensor = graph.apply(partial(with_shape, shape=shape), (seed,))
     return fitted
 
 

@@ -42,10 +42,12 @@ from jflow.graph.symbolic import Symbolic
 from jflow.values import (
     AbstractValue,
     Dtype,
+    TensorShape,
     abstract_of,
     as_array,
     declared,
     is_unranked,
+    plain_size,
     refuse_host,
     to_physical,
 )
@@ -82,9 +84,9 @@ class Tensor(Symbolic):
         return aval
 
     @property
-    def shape(self) -> Any:
-        """Sizes of the dimensions, symbols where unknown; None if the rank is unknown."""
-        return self.aval.shape
+    def shape(self) -> TensorShape:
+        """The sizes of the dimensions."""
+        return TensorShape.of(self.aval.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -94,11 +96,11 @@ class Tensor(Symbolic):
     @property
     def ndim(self) -> int:
         """Number of dimensions. Raises ValueError if it is unknown."""
-        if self.shape is None:
+        if self.aval.shape is None:
             raise ValueError(
                 f"the rank of {self!r} is unknown; declare it with set_shape or jflow.ensure_shape"
             )
-        return len(self.shape)
+        return len(self.aval.shape)
 
     def set_shape(self, shape: Any) -> None:
         """Declares what is known of the shape, with None for unknown sizes; no step checks it.
@@ -136,7 +138,7 @@ class Tensor(Symbolic):
         return stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
-        shape = declared(self.shape)
+        shape = declared(self.aval.shape)
         return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
 
 
@@ -289,7 +291,7 @@ class Graph(Members[Operation, Tensor]):
                     refuse_host(tensors[-1], name)
                 keys.append(tensors[-1].aval)
             else:
-                keys.append(tracing.Static.of(leaf))
+                keys.append(tracing.Static.of(plain_size(leaf)))
         args = [tensor.var for tensor in tensors]
         if any(map(is_unranked, keys)):
             call = record(fun, in_tree, keys, name)

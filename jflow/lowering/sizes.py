@@ -76,7 +76,7 @@ def _joined(sizes: Sizes, pair: _Pair, op: Operation) -> Sizes:
 
 
 def _pairs_of(op: Operation) -> Iterator[_Pair]:
-    if not all(is_known(dim) for tensor in op.inputs for dim in tensor.shape or ()):
+    if not all(is_known(dim) for tensor in op.inputs for dim in tensor.aval.shape or ()):
         yield from _pairs(op.eqn)
 
 
@@ -101,7 +101,7 @@ def _checks(
     seen: dict[str, tuple[Dim, InputSize]] = {}
     final = history[-1][1]
     for number, tensor in enumerate(inputs):
-        dims = tensor.shape or () if isinstance(tensor, Tensor) else ()
+        dims = tensor.aval.shape or () if isinstance(tensor, Tensor) else ()
         for axis, dim in enumerate(dims):
             size, here = substituted(dim, final), InputSize(number, axis, tensor.name)
             if is_known(dim):

@@ -27,6 +27,7 @@ from jflow.values import (
     is_known,
     is_symbol,
     is_unranked,
+    plain_shape,
 )
 
 
@@ -104,9 +105,9 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     graph = _default_graph()
     tensor: Any = x if is_traced else graph.as_tensor(x)
     dims = as_shape(shape)
-    if not is_compatible(dims, tensor.shape):
+    if not is_compatible(dims, tensor.aval.shape):
         raise ValueError(f"{tensor!r} cannot have the shape {shape}")
-    wanted = None if isinstance(tensor.aval, HostArray) else _known_more(tensor.shape, shape)
+    wanted = None if isinstance(tensor.aval, HostArray) else _known_more(tensor.aval.shape, shape)
     if wanted is not None:
 
         def checked(value: Any) -> Any:
@@ -127,6 +128,7 @@ def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
 
     None if a program cannot be made for them, because one is computed from unknown sizes.
     """
+    shape = plain_shape(shape)
     given = known if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
     dims = [old if new in (None, -1) else new for old, new in zip(known, given, strict=True)]
     simple = all(is_known(dim) or is_symbol(dim) for dim in (*known, *dims))
@@ -142,7 +144,7 @@ def as_scalar(value: Any) -> Any:
     if not isinstance(value, Symbolic):
         return value
     tensor: Tensor = value.to_tensor()
-    return tensor if tensor.shape is not None else tensor.graph.apply(_scalar, (tensor,))
+    return tensor if tensor.aval.shape is not None else tensor.graph.apply(_scalar, (tensor,))
 
 
 def _scalar(value: Any) -> Any:
@@ -186,7 +188,8 @@ def _filled(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _static_shape(shape: Any) -> tuple[int, ...]:
-    dims = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = plain_shape(shape)
+    dims = None if sizes is None else (sizes,) if isinstance(sizes, int) else tuple(sizes)
     if dims is None or any(dim is None or int(dim) < 0 for dim in dims):
         raise ValueError(
             f"expected a shape of known sizes, got {shape!r}: XLA compiles for fixed shapes, "

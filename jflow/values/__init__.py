@@ -11,6 +11,7 @@ from jflow.values.dims import is_symbol as is_symbol
 from jflow.values.dims import joined as joined
 from jflow.values.dims import newest_size as newest_size
 from jflow.values.dims import parsed_dim as parsed_dim
+from jflow.values.dims import plain_shape as plain_shape
 from jflow.values.dims import sizes_after as sizes_after
 from jflow.values.dims import substituted as substituted
 from jflow.values.dims import symbols_in as symbols_in
@@ -49,6 +50,9 @@ from jflow.values.physical import physical_form as physical_form
 from jflow.values.physical import to_physical as to_physical
 from jflow.values.physical import unwrapping as unwrapping
 from jflow.values.physical import wrapping as wrapping
+from jflow.values.shape import Dimension as Dimension
+from jflow.values.shape import TensorShape as TensorShape
+from jflow.values.shape import plain_size as plain_size
 from jflow.values.slices import SaveSliceInfo as SaveSliceInfo
 from jflow.values.slices import assigned_parts as assigned_parts
 from jflow.values.spec import Shape as Shape

@@ -62,9 +62,15 @@ def is_symbol(dim: Dim) -> bool:
     return not is_known(dim) and _SYMBOL.fullmatch(str(dim)) is not None
 
 
+def plain_shape(shape: Any) -> Any:
+    """Returns the sizes of a shape as JAX has them; None if it is a shape of unknown rank."""
+    return getattr(shape, "sizes", shape)  # of `TensorShape`
+
+
 def is_static(shape: Sequence[Dim] | None) -> bool:
     """Whether rank and all sizes are known."""
-    return shape is not None and all(map(is_known, shape))
+    sizes = plain_shape(shape)
+    return sizes is not None and all(map(is_known, sizes))
 
 
 def as_shape(shape: Any) -> tuple[Dim, ...] | None:
@@ -73,6 +79,7 @@ def as_shape(shape: Any) -> tuple[Dim, ...] | None:
     Raises:
       TypeError: if it is not a shape.
     """
+    shape = plain_shape(shape)
     if shape is None:
         return None
     try:
@@ -86,15 +93,14 @@ def as_shape(shape: Any) -> tuple[Dim, ...] | None:
 
 def _as_dim(dim: Any) -> Dim:
     if jax.export.is_symbolic_dim(dim):
-        return dim
+        return getattr(dim, "symbol", dim)  # of `Dimension`
     return unknown_dim() if dim is None or int(dim) == -1 else int(dim)
 
 
 def declared(shape: Sequence[Dim] | None) -> tuple[int | None, ...] | None:
     """Returns the shape with None for each symbolic size, as the user writes it."""
-    if shape is None:
-        return None
-    return tuple(dim if is_known(dim) else None for dim in shape)
+    sizes = plain_shape(shape)
+    return None if sizes is None else tuple(dim if is_known(dim) else None for dim in sizes)
 
 
 def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | None:

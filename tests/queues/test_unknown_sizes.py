@@ -131,7 +131,7 @@ def test_a_tensor_of_any_rank_stays_on_the_host_until_its_shape_is_known(backend
     any_rank = tf.placeholder(tf.float32)
     enqueue = queue.enqueue(any_rank)
     taken = queue.dequeue()
-    assert taken.shape is None
+    assert taken.shape.ndims is None
     known = tf.ensure_shape(taken, (None, 2))
     with tf.device(backend.devices[1]):
         total = tf.numpy.sum(known, axis=0)

@@ -85,8 +85,35 @@ def a_known_size_says_what_an_unknown_one_is(tf: Any) -> Mapping[str, Any]:
     }
 
 
+@gives(flat=[[12.0], [12.0]], scaled=[[3.0, 4.0]])
+def a_layer_is_built_by_the_shape_of_its_input(tf: Any) -> Mapping[str, Any]:
+    x, any_rank = tf.placeholder(tf.float32, [None, 2, 3]), tf.placeholder(tf.float32)
+    shape = x.get_shape()
+    assert shape.as_list() == [None, 2, 3]
+    assert shape.ndims == 3
+    assert any_rank.get_shape().ndims is None
+    assert not shape.is_fully_defined()
+    assert shape[1:].is_fully_defined()
+    assert shape == [None, 2, 3]
+    assert shape.merge_with([4, None, None]) == [4, 2, 3]
+    assert tf.TensorShape([None, 2]).concatenate([3]).as_list() == [None, 2, 3]
+    assert shape.with_rank(3).is_compatible_with([7, 2, 3])
+    size = shape[1:].num_elements()
+    weights = tf.Variable(np.full((size, 1), 2.0, np.float32))
+    assert weights.get_shape() == [6, 1]
+    assert weights.shape == tf.TensorShape([tf.Dimension(6), tf.Dimension(1)])
+    v = tf.get_variable("v", shape=tf.TensorShape([2]), initializer=tf.ones_initializer())
+    y = tf.placeholder(tf.float32, [None, *v.get_shape().as_list()])
+    flat = _of(tf, "reshape", "reshape")(x, [-1, size])
+    return {
+        "flat": Steps((_of(tf, "matmul", "matmul")(flat, weights), {x: np.ones((2, 2, 3))})),
+        "scaled": Steps((v * y, {y: [[3.0, 4.0]]})),
+    }
+
+
 PROGRAMS = [
     softmax_regression_is_trained_with_batches_of_all_sizes,
     gradients_reach_both_sides_of_an_operation_on_two_unknown_sizes,
     a_known_size_says_what_an_unknown_one_is,
+    a_layer_is_built_by_the_shape_of_its_input,
 ]
