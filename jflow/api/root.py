@@ -122,6 +122,8 @@ from jflow.session import Session as Session
 from jflow.training import clip_by_global_norm as clip_by_global_norm
 from jflow.training import clip_by_norm as clip_by_norm
 from jflow.training import global_norm as global_norm
+from jflow.values import Dimension as Dimension
+from jflow.values import TensorShape as TensorShape
 from jflow.values import string as string
 from jflow.variables import AUTO_REUSE as AUTO_REUSE
 from jflow.variables import PartitionedVariable as PartitionedVariable

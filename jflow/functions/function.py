@@ -21,7 +21,7 @@ from jflow.functions.concrete import Concrete, PreparedCall, insert
 from jflow.functions.connection import Connection, current
 from jflow.functions.nnx import check_nnx_modules
 from jflow.functions.repeated import NEVER, CompiledCall
-from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing, unify
 from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
@@ -296,8 +296,8 @@ class Function(Generic[P, R_co]):
             if not isinstance(leaf, _STATIC)
         ]
         tracing.name_after(call, self._fun, names)
-        avals = map(_aval, _dynamic(leaves))
-        jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
+        arguments = _dynamic(leaves)
+        jaxpr = unify.make_jaxpr(call, [shape_of(_aval(x)) for x in arguments], arguments)
         # Gradients may still be taken of a graph, so it keeps custom derivative rules.
         return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 

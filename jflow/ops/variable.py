@@ -16,7 +16,7 @@ from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
 from jflow.ops.creators import CreatedByScope
 from jflow.stateful import GraphVariable, VariableOperations, counting, scatter
-from jflow.values import Dtype, SaveSliceInfo, declared
+from jflow.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.xla import internals
 
 
@@ -34,7 +34,7 @@ class VariableLike(Symbolic):
 
     @property
     @abstractmethod
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The size of each dimension."""
 
     @property
@@ -162,9 +162,9 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return f"{self._ref.name}:0"
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The size of each dimension."""
-        return self._operations.shape
+        return TensorShape.of(self._operations.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -363,7 +363,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError(f"len() of {self._ref}, which is a scalar")
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __iter__(self) -> Any:
         return iter(self.value()) if self.is_eager else super().__iter__()

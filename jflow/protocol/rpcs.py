@@ -16,16 +16,12 @@ from jflow.errors import InvalidArgumentError
 from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
-from jflow.protocol.codec import (
-    plan_to_proto,
-    plans_from_proto,
-    state_from_proto,
-    state_to_proto,
-)
+from jflow.protocol.codec import state_from_proto, state_to_proto
 from jflow.protocol.effect_rpcs import (
     DECIDE_EFFECT,
     TAKE_OVER_EFFECT,
 )
+from jflow.protocol.plan_codec import plan_to_proto, plans_from_proto
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,

@@ -11,7 +11,7 @@ import numpy as np
 
 from jflow.graph import Graph, Symbolic, Tensor, control_dependencies
 from jflow.ops import Variable
-from jflow.values import Dtype, declared
+from jflow.values import Dtype, TensorShape, declared
 from jflow.variables.partitioners import axis_of
 
 
@@ -53,9 +53,9 @@ class PartitionedVariable(Symbolic):
         return self._name
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The shape of the whole."""
-        return self._shape
+        return TensorShape.of(self._shape)
 
     @property
     def dtype(self) -> Dtype:

@@ -18,7 +18,7 @@ from jflow.graph.primitives import check_p
 from jflow.ops import Variable
 from jflow.ops.variable import VariableLike, read, sparse_delta
 from jflow.stateful.indices import report_indices
-from jflow.values import Dtype, SaveSliceInfo, declared
+from jflow.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.variables.beside import beside
 from jflow.xla import internals
 
@@ -48,12 +48,13 @@ class ShardedVariable(VariableLike):
         first = self._variables[0]
         self._name = first.operations.ref.name.removesuffix("/part_0") if name is None else name
         self._ends = [0, *accumulate(each.shape[0] for each in self._variables)]
-        self._shape = (self._ends[-1], *first.shape[1:])
+        self._shape = (self._ends[-1], *map(int, first.shape[1:]))
         self.trainable = first.trainable
         self.constraint = first.constraint
         for start, shard in zip(self._ends, self._variables, strict=False):
             offset = (start, *(0 for _ in first.shape[1:]))
-            shard.save_slice_info = SaveSliceInfo(self._name, self._shape, offset, shard.shape)
+            own = tuple(map(int, shard.shape))
+            shard.save_slice_info = SaveSliceInfo(self._name, self._shape, offset, own)
 
     # What it is -------------------------------------------------------------------------------
 
@@ -68,9 +69,9 @@ class ShardedVariable(VariableLike):
         return self._name
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The shape of the whole."""
-        return self._shape
+        return TensorShape.of(self._shape)
 
     @property
     def dtype(self) -> Dtype:
