@@ -15,12 +15,13 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
 from jflow.ops.creators import CreatedByScope
+from jflow.ops.in_place import InPlaceOperators
 from jflow.stateful import GraphVariable, VariableOperations, counting, scatter
 from jflow.values import Dtype, SaveSliceInfo, declared
 from jflow.xla import internals
 
 
-class VariableLike(Symbolic):
+class VariableLike(InPlaceOperators, Symbolic):
     """What is used as an array and can be assigned: a variable, or several that are one value."""
 
     @abstractmethod
@@ -36,11 +37,6 @@ class VariableLike(Symbolic):
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """The size of each dimension."""
-
-    @property
-    @abstractmethod
-    def is_eager(self) -> bool:
-        """Whether it has a value outside of sessions."""
 
 
 class Variable(VariableLike, metaclass=CreatedByScope):
