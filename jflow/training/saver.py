@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from jflow.checkpoint_files import local_path
 from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -162,11 +163,11 @@ class Saver:
         try:
             sess.save_state(path, self._states, about=texts(self._iterators))
             if write_meta_graph:
-                self._write_graph(f"{path}.{meta_graph_suffix}", sess.graph)
+                self._write_graph(local_path(f"{path}.{meta_graph_suffix}"), sess.graph)
             if write_state:
                 self._record(path, directory, latest_filename, meta_graph_suffix)
         except (FailedPreconditionError, NotFoundError, FileNotFoundError) as error:
-            if not os.path.isdir(directory or "."):
+            if not os.path.isdir(local_path(directory) or "."):
                 raise ValueError(
                     f"Parent directory of {path} doesn't exist, can't save."
                 ) from error
