@@ -18,6 +18,7 @@ import numpy as np
 from jflow.context import Stack
 from jflow.graph import Graph, GraphKeys, name_scope
 from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.scope import graph_of_values
 from jflow.ops import Variable
 
 
@@ -178,7 +179,7 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       name_or_scope: a name, which extends that of the current scope; or a scope to enter again,
         wherever the block is; or None for `default_name`.
       default_name: a name that is made unique: `d`, `d_1`, ….
-      values: ignored, as all operations are of the default graph.
+      values: as for `jflow.name_scope`.
       initializer, regularizer, caching_device, partitioner, custom_getter, dtype, use_resource,
         constraint: defaults of the scope; None for those of the scope around, or of the scope that
         is entered. Custom getters of nested scopes call each other, the innermost one first.
@@ -186,12 +187,15 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       auxiliary_name_scope: whether it opens a name scope.
 
     Raises:
-      TypeError: if `name_or_scope` is neither, or there is no name at all.
+      TypeError: if `name_or_scope` is neither, there is no name at all, or `auxiliary_name_scope`
+        is neither True nor False.
       ValueError: if there is only a default name with `reuse=True`, or `reuse` is something else.
     """
     _check_arguments(name_or_scope, default_name, reuse)
-    graph = _default_graph()
-    scopes = scopes_of(graph)
+    if not isinstance(auxiliary_name_scope, bool):
+        raise TypeError(
+            f"auxiliary_name_scope must be True or False, got {auxiliary_name_scope!r:.80}"
+        )
     changed = {
         "initializer": initializer,
         "regularizer": regularizer,
@@ -202,7 +206,11 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         "constraint": constraint,
     }
     known = {key: value for key, value in changed.items() if value is not None}
-    with _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names:
+    with (
+        graph_of_values(values) as graph,
+        _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names,
+    ):
+        scopes = scopes_of(graph)
         is_entered_again = isinstance(name_or_scope, VariableScope)
         if isinstance(name_or_scope, VariableScope):
             base = name_or_scope
