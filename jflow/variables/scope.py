@@ -191,11 +191,7 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         is neither True nor False.
       ValueError: if there is only a default name with `reuse=True`, or `reuse` is something else.
     """
-    _check_arguments(name_or_scope, default_name, reuse)
-    if not isinstance(auxiliary_name_scope, bool):
-        raise TypeError(
-            f"auxiliary_name_scope must be True or False, got {auxiliary_name_scope!r:.80}"
-        )
+    _check_arguments(name_or_scope, default_name, reuse, auxiliary_name_scope)
     changed = {
         "initializer": initializer,
         "regularizer": regularizer,
@@ -212,19 +208,34 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
     ):
         scopes = scopes_of(graph)
         is_entered_again = isinstance(name_or_scope, VariableScope)
-        if isinstance(name_or_scope, VariableScope):
-            base = name_or_scope
-        else:
-            given = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
-            name = scopes.current.full_name(given) if given else scopes.current.name
-            base = replace(scopes.current, name=name, original_name_scope=names)
+        base = _base(scopes, name_or_scope, default_name, names)
         getter = chained(custom_getter, base.custom_getter)
         scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **known)
         with _opened(scopes, scope, is_entered_again):
             yield scope
 
 
-def _check_arguments(name_or_scope: Any, default_name: str | None, reuse: Reuse) -> None:
+def _base(
+    scopes: ScopeStack,
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None,
+    names: str,
+) -> VariableScope:
+    """The scope to enter, without what the block changes: that one, or one in the current one."""
+    if isinstance(name_or_scope, VariableScope):
+        return name_or_scope
+    wanted = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
+    name = scopes.current.full_name(wanted) if wanted else scopes.current.name
+    return replace(scopes.current, name=name, original_name_scope=names)
+
+
+def _check_arguments(
+    name_or_scope: Any, default_name: str | None, reuse: Reuse, auxiliary_name_scope: Any
+) -> None:
+    if not isinstance(auxiliary_name_scope, bool):
+        raise TypeError(
+            f"auxiliary_name_scope must be True or False, got {auxiliary_name_scope!r:.80}"
+        )
     if reuse not in (None, True, False, AUTO_REUSE):
         raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
     if not isinstance(name_or_scope, str | VariableScope | None):

@@ -39,10 +39,10 @@ def test_an_in_place_operator_of_an_eager_variable_is_refused_with_the_method(
     update: Callable[[Any, Any], Any],
 ) -> None:
     v = tf.Variable(np.int32([[6, 7]]))
-    told = METHODS.get(update) or rf"assign\(v {OTHERS[update]} value\)".translate(
+    method = METHODS.get(update) or rf"assign\(v {OTHERS[update]} value\)".translate(
         {ord(c): f"\\{c}" for c in "*|^"}
     )
-    with pytest.raises(RuntimeError, match=rf"does not change .* write `v\.{told}"):
+    with pytest.raises(RuntimeError, match=rf"does not change .* write `v\.{method}"):
         update(v, np.int32([[1], [2]]))
     with pytest.raises(RuntimeError, match=r"does not change"):
         tf.function(lambda x: update(v, x))(np.int32([[1], [2]]))
