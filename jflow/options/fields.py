@@ -83,6 +83,8 @@ def _converted(value: Any, hint: Any, where: str) -> Any:
             return bool(value)
         raise TypeError(f"{where} must be True or False, got {value!r}")
     if hint is int:
+        if isinstance(value, float) and value.is_integer():
+            return int(value)  # such as a number of seconds times 1000
         try:
             return operator.index(value)
         except TypeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
+import jax
 import numpy as np
 import pytest
 
@@ -19,13 +20,15 @@ def test_options_are_assigned_as_scripts_for_tensorflow_do() -> None:
     config.gpu_options.allow_growth = True
     config.intra_op_parallelism_threads = np.int32(2)
     config.inter_op_parallelism_threads = -1
+    config.operation_timeout_in_ms = 1.5 * 40_000  # type: ignore[assignment]
     config.device_count["GPU"] = 0
     config.device_filters.append("/job:ps")
     config.device_filters.extend(["/job:worker/task:1"])
     config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
     config.gpu_options.CopyFrom(tf.GPUOptions(allow_growth=True, visible_device_list="0,1"))
     assert repr(config) == (
-        "ConfigProto(allow_soft_placement=True, device_filters=['/job:ps', '/job:worker/task:1'], "
+        "ConfigProto(operation_timeout_in_ms=60000, allow_soft_placement=True, "
+        "device_filters=['/job:ps', '/job:worker/task:1'], "
         "device_count={'GPU': 0}, intra_op_parallelism_threads=2, inter_op_parallelism_threads=-1, "
         "gpu_options=GPUOptions(allow_growth=True, visible_device_list='0,1'), graph_options="
         "GraphOptions(optimizer_options=OptimizerOptions(global_jit_level=1)))"
@@ -39,13 +42,23 @@ def test_options_are_assigned_as_scripts_for_tensorflow_do() -> None:
     assert options == tf.RunOptions(trace_level=3)
 
 
-def test_a_session_has_the_options_of_when_it_was_made() -> None:
+def test_sessions_and_connections_have_the_options_of_when_they_were_made() -> None:
     config = tf.ConfigProto(allow_soft_placement=True)
     with tf.device("/gpu:0"):
         x = tf.constant(1.0) + 1
     with tf.Session(config=config) as soft:
         config.allow_soft_placement = False
         assert soft.run(x) == 2.0
+    config.allow_soft_placement = True
+    with tf.connect(config=config):
+        config.allow_soft_placement = False
+
+        @tf.function
+        def on_gpu(x: jax.Array) -> jax.Array:
+            with tf.device("/gpu:0"):
+                return x + 1
+
+        assert on_gpu(1.0) == 2.0
     with tf.Session(config=config) as hard, pytest.raises(tf.errors.InvalidArgumentError):
         hard.run(x)
 
