@@ -112,6 +112,9 @@ from jflow.ops import trainable_variables as trainable_variables
 from jflow.ops import variable_creator_scope as variable_creator_scope
 from jflow.ops import variables_initializer as variables_initializer
 from jflow.options import ConfigProto as ConfigProto
+from jflow.options import GPUOptions as GPUOptions
+from jflow.options import GraphOptions as GraphOptions
+from jflow.options import OptimizerOptions as OptimizerOptions
 from jflow.options import RunOptions as RunOptions
 from jflow.records import FixedLenFeature as FixedLenFeature
 from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature

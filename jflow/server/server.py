@@ -179,7 +179,8 @@ class Server(Closing):
             hosts = listening_hosts(own_host, self._task, is_encrypted=tls is not None)
             transport = TRANSPORTS[self._protocol](tls)
             location = location_at(hosts)
-            terms = _Terms(load_secret(), cluster_name(), location, self._defaults)
+            counts = {} if self._config is None else self._config.device_count
+            terms = _Terms(load_secret(), cluster_name(), location, self._defaults, counts)
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
@@ -254,12 +255,14 @@ class _Terms(NamedTuple):
     Attributes:
       secret, cluster_name, location: see `Endpoint`.
       session_defaults: see `ServerInfo`.
+      device_counts: the largest number of devices of a type.
     """
 
     secret: Secret
     cluster_name: str
     location: ServerLocation
     session_defaults: bytes
+    device_counts: Mapping[str, int]
 
 
 class _Running:
@@ -275,7 +278,7 @@ class _Running:
         roots: AllowedDirectories,
         make_worker: Callable[..., Worker],
     ) -> None:
-        devices = local_devices(task)
+        devices = local_devices(task, terms.device_counts)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.peers = Peers(cluster, transport, terms.secret, task, terms.cluster_name)

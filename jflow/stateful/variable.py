@@ -209,6 +209,12 @@ class VariableOperations(ABC):
             )
         return operand
 
+    def of_current_shape(self, value: Any) -> Any:
+        """Converts a value to an operand of the sizes that the variable has in the step."""
+        operand, current = self._converted(value), self.read("read_value")
+        n_sizes = len(current.shape)
+        return self.check_shape(operand, current.shape, "cannot assign to", current, n_sizes)
+
     def _of_rank(self, operand: Any) -> Any:
         """Returns the operand of an assignment that may change sizes, with its rank checked."""
         # A derived size, such as a sum of two, could not be told from an argument of the program.

@@ -382,7 +382,7 @@ def test_a_checkpoint_is_read_without_a_session(session: tf.Session, tmp_path: P
     assert reader.has_tensor("v")
     assert not reader.has_tensor("w")
     assert reader.get_variable_to_dtype_map() == {"v": "float32"}
-    assert reader.debug_string() == "v (float32) []\n"
+    assert reader.debug_string() == b"v (DT_FLOAT) []\n"
     assert tf.train.load_checkpoint(path).get_tensor("v") == 1.0
     with pytest.raises(tf.errors.NotFoundError, match="'w' not found"):
         reader.get_tensor("w")
