@@ -30,9 +30,10 @@ def train(n_steps: int, **options: object) -> tuple[Classifier, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--cpus", type=float, default=1.0, help="CPUs that each task reserves")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs of each worker")
     options = parser.parse_args()
-    _, accuracy = train(options.steps, gpus=options.gpus)
+    _, accuracy = train(options.steps, cpus=options.cpus, gpus=options.gpus)
     print(f"accuracy of steps of two workers {accuracy:.3f}")
 
 

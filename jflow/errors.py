@@ -46,8 +46,8 @@ class OpError(Exception):
       node_def: the `node_def` argument of an error that user code made, otherwise None.
       task: full name of the task where it failed, such as "/job:ps/task:0", or None.
       error_code: the status code.
-      is_rolled_back: of a step that was to be applied once, whether it is certain that nothing of
-        it was applied, nor will be; False if that is not known.
+      is_rolled_back: of a step, whether it is certain that nothing of it was applied, nor will be;
+        False if that is not known, or the step was not to be applied once and has begun.
     """
 
     error_code = Code.UNKNOWN

@@ -1,7 +1,8 @@
-"""A progress bar: tqdm if it is installed, else a line per quarter."""
+"""A progress bar: tqdm on a terminal and in notebooks, if it is there, else a line per quarter."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -41,7 +42,12 @@ class Progress(Closing):
 
 
 def _bar(total: int, label: str, unit: str) -> Any:
-    """A bar of tqdm, which warns when it is imported in a notebook; None without tqdm."""
+    """A bar of tqdm, which warns when it is imported in a notebook.
+
+    None without tqdm, and where a bar would fill a file.
+    """
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        return None
     try:
         from tqdm.auto import tqdm  # noqa: PLC0415
     except ImportError:

@@ -84,7 +84,7 @@ NAMES = {name: say for names, say in _NAMES.items() for name in names.split()}
 
 FILES = {
     "jflow/execution/bound.py": "linking",
-    "jflow/functions/closures.py": "NNX check",
+    "jflow/functions/closures.py": "capture check",
     "jflow/graph/flatten.py": "hoisting of state",
     "jflow/graph/live.py": "eager",
     "jflow/graph/order.py": "effect order",

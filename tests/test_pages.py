@@ -20,7 +20,7 @@ PAGES = {
     "queues": 3,
     "saving": 4,
     "training": 2,
-    "unknown_ranks": 1,
+    "unknown_ranks": 2,
     "variables": 2,
 }
 """The number of programs of each page."""

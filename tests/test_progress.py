@@ -21,9 +21,21 @@ def test_without_tqdm_there_is_a_line_per_quarter(
     assert len(lines) == 4
 
 
-def test_a_bar_of_tqdm_counts_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_of_tqdm_counts_to_its_end_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with Progress(2, "small", "case") as progress:
         progress.advance("a")
         progress.advance("b")
     assert "2/2" in capsys.readouterr().err
+
+
+def test_there_is_no_bar_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(4, "small", "case") as progress:
+        for _ in range(4):
+            progress.advance("a")
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.splitlines()[-1] == "small: 4 of 4 cases, a"

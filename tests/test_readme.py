@@ -21,15 +21,15 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SCREEN = 25
 """Lines of the page, at most, before its first program."""
 
-# Runs the blocks one after another in one namespace, as cells of a notebook do.
+# Runs the blocks one after another, each as if it were pasted alone.
 READER = """
 import sys
 import jflow
 print(jflow.__file__)
-names = {"__name__": "__main__"}
 for number, block in enumerate(sys.argv[1:]):
     print(f"-- block {number}", flush=True)
-    exec(compile(block, f"block {number} of README.md", "exec"), names)
+    jflow.reset_default_graph()
+    exec(compile(block, f"block {number} of README.md", "exec"), {"__name__": "__main__"})
 """
 
 
@@ -85,7 +85,7 @@ def test_the_wheel_has_the_package_with_its_types_and_data_and_nothing_else(whee
     }
 
 
-def test_the_blocks_run_in_order_and_print_what_they_say(
+def test_each_block_runs_alone_and_prints_what_it_says(
     read: tuple[Path, Sequence[str]],
 ) -> None:
     _, outputs = read

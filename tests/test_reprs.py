@@ -50,7 +50,8 @@ def public_classes() -> dict[str, type]:
 
 def test_every_public_class_has_a_repr_of_its_own() -> None:
     classes = public_classes()
-    del classes["GraphKeys"], classes["AggregationMethod"]  # have names and no instances
+    for name in ("GraphKeys", "AggregationMethod", "SaverDef"):  # have names and no instances
+        del classes[name]
     assert {"Graph", "DatasetIterator", "QueueRunner", "LocalCluster", "RunOptions"} <= {*classes}
     silent = [name for name, kind in classes.items() if kind.__repr__ is object.__repr__]
     assert silent == []

@@ -112,6 +112,9 @@ from jflow.ops import trainable_variables as trainable_variables
 from jflow.ops import variable_creator_scope as variable_creator_scope
 from jflow.ops import variables_initializer as variables_initializer
 from jflow.options import ConfigProto as ConfigProto
+from jflow.options import GPUOptions as GPUOptions
+from jflow.options import GraphOptions as GraphOptions
+from jflow.options import OptimizerOptions as OptimizerOptions
 from jflow.options import RunOptions as RunOptions
 from jflow.records import FixedLenFeature as FixedLenFeature
 from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature
@@ -122,6 +125,8 @@ from jflow.session import Session as Session
 from jflow.training import clip_by_global_norm as clip_by_global_norm
 from jflow.training import clip_by_norm as clip_by_norm
 from jflow.training import global_norm as global_norm
+from jflow.values import Dimension as Dimension
+from jflow.values import TensorShape as TensorShape
 from jflow.values import string as string
 from jflow.variables import AUTO_REUSE as AUTO_REUSE
 from jflow.variables import PartitionedVariable as PartitionedVariable

@@ -15,6 +15,7 @@ from jflow.training import Optimizer as Optimizer
 from jflow.training import QueueRunner as QueueRunner
 from jflow.training import RMSPropOptimizer as RMSPropOptimizer
 from jflow.training import Saver as Saver
+from jflow.training import SaverDef as SaverDef
 from jflow.training import SyncReplicasOptimizer as SyncReplicasOptimizer
 from jflow.training import add_queue_runner as add_queue_runner
 from jflow.training import batch as batch

@@ -13,5 +13,6 @@ from jflow.checkpoint_files.orbax import write_orbax as write_orbax
 from jflow.checkpoint_files.prefix import ANYWHERE as ANYWHERE
 from jflow.checkpoint_files.prefix import CheckpointPrefix as CheckpointPrefix
 from jflow.checkpoint_files.prefix import checkpoint_roots as checkpoint_roots
+from jflow.checkpoint_files.prefix import local_path as local_path
 from jflow.checkpoint_files.prefix import locate as locate
 from jflow.checkpoint_files.shard import write_shard as write_shard

@@ -56,21 +56,27 @@ class CheckpointPrefix(Closing):
         self.close()
 
 
+def local_path(path: str) -> str:
+    """A path of this machine for the URL of a file, "file:///…"; any other one unchanged."""
+    return path.removeprefix("file://")
+
+
 def locate(
-    prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE
+    prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE, *, makes: bool = False
 ) -> CheckpointPrefix:
     """Opens the directory of a checkpoint that exists or will be written.
 
     Args:
-      prefix: such as "runs/model.ckpt-100", or a URL that `etils.epath` opens.
+      prefix: such as "runs/model.ckpt-100", or a URL: of a file, or one that `etils.epath` opens.
       allowed: where checkpoints may be.
+      makes: whether its directory is made, with those above it, if it does not exist.
 
     Raises:
       InvalidArgumentError: if it is not a valid prefix.
       NotFoundError: if the directory does not exist.
       PermissionDeniedError: if it is outside the roots, or the process may not use it.
     """
-    text = os.fspath(prefix)
+    text = local_path(os.fspath(prefix))
     directory, _, name = text.rpartition("/")
     if name in ("", ".", "..") or "\0" in name:
         raise InvalidArgumentError(
@@ -81,4 +87,4 @@ def locate(
         return CheckpointPrefix(RemoteStorage(directory), name)
     if not directory:
         directory = "/" if text.startswith("/") else "."
-    return CheckpointPrefix(LocalStorage(*allowed.directory(directory)), name)
+    return CheckpointPrefix(LocalStorage(*allowed.directory(directory, makes=makes)), name)

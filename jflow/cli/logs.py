@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import stat
 import sys
 import time
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _N_LINES = 20
 _BLOCK_BYTES = 64 << 10
 _POLL_S = 0.25
+_OF_TASK = re.compile(
+    r'\S+ [A-Z]+ (?:message|event)=(?:"(?:[^"\\]|\\.)*"|\S+) logger=\S+ task=(/job:\S+)'
+)
 _ADVICE = (
     "start it with `jflow up --logs DIR`, with LocalCluster(logs=DIR), or with its standard error "
     "in a file"
@@ -80,54 +84,69 @@ def _logs(options: argparse.Namespace) -> int:
     if all(log.path is None for log in found):
         told = "\n".join(f"{log.task}: {log.reason}" for log in found)
         raise NotFoundError(f"there is no log on this machine:\n{told}")
-    tails = {log.task: LogTail(log.path, options.lines) for log in found if log.path is not None}
+    files = [*_files_of(found, options.lines)]
     if options.follow:
-        _follow(tails, found, is_json=options.json)
+        _follow(files, found, is_json=options.json)
     elif options.json:
+        read = [pair for file in files for pair in file.read()]
         tasks_json = [
             {
                 "name": log.task,
                 "path": None if log.path is None else str(log.path),
                 "reason": log.reason,
-                "lines": tails[log.task].read() if log.task in tails else [],
+                "lines": [line for task, line in read if task == log.task],
             }
             for log in found
         ]
         print(json.dumps({"tasks": tasks_json}, indent=2))
     else:
-        for line in _text(tails, found):
+        for line in [*_reasons(found), *_text(files, found)]:
             print(line)
-    return 0 if len(tails) == len(found) else PARTIAL
+    return PARTIAL if any(log.path is None for log in found) else 0
 
 
-def _text(tails: dict[str, LogTail], found: Sequence[TaskLog]) -> Iterator[str]:
-    """The lines for people, with the name of their task if there are several."""
+def _files_of(found: Sequence[TaskLog], n_lines: int) -> Iterator[LogFile]:
+    """The files of logs, each once, although several tasks may log to it."""
+    tasks: dict[Path, list[str]] = {}
+    for log in found:
+        if log.path is not None:
+            tasks.setdefault(log.path, []).append(log.task)
+    for path, own in tasks.items():
+        yield LogFile(LogTail(path, n_lines * len(own)), own)
+
+
+def _reasons(found: Sequence[TaskLog]) -> Iterator[str]:
+    """Why there is no log of tasks that have none."""
     for log in found:
         if log.path is None:
             yield printable(f"{log.task}: {log.reason}")
-    for task, tail in tails.items():
-        for line in tail.read():
+
+
+def _text(files: Sequence[LogFile], found: Sequence[TaskLog]) -> Iterator[str]:
+    """The lines for people, with the name of their task if there are several."""
+    for file in files:
+        for task, line in file.read():
             yield printable(f"{task} {line}" if len(found) > 1 else line)
 
 
-def _follow(tails: dict[str, LogTail], found: Sequence[TaskLog], *, is_json: bool) -> None:
+def _follow(files: Sequence[LogFile], found: Sequence[TaskLog], *, is_json: bool) -> None:
     """Prints what there is and what comes, until Ctrl-C."""
-    silent = [log for log in found if log.path is None]
     with suppress(KeyboardInterrupt):
+        if not is_json:
+            for reason in _reasons(found):
+                print(reason)
         while True:
             if is_json:
                 lines = [
                     json.dumps({"name": task, "line": line})
-                    for task, tail in tails.items()
-                    for line in tail.read()
+                    for file in files
+                    for task, line in file.read()
                 ]
             else:
-                lines = [*_text(tails, [*silent, *(log for log in found if log.path is not None)])]
+                lines = [*_text(files, found)]
             for line in lines:
                 print(line)
             sys.stdout.flush()
-            found = [log for log in found if log.path is not None]
-            silent = []
             time.sleep(_POLL_S)
 
 
@@ -185,6 +204,41 @@ def _of_task(seen: Seen) -> TaskLog:
     if is_here:
         return TaskLog(task, path)
     return TaskLog(task, None, f"its log is {path} on the machine of {seen.report.address}")
+
+
+class LogFile:
+    """A file that one task logs to, or several of one terminal.
+
+    Args:
+      tail: its end.
+      tasks: the names of tasks whose lines are wanted.
+    """
+
+    def __init__(self, tail: LogTail, tasks: Sequence[str]) -> None:
+        self._tail = tail
+        self._tasks = tasks
+        self._last = tasks[0]
+
+    def read(self) -> Iterator[tuple[str, str]]:
+        """Each line that has come, with its task; lines of tasks that are not wanted are left out.
+
+        A line that names no task, as those of a traceback, is of the task of the line before.
+        """
+        for line in self._tail.read():
+            self._last = _named(line) or self._last
+            if self._last in self._tasks:
+                yield self._last, line
+
+
+def _named(line: str) -> str:
+    """The task that a line of a log names, as `LineFormatter` writes it; "" if it names none."""
+    if (found := _OF_TASK.match(line)) is not None:
+        return found[1]
+    try:
+        content = json.loads(line) if line.startswith("{") else {}
+    except ValueError:
+        return ""
+    return str(content.get("task", ""))
 
 
 class LogTail:

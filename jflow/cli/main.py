@@ -38,8 +38,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
       The exit code: 0; 1 for a failure, such as a cluster that does not answer; 2 for an invalid
-      argument or environment variable; 3 if some of the tasks of a cluster do not answer.
+      argument or environment variable; 3 if some of the tasks of a cluster do not answer; 141, as
+      of a program that SIGPIPE ends, if what reads its output has ended, as in `jflow ls | head`.
     """
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Parses the arguments and runs the verb; returns the exit code."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="jflow: %(message)s")
     try:

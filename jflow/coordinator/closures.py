@@ -25,7 +25,7 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.effects import MAX_KEPT_BYTES
 from jflow.errors import InvalidArgumentError
 from jflow.functions import Concrete, Connection, Function, PreparedCall
-from jflow.functions.nnx import captured_values
+from jflow.functions.captures import captured_values
 from jflow.graph import ResourceRef, owners
 from jflow.graph.primitives import CALLBACKS, WRITES, state_of
 from jflow.graph.tracing import Static

@@ -18,12 +18,26 @@ SMALL_BYTES = 4096
 """Up to this size, in bytes, a program takes a NumPy array in less time than `device_put` does."""
 
 
-def local_devices(task: Task) -> Mapping[Device, jax.Device]:
-    """Returns the devices of JAX by their names in the cluster, accelerators before CPUs."""
+def local_devices(
+    task: Task, counts: Mapping[str, int] = MappingProxyType({})
+) -> Mapping[Device, jax.Device]:
+    """Returns the devices of JAX by their names in the cluster, accelerators before CPUs.
+
+    Args:
+      task: the task that has them.
+      counts: the largest number of devices of a type.
+    """
     found = jax.local_devices()
     if all(device.platform != "cpu" for device in found):
         found = [*found, *jax.local_devices(backend="cpu")]
-    return _named(task, tuple(found))
+    named = _named(task, tuple(found))
+    if not counts:
+        return named
+    return {
+        one: found
+        for one, found in named.items()
+        if one.index < counts.get(one.type, 1 + one.index)
+    }
 
 
 @lru_cache

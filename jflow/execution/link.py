@@ -19,6 +19,7 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.execution.callback import LinkedCallback, link_callback
 from jflow.execution.functions import HostFunction, host_function, host_kernel
+from jflow.execution.sizes import with_checks
 from jflow.packing import Keywords
 from jflow.plan import (
     CALLBACK,
@@ -322,6 +323,7 @@ def link(
                 # Shared by all sessions: the time does not depend on which of them runs it.
                 latency = _LATENCIES.setdefault(found, Latency())
                 run = _unchecked(found) if checks_nans else found
+                run = with_checks(run, instruction) if instruction.sizes else run
                 is_quick = is_bounded(found)
                 yield LinkedRun(
                     instruction, run, constants, latency, plan.variables, keys, is_quick

@@ -126,7 +126,7 @@ class GraphReader:
         else:
             op = self._computed(node, imported, inputs)
         avals = [self._reader.aval(number) for number in node.outputs]
-        types = [(tensor.shape, tensor.dtype) for tensor in op.outputs]
+        types = [(tensor.aval.shape, tensor.dtype) for tensor in op.outputs]
         if types != [(aval.shape, aval.dtype) for aval in avals]:
             raise self._error(node, f"it gives {types!r:.200}, expected {avals!r:.200}")
         return op

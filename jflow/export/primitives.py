@@ -18,6 +18,7 @@ from jflow.graph.primitives import (
     SOURCES,
     WRITES,
     constant_p,
+    ensure_sizes_p,
     group_p,
     host_p,
     update_p,
@@ -47,9 +48,8 @@ def primitives() -> dict[str, jex.Primitive]:
         *_traced(jax.random.key_data, key),
     ]
     missing = ("dim_as_value", "scatter-sub", "split", "random_clone", "random_unwrap")
-    return {eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing} | (
-        _named()
-    )
+    found = {eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing}
+    return found | _named() | {ensure_sizes_p.name: ensure_sizes_p}
 
 
 OWN: dict[str, jex.Primitive] = {

@@ -29,7 +29,7 @@ from jflow.graph.request import device_request_scope, empty_request_scope
 from jflow.options import ConfigProto
 from jflow.pipeline import StepRequest
 from jflow.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
-from jflow.runtime.backend import DeviceInfo, Executable
+from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.saving import SaveReport, StateToSave, restore_state, save_state
 from jflow.runtime.steps import (
     explain_step,
@@ -81,7 +81,7 @@ class Connection(Closing):
         wanted = self._config.placement if placement is None else placement
         self._strategy = named_strategy(wanted)
         self._target = checked_target(target)
-        self._backend = open_backend(self._target, self._config)
+        self._backend = self._opened()
         self._registering = threading.Lock()
         self._accesses: dict[Any, Concrete] = {}
         self._calls: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -107,7 +107,8 @@ class Connection(Closing):
 
         Raises:
           UnavailableError: if the server does not answer within the connect timeout.
-          AbortedError: if the server was started again since it was first contacted.
+          RestartedError: if the server was started again, and has lost what this connection used
+            there; one call says so.
         """
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 
@@ -133,7 +134,7 @@ class Connection(Closing):
 
         Without it, they connect again where they can, which takes time.
         """
-        self._backend.reconnects = False
+        self._backend.reconnects = self._backend.restarts.are_outlived = False
 
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the server first.
@@ -189,11 +190,17 @@ class Connection(Closing):
           UnavailableError: if the server does not answer.
         """
         self._check_open()
-        lost, self._backend = self._backend, open_backend(self._target, self._config)
+        lost, self._backend = self._backend, self._opened()
         lost.close()
         self._forget_calls()
         if self._claim is not None:
             self.claim(*self._claim)
+
+    def _opened(self) -> Backend:
+        """A backend that goes on when tasks restart, which that of a session does not."""
+        backend = open_backend(self._target, self._config)
+        backend.restarts.are_outlived = bool(self._target)
+        return backend
 
     def save_state(
         self,

@@ -17,11 +17,11 @@ from jax.tree_util import SequenceKey, keystr, tree_flatten
 from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import Deadline
+from jflow.functions.captures import trace_with_captures
 from jflow.functions.concrete import Concrete, PreparedCall, insert
 from jflow.functions.connection import Connection, current
-from jflow.functions.nnx import check_nnx_modules
 from jflow.functions.repeated import NEVER, CompiledCall
-from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing, unify
 from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
@@ -277,7 +277,7 @@ class Function(Generic[P, R_co]):
     def _trace(self, key: Any, leaves: list[Any]) -> _Traced:
         tree = key[0]
         self._check(tree, leaves)
-        check_nnx_modules(self._fun, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
+        settings = [leaf.value for leaf in leaves if isinstance(leaf, Static)]
         in_graph = any(isinstance(leaf, Tensor) for leaf in leaves)
         out_trees = []
 
@@ -296,8 +296,11 @@ class Function(Generic[P, R_co]):
             if not isinstance(leaf, _STATIC)
         ]
         tracing.name_after(call, self._fun, names)
-        avals = map(_aval, _dynamic(leaves))
-        jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
+        arguments = _dynamic(leaves)
+        avals = [shape_of(_aval(x)) for x in arguments]
+        jaxpr = trace_with_captures(
+            self._fun, settings, lambda: unify.make_jaxpr(call, avals, arguments)
+        )
         # Gradients may still be taken of a graph, so it keeps custom derivative rules.
         return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 

@@ -86,9 +86,9 @@ class Expansion(Graph):
         """Returns the variable of a result, with its shape if that is known now."""
         eqn = tensor.op.eqn
         shape = self._shapes.get(tensor)
-        if shape is None and tensor.shape is None and eqn.primitive is host_p:
+        if shape is None and tensor.aval.shape is None and eqn.primitive is host_p:
             is_elementwise = eqn.params["function"] in _ELEMENTWISE
-            shape = inputs[0].shape if is_elementwise else None
+            shape = inputs[0].aval.shape if is_elementwise else None
         return tensor.var if shape is None else jex.Var(host_abstract(shape, tensor.dtype))
 
     def _stand_for(self, old: Tensor, new: Tensor) -> None:
@@ -104,7 +104,7 @@ class Expansion(Graph):
     def _expand(self, op: Operation) -> None:
         """Replays a recorded call; leaves it as it is if that is impossible."""
         inputs = [self.tensor(tensor) for tensor in op.inputs]
-        is_known = all(tensor.shape is not None for tensor in inputs)
+        is_known = all(tensor.aval.shape is not None for tensor in inputs)
         replay = op.eqn.params["replay" if is_known else "fallback"]
         if replay is None:
             self._copy(op)
@@ -141,10 +141,11 @@ class Expansion(Graph):
         if len(outputs) != len(op.outputs):
             raise ValueError(f"returns {len(outputs)} results, {len(op.outputs)} were expected")
         for old, result in zip(op.outputs, outputs, strict=True):
-            wanted = self._shapes.get(old, old.shape)
-            if result.dtype != old.dtype or wanted not in (None, result.shape):
+            wanted = self._shapes.get(old, old.aval.shape)
+            if result.dtype != old.dtype or wanted not in (None, result.aval.shape):
+                found = shape_text(declared(result.aval.shape))
                 raise ValueError(
-                    f"gives {result.dtype.name} {shape_text(declared(result.shape))}, expected "
+                    f"gives {result.dtype.name} {found}, expected "
                     f"{old.dtype.name} {shape_text(declared(wanted))}"
                 )
         return outputs

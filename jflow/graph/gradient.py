@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,11 +16,11 @@ from jflow.graph import request
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.hoisting import hoist_state
-from jflow.graph.primitives import VariableRef, is_source, read_p, recorded_p
+from jflow.graph.primitives import VariableRef, is_source, read_p, recorded_p, with_shape
 from jflow.graph.recorded import RecordedCall
 from jflow.graph.rules import with_free_rules
 from jflow.graph.symbolic import Symbolic
-from jflow.values import AbstractValue, HostArray, is_unranked
+from jflow.values import AbstractValue, HostArray, is_compatible, is_unranked
 from jflow.xla import jaxprs
 
 
@@ -87,7 +88,7 @@ def gradients(
         graph.scopes.replaced(names=graph.unique_name(name) + "/"),
     ):
         path = between(graph, leaves, targets, _points(stops), [x.variable for x in sources])
-        if any(map(is_recorded, path)) or any(t.shape is None for t in targets):
+        if any(map(is_recorded, path)) or any(t.aval.shape is None for t in targets):
             totals = _record(graph, path, targets, sources, seeds, stops)
         else:
             totals = _slopes(graph, targets, sources, seeds, _points(stops))
@@ -125,10 +126,21 @@ def _slopes(
 ) -> list[Tensor | None]:
     """Adds the derivatives of the targets."""
     leaves = list(dict.fromkeys(t for source in sources for t in source.points))
+    if seeds is not None:
+        seeds = [_fitted(graph, *pair) for pair in zip(seeds, targets, strict=True)]
     slopes: dict[Tensor, Tensor] = {}
     for group in _independent(graph, leaves, stops):
         slopes.update(_pull_back(graph, group, targets, seeds, stops))
     return [_total(graph, [slopes[t] for t in x.points if t in slopes]) for x in sources]
+
+
+def _fitted(graph: Graph, seed: Tensor, target: Tensor) -> Tensor:
+    """Returns a derivative with the unknown sizes of its target, which the step checks."""
+    shape: Any = target.aval.shape
+    if seed.aval.shape == shape or not is_compatible(seed.aval.shape, shape):
+        return seed
+    fitted: Tensor = graph.apply(partial(with_shape, shape=shape), (seed,))
+    return fitted
 
 
 def _record(

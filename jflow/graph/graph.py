@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NoReturn
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.context import Stack
-from jflow.graph import origin, request, stack, text, tracing
+from jflow.graph import origin, request, stack, text, tracing, unify
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.members import Members
 from jflow.graph.names import Names
@@ -41,10 +42,12 @@ from jflow.graph.symbolic import Symbolic
 from jflow.values import (
     AbstractValue,
     Dtype,
+    TensorShape,
     abstract_of,
     as_array,
     declared,
     is_unranked,
+    plain_size,
     refuse_host,
     to_physical,
 )
@@ -81,9 +84,9 @@ class Tensor(Symbolic):
         return aval
 
     @property
-    def shape(self) -> Any:
-        """Sizes of the dimensions, symbols where unknown; None if the rank is unknown."""
-        return self.aval.shape
+    def shape(self) -> TensorShape:
+        """The sizes of the dimensions."""
+        return TensorShape.of(self.aval.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -93,11 +96,11 @@ class Tensor(Symbolic):
     @property
     def ndim(self) -> int:
         """Number of dimensions. Raises ValueError if it is unknown."""
-        if self.shape is None:
+        if self.aval.shape is None:
             raise ValueError(
                 f"the rank of {self!r} is unknown; declare it with set_shape or jflow.ensure_shape"
             )
-        return len(self.shape)
+        return len(self.aval.shape)
 
     def set_shape(self, shape: Any) -> None:
         """Declares what is known of the shape, with None for unknown sizes; no step checks it.
@@ -135,7 +138,7 @@ class Tensor(Symbolic):
         return stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
-        shape = declared(self.shape)
+        shape = declared(self.aval.shape)
         return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
 
 
@@ -288,13 +291,15 @@ class Graph(Members[Operation, Tensor]):
                     refuse_host(tensors[-1], name)
                 keys.append(tensors[-1].aval)
             else:
-                keys.append(tracing.Static.of(leaf))
+                keys.append(tracing.Static.of(plain_size(leaf)))
         args = [tensor.var for tensor in tensors]
         if any(map(is_unranked, keys)):
             call = record(fun, in_tree, keys, name)
             op = self.add_recorded(args, call, name)
             return jax.tree.unflatten(call.out_tree, op.outputs) if op.outputs else op
-        traced = tracing.trace(fun, in_tree, keys)
+        traced = unify.fitted(
+            partial(tracing.trace, fun, in_tree, keys), (t.shape for t in tensors), tensors
+        )
         order: EffectOrder[Operation] = EffectOrder()
         outputs = self.inline(traced.jaxpr, args, lambda _: name, order=order, here=traced.context)
         if order.effects and not outputs:

@@ -11,15 +11,17 @@ that (in loops and branches). A read carries no effect and may be hoisted out of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 import jax
 import jax.extend.core as jex
-from jax.interpreters import batching, mlir
+import jax.numpy as jnp
+from jax.interpreters import ad, batching, mlir
 
 from jflow.cluster import DeviceSpec
-from jflow.values import Dtype, HostArray
+from jflow.values import Dtype, HostArray, Sizes, is_compatible, is_known, substituted, symbols_in
 
 
 class Owner(Protocol):
@@ -197,6 +199,13 @@ Params: `function`, its name; `replay`, `fallback` and `state` of the `RecordedC
 """
 recorded_p.multiple_results = True
 
+ensure_sizes_p = jex.Primitive("ensure_sizes")
+"""value → the same value, with other sizes in its shape; which are equal, the step checks.
+
+Params: `shape`; `equal`, pairs of a symbol and the symbol or number that it has to be equal to. A
+program has the same symbol for both (`lowering/sizes.py`), so XLA never sees it.
+"""
+
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows, but for calls of `LINEAR_FUNCTIONS`."""
 
@@ -280,6 +289,48 @@ def _make_bindable(primitive: jex.Primitive) -> None:
     _refuse_elsewhere(primitive)
 
 
+def ensure_sizes(value: Any, sizes: Sizes) -> Any:
+    """Returns a value with numbers or other symbols in the place of some of its unknown sizes."""
+    shape = tuple(substituted(dim, sizes) for dim in value.shape)
+    if shape == value.shape:
+        return value
+    symbols = {str(symbol): symbol for dim in value.shape for symbol in symbols_in(dim)}
+    equal = tuple((symbol, sizes[name]) for name, symbol in symbols.items() if name in sizes)
+    return ensure_sizes_p.bind(value, shape=shape, equal=equal)
+
+
+def with_shape(value: Any, shape: Sequence[Any]) -> Any:
+    """Returns a value with another shape of the same rank, whose sizes are numbers and symbols.
+
+    The step checks that the sizes in one place of both shapes are equal.
+    """
+    pairs = zip(value.shape, shape, strict=True)
+    equal = tuple((b, a) if is_known(a) else (a, b) for a, b in pairs if a != b)
+    return ensure_sizes_p.bind(value, shape=tuple(shape), equal=equal) if equal else value
+
+
+def _ensured_aval(value: Any, *, shape: tuple[Any, ...], equal: Any) -> jax.core.ShapedArray:
+    if not is_compatible(shape, value.shape):
+        raise TypeError(f"a value of shape {value.shape} cannot have the shape {shape}")
+    return jax.core.ShapedArray(shape, value.dtype, weak_type=value.weak_type)
+
+
+def _ensured_slope(slope: Any, value: Any, *, shape: Any, equal: Any) -> list[Any]:
+    return [ensure_sizes_p.bind(slope, shape=tuple(value.aval.shape), equal=equal)]
+
+
+def _ensured_batch(values: Any, dims: Any, *, shape: Any, equal: Any) -> tuple[Any, int]:
+    (value,), (at,) = values, dims
+    moved = jnp.moveaxis(value, at, 0)
+    return ensure_sizes_p.bind(moved, shape=(moved.shape[0], *shape), equal=equal), 0
+
+
+def _lower_ensured(context: Any, value: Any, *, shape: Any, equal: Any) -> list[Any]:
+    if tuple(context.avals_in[0].shape) != tuple(shape):
+        raise NotImplementedError(f"sizes {equal} that a step has to check, outside of a step")
+    return [value]
+
+
 def _refuse_elsewhere(primitive: jex.Primitive) -> None:
     """Makes JAX refuse to vmap or compile accesses to state."""
 
@@ -306,6 +357,10 @@ def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
     return found
 
 
+ensure_sizes_p.def_abstract_eval(_ensured_aval)
+ad.deflinear2(ensure_sizes_p, _ensured_slope)
+batching.primitive_batchers[ensure_sizes_p] = _ensured_batch
+mlir.register_lowering(ensure_sizes_p, _lower_ensured)
 read_p.def_abstract_eval(_read_aval)
 value_or_p.def_abstract_eval(_read_aval)
 is_initialized_p.def_abstract_eval(_flag_aval)

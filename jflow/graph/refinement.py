@@ -22,14 +22,14 @@ def refined(tensor: Any, shape: Any) -> tuple[Any, ...] | None:
       ValueError: if the tensor cannot have that shape.
     """
     dims = as_shape(shape)
-    if not is_compatible(tensor.shape, dims):
+    if not is_compatible(tensor.aval.shape, dims):
         raise ValueError(f"{tensor!r} (made at {tensor.op.origin}) cannot have the shape {shape}")
-    if dims is None or declared(dims) == declared(tensor.shape):
+    if dims is None or declared(dims) == declared(tensor.aval.shape):
         return None
-    if tensor.shape is not None:
-        pairs = zip(tensor.shape, dims, strict=True)
+    if tensor.aval.shape is not None:
+        pairs = zip(tensor.aval.shape, dims, strict=True)
         dims = tuple(new if is_known(new) else old for old, new in pairs)
-        return None if dims == tuple(tensor.shape) else dims
+        return None if dims == tuple(tensor.aval.shape) else dims
     if tensor.op.eqn.primitive is recorded_p and not is_static(dims):
         raise ValueError(
             f"{tensor!r} (made at {tensor.op.origin}) is computed from a tensor of unknown rank, "
@@ -50,7 +50,7 @@ def retype(tensor: Any, dims: tuple[Any, ...], users: list[Any]) -> jex.Var:
     Raises:
       ValueError: if operations were built on its unknown sizes.
     """
-    if users and tensor.shape is not None:
+    if users and tensor.aval.shape is not None:
         raise ValueError(
             f"operations such as {users[0].name!r} (made at {users[0].origin}) were built on the "
             f"unknown sizes of {tensor!r}; call set_shape before, or use jflow.ensure_shape"

@@ -120,23 +120,62 @@ def container(name: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def name_scope(name: str | None) -> Iterator[str]:
+def name_scope(
+    name: str | None, default_name: str | None = None, values: Iterable[Any] | None = None
+) -> Iterator[str]:
     """A block whose operations have names that start with `name/`. Yields the prefix.
 
-    A name that is in use becomes `name_1`; a name that ends in "/" is used unchanged; None or ""
-    is the root scope.
+    Args:
+      name: a name that is in use becomes `name_1`; one that ends in "/" is used unchanged; None or
+        "" is the root scope.
+      default_name: the name if `name` is None.
+      values: what the operations of the block take; the graph of the tensors among them is the
+        default graph of the block.
+
+    Raises:
+      TypeError: if a name is not a string.
+      ValueError: if there are values but no name, or values of several graphs.
     """
+    name = default_name if name is None else name
     if not isinstance(name, str | None):
         raise TypeError(f"expected the name of a scope or None, got {name!r:.80}")
-    graph = get_default_graph()
-    if not name:
-        prefix = ""
-    elif name.endswith("/"):
-        prefix = name
-    else:
-        prefix = graph.unique_name(name) + "/"
-    with graph.scopes.replaced(names=prefix):
-        yield prefix
+    if name is None and values is not None:
+        raise ValueError("a name scope with values requires a name or a default_name")
+    with graph_of_values(values) as graph:
+        if not name:
+            prefix = ""
+        elif name.endswith("/"):
+            prefix = name
+        else:
+            prefix = graph.unique_name(name) + "/"
+        with graph.scopes.replaced(names=prefix):
+            yield prefix
+
+
+@contextmanager
+def graph_of_values(values: Iterable[Any] | None) -> Iterator[Graph]:
+    """A block in which the graph of tensors, variables or operations is the default graph.
+
+    Args:
+      values: those, and other values, which belong to no graph; without any of the former the
+        default graph stays.
+
+    Raises:
+      ValueError: if they belong to several graphs.
+    """
+    of_values = ((getattr(value, "op", value), value) for value in values or ())
+    first: tuple[Operation, Any] | None = None
+    for op, value in of_values:
+        if not isinstance(op, Operation):
+            continue
+        if first is not None and op.graph is not first[0].graph:
+            raise ValueError(f"{value!r} and {first[1]!r} belong to different graphs")
+        first = first or (op, value)
+    if first is None:
+        yield get_default_graph()
+        return
+    with first[0].graph.as_default() as graph:
+        yield graph
 
 
 def control_dependencies(

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from jflow.values import Dtype, as_operand
+from jflow.values import Dtype, TensorShape, as_operand
 
 
 class Symbolic(ABC):
@@ -33,6 +33,15 @@ class Symbolic(ABC):
     @abstractmethod
     def dtype(self) -> Dtype:
         """Type of the elements."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> TensorShape:
+        """The sizes of the dimensions."""
+
+    def get_shape(self) -> TensorShape:
+        """Returns `shape`."""
+        return self.shape
 
     @abstractmethod
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:

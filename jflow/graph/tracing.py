@@ -16,6 +16,8 @@ import numpy as np
 
 from jflow.graph import origin, request
 from jflow.graph.hoisting import WRITE_REFUSED, hoist_state
+from jflow.graph.primitives import ensure_sizes
+from jflow.values import Sizes
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
 
@@ -64,7 +66,12 @@ class Static:
         )
 
 
-def trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]) -> Traced:
+def trace(
+    fun: Callable[..., Any],
+    in_tree: Any,
+    leaves: Sequence[Static | Any],
+    sizes: Sizes | None = None,
+) -> Traced:
     """Traces `fun`.
 
     Several equations are wrapped into one `jit` equation, so that a call of a library function is
@@ -74,7 +81,10 @@ def trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any])
       fun: a function of JAX values.
       in_tree: structure of (args, kwargs).
       leaves: a Static or the abstract value of a tensor for each leaf.
+      sizes: what the function sees in place of some unknown sizes; the step checks them.
     """
+    if sizes:
+        return _trace(fun, in_tree, leaves, sizes)
     if is_fixed(fun) and not any(_is_code(leaf) for leaf in leaves):
         try:
             return _traced(fun, in_tree, tuple(leaves), internals.trace_context())
@@ -101,11 +111,16 @@ def _traced(fun: Callable[..., Any], in_tree: Any, leaves: tuple[Any, ...], _: H
     return _trace(fun, in_tree, leaves)
 
 
-def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]) -> Traced:
+def _trace(
+    fun: Callable[..., Any],
+    in_tree: Any,
+    leaves: Sequence[Static | Any],
+    sizes: Sizes | None = None,
+) -> Traced:
     out_trees = []
 
     def call(*arrays: Any) -> list[Any]:
-        rest = iter(arrays)
+        rest = iter([ensure_sizes(x, sizes) for x in arrays] if sizes else arrays)
         filled = [x.value if isinstance(x, Static) else next(rest) for x in leaves]
         args, kwargs = jax.tree.unflatten(in_tree, filled)
         outputs, out_tree = jax.tree.flatten(fun(*args, **kwargs))

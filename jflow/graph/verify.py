@@ -64,7 +64,7 @@ def _check_outputs(op: Operation) -> None:
             _fail(op, f"has {tensor.name!r} as its output {index}")
     if op.eqn.primitive in ACCESSES - {is_initialized_p} and op.outputs:
         variable, value = op.eqn.params["variable"], op.outputs[0]
-        if value.dtype != variable.dtype or not is_compatible(variable.shape, value.shape):
+        if value.dtype != variable.dtype or not is_compatible(variable.shape, value.aval.shape):
             _fail(op, f"gives {type_text(value)} for {variable}, which is {type_text(variable)}")
 
 
@@ -89,7 +89,7 @@ def _check_ranks(op: Operation) -> None:
             f"it gets {given}: {failure}",
             op=op.name,
         ) from failure
-    unknown = next((tensor for tensor in op.inputs if tensor.shape is None), None)
+    unknown = next((tensor for tensor in op.inputs if tensor.aval.shape is None), None)
     of = "" if unknown is None else f" of {unknown.name!r} (made at {unknown.op.origin})"
     _fail(
         op,

@@ -151,7 +151,7 @@ class _Builder:
 
     def _value(self, tensor: Tensor) -> TensorInfo:
         if tensor not in self._values:
-            spec = TensorSpec(declared(tensor.shape), tensor.dtype)
+            spec = TensorSpec(declared(tensor.aval.shape), tensor.dtype)
             self._values[tensor] = TensorInfo(tensor.name, spec)
         return self._values[tensor]
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from jflow import _forks
 from jflow.cluster import ClusterSpec, Task
 from jflow.deadline.notices import WaitNotice
-from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
+from jflow.errors import (
+    DeadlineExceededError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from jflow.launch.ray_task import RayTask, check_tf_config, free_address
 from jflow.launch.started import StartedCluster
 
@@ -45,13 +51,16 @@ class RayCluster(StartedCluster):
         "STRICT_SPREAD".
       n_restarts: how often Ray starts each task again; -1 for always.
       timeout: the longest time for all tasks to start, in seconds.
+      may_grow: whether Ray adds nodes for what its nodes lack, as an autoscaler does; the timeout
+        is then one for that, too.
 
     Raises:
       ValueError: if there is no task, or TF_CONFIG describes a cluster.
       NotFoundError: if the package ray is not installed.
       UnavailableError: if a task cannot start, or Ray has ended.
-      DeadlineExceededError: if starting takes longer than the timeout, also because Ray has fewer
-        resources than the tasks reserve.
+      ResourceExhaustedError: if Ray's nodes have less than the tasks reserve, and it may not grow.
+      DeadlineExceededError: if starting takes longer than the timeout, also because what the tasks
+        reserve is in use.
     """
 
     def __init__(
@@ -64,6 +73,7 @@ class RayCluster(StartedCluster):
         strategy: str = "PACK",
         n_restarts: int = -1,
         timeout: float = 120.0,
+        may_grow: bool = False,
     ) -> None:
         super().__init__(ps, workers, f"ray-{secrets.token_hex(4)}")
         check_tf_config(f"RayCluster starts one with ps={ps} and workers={workers}")
@@ -78,6 +88,8 @@ class RayCluster(StartedCluster):
         if not self._ray.is_initialized():
             self._ray.init()
         _forks.mark_used()
+        if not may_grow:
+            self._check_possible()
         self._group = self._ray.util.placement_group([*self._needs.values()], strategy)
         try:
             self._reserve()
@@ -118,6 +130,22 @@ class RayCluster(StartedCluster):
 
     def _leave(self, failed: bool) -> None:
         self.stop()
+
+    def _check_possible(self) -> None:
+        """Refuses what Ray's nodes do not have, for which it would wait until the timeout."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        needs = [*self._needs.values()]
+        names = {name: None for need in needs for name in need}
+        wanted, has = _sums(needs, names), _sums(nodes, names)
+        is_each_possible = all(any(_fits(need, node) for node in nodes) for need in needs)
+        if is_each_possible and _fits(wanted, has):
+            return
+        found = [{name: node.get(name, 0) for name in names} for node in nodes]
+        raise ResourceExhaustedError(
+            f"{len(needs)} tasks reserve {needs}, together {wanted}, and the nodes of Ray have "
+            f"{found}: ask for less, such as cpus=0.5, add nodes, or pass may_grow=True where Ray "
+            "adds them by itself"
+        )
 
     def _reserve(self) -> None:
         """Waits until Ray has reserved what the tasks need."""
@@ -203,6 +231,16 @@ class RayCluster(StartedCluster):
 
     def __repr__(self) -> str:
         return f"<jflow.launch.RayCluster {self._spec.as_dict()}>"
+
+
+def _sums(resources: Sequence[Mapping[str, float]], names: Iterable[str]) -> dict[str, float]:
+    """How much there is of each of some resources, together."""
+    return {name: sum(one.get(name, 0) for one in resources) for name in names}
+
+
+def _fits(need: Mapping[str, float], has: Mapping[str, float]) -> bool:
+    """Whether there is as much of each resource as is needed."""
+    return all(has.get(name, 0) >= amount for name, amount in need.items())
 
 
 def _free_here() -> str:

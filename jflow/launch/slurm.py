@@ -33,7 +33,7 @@ export JFLOW_PORT=$((20000 + SLURM_JOB_ID % 380 * {n_ports}))
 
 cluster="$(jflow slurm cluster)"
 folder="$(mktemp -d "$HOME/.jflow-$SLURM_JOB_ID-XXXXXX")"
-servers= program= cancelled=
+servers='' program='' cancelled=''
 finish() {{
   [ -z "$program" ] || kill "$program" 2>/dev/null || true
   if [ -n "$servers" ]; then

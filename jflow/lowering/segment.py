@@ -16,7 +16,9 @@ from jflow.graph.bundle import Bundle
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.bundles import bundling, unbundling
 from jflow.lowering.meshes import without_devices
+from jflow.lowering.sizes import with_equal_sizes
 from jflow.lowering.text import program_text, signature
+from jflow.plan import EqualSizes
 from jflow.values import Array, is_switched_off, to_physical, unwrapping, wrapping
 from jflow.xla import jaxprs
 
@@ -32,11 +34,13 @@ class Lowered:
       jaxpr: the program.
       constants: the values of its last arguments.
       ops: the operations that it computes, for messages.
+      sizes: the sizes of inputs that have to be equal.
     """
 
     jaxpr: jex.ClosedJaxpr
     constants: tuple[Array, ...]
     ops: tuple[Operation, ...]
+    sizes: tuple[EqualSizes, ...] = ()
 
     @property
     def signature(self) -> str:
@@ -198,7 +202,8 @@ def lower(
         outvars.append(body.copy(result) if shared else result)
         taken.add(outvars[-1])
     program = jaxprs.close(invars, outvars, body.eqns, body.consts)
-    return Lowered(program, tuple(body.hoisted.values()), tuple(ops))
+    program, sizes = with_equal_sizes(program, ops, inputs)
+    return Lowered(program, tuple(body.hoisted.values()), tuple(ops), sizes)
 
 
 def _check_width(op: Operation) -> None:

@@ -50,6 +50,12 @@ class Registrar:
             if tasks[task].incarnation not in (0, incarnation)
         )
 
+    def go_on_with(self, restarted: Iterable[Task]) -> None:
+        """Lets the session use the lives in which tasks are now that have restarted."""
+        for task in restarted:
+            if task in self._incarnations:
+                self._incarnations[task] = self._servers.tasks[task].incarnation
+
     async def register(
         self,
         by_task: Mapping[Task, Sequence[Plan]],
@@ -103,7 +109,11 @@ class Registrar:
           OpError: as `renewed`.
         """
         stale = [entry for entry in step.entries.values() if not self.is_current(entry)]
-        await asyncio.gather(*(self._renewed(step, entry) for entry in stale))
+        try:
+            await asyncio.gather(*(self._renewed(step, entry) for entry in stale))
+        except RestartedError as error:
+            error.is_rolled_back = True
+            raise
 
     async def keep(self, step: RegisteredStep) -> None:
         """Registers the plans of a step again whenever a connection ends, until it is cancelled.
@@ -143,9 +153,9 @@ class Registrar:
         if any(spec.owner for plan in lost.plans for spec in plan.resources):
             await self._servers.tasks[task].connect(RECONNECT_TIMEOUT_S, is_lost=True)
             raise RestartedError(
-                f"{task} was cut off from {self._own}, and has freed the queues, accumulators and "
-                "readers that only this session used; open a new session and initialize again, or "
-                "give them a shared_name",
+                f"{task} was cut off from {self._own}, and has freed its queues, accumulators "
+                "and readers without a shared_name; open a new session and initialize again, or "
+                "give them one",
                 task=str(task),
             )
         entry = await self._reached(

@@ -130,7 +130,7 @@ class CheckpointSaver:
         finally:
             # Nothing that may be committed is removed; the next save removes it if it was not.
             self._in_background(self._end(is_committed=is_committing))
-        return SaveReport(sum(sizes), self._held_s, now() - begun)
+        return self._report(sizes, begun)
 
     async def restore(self) -> SaveReport:
         """Restores the state. Raises as `MasterSession.restore`."""
@@ -162,7 +162,11 @@ class CheckpointSaver:
         except BaseException:
             self._in_background(self.forget())
             raise
-        return SaveReport(sum(sizes), self._held_s, now() - begun)
+        return self._report(sizes, begun)
+
+    def _report(self, sizes: Sequence[int], begun: float) -> SaveReport:
+        tasks = tuple(map(str, self._by_task))
+        return SaveReport(sum(sizes), self._held_s, now() - begun, self._prefix, tasks)
 
     # Taking -----------------------------------------------------------------------------------
 

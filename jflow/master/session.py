@@ -140,9 +140,11 @@ class ClientSession:
         artifacts: Artifacts,
         connect_timeout: float,
         deadline: Deadline = FOREVER,
+        restarted: Sequence[Task] = (),
     ) -> Registered:
         """See `MasterSession.register`."""
         self._check_open()
+        self._registrar.go_on_with(restarted)
         by_task: dict[Task, list[Plan]] = {}
         for plan in plans:
             by_task.setdefault(plan.device.task, []).append(plan)

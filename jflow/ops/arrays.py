@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,7 +14,8 @@ from jflow.graph import Graph, Operation, Symbolic, Tensor
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call, on_any_rank
-from jflow.graph.primitives import group_p, placeholder_p
+from jflow.graph.primitives import group_p, placeholder_p, with_shape
+from jflow.graph.tracing import refuse_tracer
 from jflow.values import (
     HostArray,
     abstract,
@@ -22,7 +24,10 @@ from jflow.values import (
     as_shape,
     declared,
     is_compatible,
+    is_known,
+    is_symbol,
     is_unranked,
+    plain_shape,
 )
 
 
@@ -84,25 +89,50 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
 def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     """Returns the tensor with a shape that is checked when a step runs.
 
+    Gradients flow through the check, unless the rank of the tensor is unknown.
+
     Args:
-      x: a tensor of any shape, also of unknown rank.
-      shape: the shape, with None for each size that stays unknown.
+      x: a tensor of any shape, also of unknown rank; or a value in a function that JAX traces.
+      shape: the shape, with None for each size that stays unknown. A size of another tensor, such
+        as `y.shape[0]`, has to be equal to that one.
       name: name of the operation.
 
     Raises:
       ValueError: if the tensor cannot have that shape.
       InvalidArgumentError: in the step, if the value has another shape.
     """
+    is_traced = isinstance(x, jax.core.Tracer)
     graph = _default_graph()
-    tensor = graph.as_tensor(x)
+    tensor: Any = x if is_traced else graph.as_tensor(x)
     dims = as_shape(shape)
-    if not is_compatible(dims, tensor.shape):
+    if not is_compatible(dims, tensor.aval.shape):
         raise ValueError(f"{tensor!r} cannot have the shape {shape}")
+    wanted = None if isinstance(tensor.aval, HostArray) else _known_more(tensor.aval.shape, shape)
+    if wanted is not None:
+
+        def checked(value: Any) -> Any:
+            return jnp.copy(with_shape(value, wanted))
+
+        found: Tensor = checked(x) if is_traced else graph.apply(checked, (tensor,), name=name)
+        return found
+    refuse_tracer(x)
     aval = abstract(dims, tensor.dtype)
     attributes = {"shape": declared(dims)}
     return call(graph, "ensure_shape", [tensor], [aval], name=name, attributes=attributes).outputs[
         0
     ]
+
+
+def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
+    """Returns sizes with what a shape says in the place of those that it does not leave open.
+
+    None if a program cannot be made for them, because one is computed from unknown sizes.
+    """
+    shape = plain_shape(shape)
+    given = known if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    dims = [old if new in (None, -1) else new for old, new in zip(known, given, strict=True)]
+    simple = all(is_known(dim) or is_symbol(dim) for dim in (*known, *dims))
+    return dims if simple else None
 
 
 def as_scalar(value: Any) -> Any:
@@ -114,7 +144,7 @@ def as_scalar(value: Any) -> Any:
     if not isinstance(value, Symbolic):
         return value
     tensor: Tensor = value.to_tensor()
-    return tensor if tensor.shape is not None else tensor.graph.apply(_scalar, (tensor,))
+    return tensor if tensor.aval.shape is not None else tensor.graph.apply(_scalar, (tensor,))
 
 
 def _scalar(value: Any) -> Any:
@@ -158,7 +188,8 @@ def _filled(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _static_shape(shape: Any) -> tuple[int, ...]:
-    dims = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = plain_shape(shape)
+    dims = None if sizes is None else (sizes,) if isinstance(sizes, int) else tuple(sizes)
     if dims is None or any(dim is None or int(dim) < 0 for dim in dims):
         raise ValueError(
             f"expected a shape of known sizes, got {shape!r}: XLA compiles for fixed shapes, "

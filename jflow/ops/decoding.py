@@ -68,7 +68,7 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
     if is_unranked(tensor.aval):
         fun, attributes = partial(jnp.asarray, dtype=wanted), {"dtype": wanted.name}
         return on_any_rank(graph, fun, tensor, name, "cast", attributes)
-    avals = [abstract(tensor.shape, wanted)]
+    avals = [abstract(tensor.aval.shape, wanted)]
     return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
 
 
@@ -141,7 +141,7 @@ def decode_raw(
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
     def avals() -> list[AbstractValue]:
-        shape = None if strings.shape is None else (*strings.shape, unknown_dim())
+        shape = None if strings.aval.shape is None else (*strings.aval.shape, unknown_dim())
         return [host_abstract(shape, dtype)]
 
     return invoke(graph, "decode_raw", [strings], avals, name, **attributes)[0]
@@ -190,7 +190,7 @@ def string_to_number(
     dtype = _number(out_type)
 
     def avals() -> list[AbstractValue]:
-        return [host_abstract(strings.shape, dtype)]
+        return [host_abstract(strings.aval.shape, dtype)]
 
     return invoke(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
 
@@ -215,7 +215,7 @@ def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJ
     graph = graph_for(*inputs)
     attributes = {"separator": _text(separator, "separator")}
     strings = [strings_of(graph, value) for value in inputs]
-    shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
+    shape = next((tensor.aval.shape for tensor in strings if tensor.aval.shape != ()), ())
 
     def avals() -> list[AbstractValue]:
         return [abstract(shape, string)]
@@ -257,7 +257,8 @@ def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - Ten
     """Formats numbers or booleans, T[...], as text, string[...]."""
     graph = graph_for(input)
     tensor = on_host(graph, input)
-    return invoke(graph, "as_string", [tensor], lambda: [abstract(tensor.shape, string)], name)[0]
+    aval = abstract(tensor.aval.shape, string)
+    return invoke(graph, "as_string", [tensor], lambda: [aval], name)[0]
 
 
 def decode_image(contents: Any, channels: int = 0, name: str = "DecodeImage") -> Tensor:
@@ -369,7 +370,7 @@ def _parse(
         defaults = [graph.constant(default, on_host=True) for default in defaults]
 
     def avals() -> list[AbstractValue]:
-        batch = () if function == "parse_single_example" else strings.shape or (unknown_dim(),)
+        batch = () if function == "parse_single_example" else strings.aval.shape or (unknown_dim(),)
         return [aval for column in columns for aval in _column_avals(batch, column)]
 
     outputs = iter(invoke(graph, function, [strings, *defaults], avals, name, columns=columns))

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from jflow.graph import Graph, Operation, Tensor, colocate_with, name_scope
+from jflow.graph import Graph, Operation, Tensor, colocate_with, control_dependencies, name_scope
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.primitives import is_initialized_p
+from jflow.ops.arrays import identity
 from jflow.ops.state import global_variables, local_variables
 from jflow.ops.variable import Variable
 from jflow.values import abstract, string, unknown_dim
@@ -56,16 +57,27 @@ def report_uninitialized_variables(
     return _check("missing_names", variables, [aval], name).outputs[0]
 
 
-def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> Operation:
-    """Returns an operation that fails unless all variables have values.
+def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> Tensor | None:
+    """Returns a tensor whose computation fails unless all variables have values.
 
     Args:
       var_list: the variables; None for the global and the local variables of the default graph.
 
+    Returns:
+      The ranks of the variables, as in TensorFlow: int32[n], or int32[] of a single variable; None
+      if there is no variable.
+
     Raises:
       FailedPreconditionError: in the step, with the names of the variables that have none.
     """
-    return _check("assert_initialized", _those(var_list), [], "assert_variables_initialized")
+    variables = _those(var_list)
+    if not variables:
+        return None
+    check = _check("assert_initialized", variables, [], "assert_variables_initialized")
+    ranks = [variable.ndim for variable in variables]
+    value = np.array(ranks if len(variables) > 1 else ranks[0], np.int32)
+    with check.graph.as_default(), control_dependencies([check]):
+        return identity(value, name=check.name)
 
 
 def _those(var_list: Iterable[Variable] | None) -> list[Variable]:

@@ -17,6 +17,7 @@ from jflow.ops.sparse import refuse_sparse
 from jflow.resources.queue import QueueSpec
 from jflow.stateful import GraphCalls, Handle, QueueOperations, Structure
 from jflow.stateful.queue import QueueElements, as_integer, checked_count
+from jflow.values import TensorShape
 from jflow.xla.internals import is_tracing
 
 _INT32 = np.dtype(np.int32)
@@ -86,9 +87,9 @@ class QueueBase(Handle):
         return [component.dtype for component in self._structure.components]
 
     @property
-    def shapes(self) -> list[tuple[int | None, ...] | None]:
-        """The shapes of the components, with None for an unknown size or an unknown shape."""
-        return [component.shape for component in self._structure.components]
+    def shapes(self) -> list[TensorShape]:
+        """The shapes of the components."""
+        return [TensorShape.of(component.shape) for component in self._structure.components]
 
     @property
     def names(self) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from jflow.ops.queue import QueueBase
 from jflow.stateful import Structure
+from jflow.stateful.elements import in_sequence
 from jflow.values import TensorSpec
 
 
@@ -20,7 +21,8 @@ class FIFOQueue(QueueBase):
       dtypes: dtype of each component: one dtype, a sequence, or any pytree of dtypes.
       shapes: shape of each component in the same structure, with None for an unknown size; None
         for elements of any shape, which cannot be dequeued in batches.
-      names: a name for each component of a sequence; elements are then dicts. None for no names.
+      names: a name for each component, or that of a single one; elements are then dicts. None for
+        no names.
       shared_name: name in the container, by which sessions share it; None for one per session.
       name: name of the operation that stands for it.
       capacity_bytes: maximum size of its elements in memory, in bytes; None for no limit.
@@ -149,7 +151,7 @@ class PriorityQueue(QueueBase):
 def _with_priority(types: Any, shapes: Any, names: Sequence[str] | None) -> Structure:
     """The structure of elements with a priority in front."""
     others = [*types] if isinstance(types, list | tuple) else [types]
-    sizes = [None] * len(others) if shapes is None else [*shapes]
+    sizes = in_sequence(shapes, len(others))
     structure = Structure([np.dtype(np.int32), *others], [(), *sizes], names)
     structure.components[0] = TensorSpec((), "int64")
     return structure

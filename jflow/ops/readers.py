@@ -124,7 +124,7 @@ class ReaderBase(Handle):
         """
         name = name or f"{self._title}_RestoreState"
         tensor = self._calls.operand(state, string)
-        if not is_compatible((), tensor.shape):
+        if not is_compatible((), tensor.aval.shape):
             raise ValueError(f"{self!r} expects its state as a string scalar, got {tensor!r}")
         return self._calls.call("reader.restore", [tensor], [], name)
 

@@ -28,11 +28,12 @@ def check_rows(value: Any) -> Tensor:
     """
     graph = _default_graph()
     rows = graph.as_tensor(value)
-    if rows.shape == ():
+    sizes = rows.aval.shape
+    if sizes == ():
         raise ValueError(f"expected a tensor of rows, got the scalar {rows!r}")
-    if rows.shape is None or not is_known(rows.shape[0]):
+    if sizes is None or not is_known(sizes[0]):
         return call(graph, "check_rows", [rows], [rows.aval], name="check_rows").outputs[0]
-    if rows.shape[0] == 0:
+    if sizes[0] == 0:
         raise InvalidArgumentError(f"expected at least one row, got {rows!r}")
     return rows
 

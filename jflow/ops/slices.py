@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jflow.graph import Graph, Operation, Symbolic, colocate_with
-from jflow.values import Dtype, declared
+from jflow.values import Dtype, TensorShape, declared
 
 
 class IndexedSlices(Symbolic):
@@ -44,9 +44,9 @@ class IndexedSlices(Symbolic):
         self._dense: Any = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The shape of the whole tensor."""
-        return self.dense_shape
+        return TensorShape.of(self.dense_shape)
 
     @property
     def dtype(self) -> Dtype:

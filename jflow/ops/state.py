@@ -8,22 +8,58 @@ from typing import Any
 from jflow.graph import GraphKeys, Operation
 from jflow.graph import get_default_graph as _default_graph
 from jflow.ops.arrays import group
-from jflow.ops.variable import Variable
+from jflow.ops.flags import check_flag
+from jflow.ops.variable import Variable, read
 
 
-def assign(ref: Variable, value: Any, name: str = "Assign") -> Any:
-    """Sets the value of the variable `ref`; see `Variable.assign`."""
-    return _variable(ref).assign(value, name)
+def assign(
+    ref: Variable,
+    value: Any,
+    validate_shape: bool | None = None,
+    use_locking: bool | None = None,
+    name: str = "Assign",
+) -> Any:
+    """Sets the value of the variable `ref`.
+
+    Args:
+      ref: the variable.
+      value: dtype[*shape], an array, tensor or variable.
+      validate_shape: of a variable that was made with `validate_shape=False`: whether the value
+        must have the sizes that the variable has in the step. False and None allow others. All
+        other variables keep their shape.
+      use_locking: without effect: updates are always atomic.
+      name: name of the operation.
+
+    Returns, and raises, as `Variable.assign`.
+    """
+    variable = _variable(ref)
+    check_flag("validate_shape", validate_shape)
+    operations = variable.operations
+    if validate_shape and operations.is_varying:
+        value = operations.of_current_shape(read(value))
+    try:
+        return variable.assign(value, use_locking, name)
+    except ValueError as error:
+        if validate_shape is False and not operations.is_varying:
+            raise ValueError(
+                f"{error}; only a variable that was made with validate_shape=False may change its "
+                "sizes"
+            ) from error
+        raise
 
 
-def assign_add(ref: Variable, value: Any, name: str = "AssignAdd") -> Any:
+def assign_add(
+    ref: Variable, value: Any, use_locking: bool | None = None, name: str = "AssignAdd"
+) -> Any:
     """Adds `value` to the variable `ref`; see `Variable.assign_add`."""
-    return _variable(ref).assign_add(value, name)
+    return _variable(ref).assign_add(value, use_locking, name)
 
 
-def assign_sub(ref: Variable, value: Any, name: str = "AssignSub") -> Any:
+def assign_sub(
+    ref: Variable, value: Any, use_locking: bool | None = None, name: str = "AssignSub"
+) -> Any:
     """Subtracts `value` from the variable `ref`; see `Variable.assign_sub`."""
-    return _variable(ref).assign_sub(value, name)
+    return _variable(ref).assign_sub(value, use_locking, name)
 
 
 def add_to_collection(name: Hashable, value: Any) -> None:

@@ -31,7 +31,7 @@ def scalar(
       ValueError: if the tensor is not a scalar.
     """
     value = _default_graph().as_tensor(tensor)
-    if value.shape not in (None, ()):
+    if value.aval.shape not in (None, ()):
         raise ValueError(
             f"the summary {name!r} requires a scalar, got shape {shape_text(value.shape)}; use "
             "summary.histogram, or reduce it"

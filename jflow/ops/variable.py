@@ -15,12 +15,14 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
 from jflow.ops.creators import CreatedByScope
+from jflow.ops.flags import check_flag
+from jflow.ops.in_place import InPlaceOperators
 from jflow.stateful import GraphVariable, VariableOperations, counting, scatter
-from jflow.values import Dtype, SaveSliceInfo, declared
+from jflow.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.xla import internals
 
 
-class VariableLike(Symbolic):
+class VariableLike(InPlaceOperators, Symbolic):
     """What is used as an array and can be assigned: a variable, or several that are one value."""
 
     @abstractmethod
@@ -34,13 +36,8 @@ class VariableLike(Symbolic):
 
     @property
     @abstractmethod
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The size of each dimension."""
-
-    @property
-    @abstractmethod
-    def is_eager(self) -> bool:
-        """Whether it has a value outside of sessions."""
 
 
 class Variable(VariableLike, metaclass=CreatedByScope):
@@ -162,9 +159,9 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return f"{self._ref.name}:0"
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The size of each dimension."""
-        return self._operations.shape
+        return TensorShape.of(self._operations.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -224,11 +221,12 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     # Writing ----------------------------------------------------------------------------------
 
-    def assign(self, value: Any, name: str = "Assign") -> Any:
+    def assign(self, value: Any, use_locking: bool | None = None, name: str = "Assign") -> Any:
         """Sets the value, which also initializes the variable.
 
         Args:
           value: dtype[*shape], an array, tensor or variable.
+          use_locking: without effect: updates are always atomic.
           name: name of the operation.
 
         Returns:
@@ -240,15 +238,22 @@ class Variable(VariableLike, metaclass=CreatedByScope):
           ValueError: if the value has another shape.
           InvalidArgumentError: in the step, if a shape that was unknown before is another one.
         """
+        check_flag("use_locking", use_locking)
         written = self._operations.assign(read(value), name)
         return self if written is None else written
 
-    def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignAdd"
+    ) -> Any:
         """Adds `delta`, dtype[*shape], to the value atomically; returns and raises as `assign`."""
+        check_flag("use_locking", use_locking)
         return self.update(jnp.add, self._operations.fitting(read(delta)), name=name)
 
-    def assign_sub(self, delta: Any, name: str = "AssignSub") -> Any:
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignSub"
+    ) -> Any:
         """Subtracts `delta` from the value atomically; returns and raises as `assign`."""
+        check_flag("use_locking", use_locking)
         return self.update(jnp.subtract, self._operations.fitting(read(delta)), name=name)
 
     def load(self, value: Any, session: Any = None) -> None:
@@ -284,36 +289,85 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     # Rows -------------------------------------------------------------------------------------
 
-    def scatter_update(self, indices: Any, updates: Any = None, name: str = "ScatterUpdate") -> Any:
+    def scatter_update(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterUpdate",
+    ) -> Any:
         """Assigns to rows: `v[indices] = updates`; see `jflow.scatter_update`.
 
         This method and the next ones also take, in place of indices and updates, one object that
         has them as its attributes `indices` and `values`, such as a sparse gradient.
         """
+        check_flag("use_locking", use_locking)
         return self._scatter(scatter.ROWS["set"], indices, updates, name)
 
-    def scatter_add(self, indices: Any, updates: Any = None, name: str = "ScatterAdd") -> Any:
+    def scatter_add(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterAdd",
+    ) -> Any:
         """Adds to rows: `v[indices] += updates`; see `jflow.scatter_add`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(scatter.ROWS["add"], indices, updates, name)
 
-    def scatter_sub(self, indices: Any, updates: Any = None, name: str = "ScatterSub") -> Any:
+    def scatter_sub(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterSub",
+    ) -> Any:
         """Subtracts from rows: `v[indices] -= updates`; see `jflow.scatter_sub`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(scatter.ROWS["subtract"], indices, updates, name)
 
-    def scatter_mul(self, indices: Any, updates: Any = None, name: str = "ScatterMul") -> Any:
+    def scatter_mul(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMul",
+    ) -> Any:
         """Multiplies rows: `v[indices] *= updates`; see `jflow.scatter_mul`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(scatter.ROWS["multiply"], indices, updates, name)
 
-    def scatter_div(self, indices: Any, updates: Any = None, name: str = "ScatterDiv") -> Any:
+    def scatter_div(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterDiv",
+    ) -> Any:
         """Divides rows: `v[indices] /= updates`; see `jflow.scatter_div`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(scatter.ROWS["divide"], indices, updates, name)
 
-    def scatter_min(self, indices: Any, updates: Any = None, name: str = "ScatterMin") -> Any:
+    def scatter_min(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMin",
+    ) -> Any:
         """Takes the minimum of rows and the updates; see `jflow.scatter_min`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(scatter.ROWS["min"], indices, updates, name)
 
-    def scatter_max(self, indices: Any, updates: Any = None, name: str = "ScatterMax") -> Any:
+    def scatter_max(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMax",
+    ) -> Any:
         """Takes the maximum of rows and the updates; see `jflow.scatter_max`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(scatter.ROWS["max"], indices, updates, name)
 
     def scatter_nd_update(self, indices: Any, updates: Any, name: str = "ScatterNdUpdate") -> Any:
@@ -363,7 +417,7 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError(f"len() of {self._ref}, which is a scalar")
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __iter__(self) -> Any:
         return iter(self.value()) if self.is_eager else super().__iter__()

@@ -55,7 +55,7 @@ class ParameterServerStrategy:
 
     Attributes:
       cluster_spec: the cluster.
-      config: as given.
+      config: a copy of those that were given.
       connection: the connection that owns the variables; it is opened on the first parameter
         server, so that variables can be read and written while workers are down.
       ps_tasks, worker_tasks: the tasks of these jobs, in order.
@@ -80,7 +80,7 @@ class ParameterServerStrategy:
             )
         self.cluster_spec: ClusterSpec = cluster_of(cluster_resolver)
         self.cluster_resolver = cluster_resolver
-        self.config = config
+        self.config = None if config is None else config.copy()
         self.ps_tasks = self._tasks_of(PS_JOB)
         self.worker_tasks = self._tasks_of(WORKER_JOB)
         self._partitioner = variable_partitioner

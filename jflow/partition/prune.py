@@ -31,7 +31,7 @@ def prune(
             (value,) = op.outputs
             raise InvalidArgumentError(
                 f"You must feed a value for placeholder {op.name!r} (made at {op.origin}) "
-                f"with dtype {value.dtype} and shape {shape_text(declared(value.shape))}",
+                f"with dtype {value.dtype} and shape {shape_text(declared(value.aval.shape))}",
                 op=op.name,
             )
         needed.add(op)

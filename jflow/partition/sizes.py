@@ -50,7 +50,7 @@ def _add_size_source(size_sources: dict[str, Tensor], tensor: Tensor) -> None:
 
 
 def _dims(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
-    return tuple(dim for tensor in tensors for dim in tensor.shape or ())
+    return tuple(dim for tensor in tensors for dim in tensor.aval.shape or ())
 
 
 def _symbols(dims: Iterable[Any]) -> dict[str, None]:

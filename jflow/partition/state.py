@@ -62,7 +62,7 @@ def varying_reads(ops: Sequence[Operation], needed: Collection[Tensor]) -> tuple
         op.outputs[0]
         for op in ops
         if op.eqn.primitive is read_p
-        and not is_static(op.outputs[0].shape)
+        and not is_static(op.outputs[0].aval.shape)
         and op.outputs[0] in needed
     )
 

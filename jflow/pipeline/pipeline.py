@@ -248,7 +248,8 @@ def _named(
     def renamed(instruction: Any) -> Any:
         match instruction:
             case Run(program=Program(digest=segment)):
-                return replace(instruction, program=named[segment])
+                sizes = programs[segment].sizes
+                return replace(instruction, program=named[segment], sizes=sizes)
             case Call(constants=(_, *_) as constants):
                 return replace(instruction, constants=tuple(names[name] for name in constants))
         return instruction

@@ -97,12 +97,12 @@ def _taken(
 
 def _n_put(op: Operation) -> int:
     many = op.eqn.params["function"] == _PUT_MANY
-    return _n_rows(op.inputs[0].shape) if many else 1
+    return _n_rows(op.inputs[0].aval.shape) if many else 1
 
 
 def _n_taken(op: Operation) -> int:
     many = op.eqn.params["function"] == _TAKE_MANY
-    return _n_rows(op.outputs[0].shape) if many else 1
+    return _n_rows(op.outputs[0].aval.shape) if many else 1
 
 
 def _n_rows(shape: Sequence[Any] | None) -> int:

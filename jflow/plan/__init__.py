@@ -5,8 +5,10 @@ from jflow.plan.plan import CALLBACK as CALLBACK
 from jflow.plan.plan import NAN_CHECK as NAN_CHECK
 from jflow.plan.plan import VARYING as VARYING
 from jflow.plan.plan import Call as Call
+from jflow.plan.plan import EqualSizes as EqualSizes
 from jflow.plan.plan import Feed as Feed
 from jflow.plan.plan import Fetch as Fetch
+from jflow.plan.plan import InputSize as InputSize
 from jflow.plan.plan import Instruction as Instruction
 from jflow.plan.plan import Plan as Plan
 from jflow.plan.plan import Program as Program

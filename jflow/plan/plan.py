@@ -131,6 +131,42 @@ class Program:
 
 
 @dataclass(frozen=True)
+class InputSize:
+    """A size of an input of a program.
+
+    Attributes:
+      input: the position of the input.
+      dimension: the position of the size in its shape.
+      tensor: the name of the tensor, for messages.
+    """
+
+    input: int
+    dimension: int
+    tensor: str
+
+    def __str__(self) -> str:
+        return f"dimension {self.dimension} of {self.tensor!r}"
+
+
+@dataclass(frozen=True)
+class EqualSizes:
+    """Two sizes that must be equal, because an operation of a program needs that.
+
+    Attributes:
+      op: name of the operation.
+      first: a size.
+      second: another size, or the number that it must be.
+    """
+
+    op: str
+    first: InputSize
+    second: InputSize | int
+
+    def __str__(self) -> str:
+        return f"{self.first} is {self.second}"
+
+
+@dataclass(frozen=True)
 class Run:
     """Runs a program and updates variables, in one critical section of these variables.
 
@@ -149,6 +185,7 @@ class Run:
         update, or with that of the slot `default` if the variable is not initialized.
       op: name of the operation that writes the first of `writes`, else of another operation of
         the program, for messages.
+      sizes: sizes of the inputs that must be equal.
     """
 
     program: Program | None
@@ -161,6 +198,7 @@ class Run:
     initializes: tuple[int, ...] = ()
     op: str = field(default="", compare=False)
     defaults: tuple[tuple[int, Slot, Slot], ...] = ()
+    sizes: tuple[EqualSizes, ...] = ()
 
     def __str__(self) -> str:
         program = self.program
@@ -178,6 +216,7 @@ class Run:
             *notation.held_names(self.before, "before"),
             *notation.held_names(self.after, "after"),
             *(f"%{slot} = v{i} before, else %{default}" for i, slot, default in self.defaults),
+            *map(str, self.sizes),
         ]
         results = [*notation.variable_names(self.writes), *notation.slot_names(self.outputs)]
         what = "run nothing" if program is None else f"run {program}"

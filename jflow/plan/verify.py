@@ -18,8 +18,10 @@ from jflow.plan.plan import (
     NAN_CHECK,
     VARYING,
     Call,
+    EqualSizes,
     Feed,
     Fetch,
+    InputSize,
     Instruction,
     Plan,
     Program,
@@ -329,6 +331,8 @@ class _PlanVerifier:
         elif run.writes or run.outputs:
             self._fail("it has outputs but no program", run)
         self._check_text(run.op, "the name of an operation", run)
+        for sizes in run.sizes:
+            self._check_sizes(sizes, run)
         # Values from before the update may be inputs of the same program.
         for _, slot in run.before:
             self._fill(slot, self._stage, run)
@@ -337,6 +341,16 @@ class _PlanVerifier:
         defaulted = (slot for _, slot, _ in run.defaults)
         for slot in (*run.outputs, *(slot for _, slot in run.after), *defaulted):
             self._fill(slot, self._stage, run)
+
+    def _check_sizes(self, sizes: EqualSizes, run: Run) -> None:
+        self._check_text(sizes.op, "the name of an operation", run)
+        for one in (sizes.first, sizes.second):
+            if isinstance(one, InputSize):
+                self._check_text(one.tensor, "the name of a tensor", run)
+                if not _is_index(one.input, len(run.inputs)) or not _is_index(one.dimension, 256):
+                    self._fail(f"{one} is not a size of an input", run)
+            elif not _is_index(one, 1 << 64):
+                self._fail(f"{one!r} is not a size", run)
 
     def _check_variables(self, run: Run) -> None:
         held = (variable for variable, _ in (*run.before, *run.after))

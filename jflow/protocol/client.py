@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from jflow import _forks
-from jflow.cluster import Target
+from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.deadline.notices import WaitNotice
@@ -170,9 +170,10 @@ class MasterClient:
         artifacts: Artifacts,
         connect_timeout: float,
         deadline: Deadline = FOREVER,
+        restarted: Sequence[Task] = (),
     ) -> Registered:
         """See `MasterSession.register`."""
-        request = REGISTER_STEP.prepared(plans, n_fetches, artifacts, connect_timeout)
+        request = REGISTER_STEP.prepared(plans, n_fetches, artifacts, connect_timeout, restarted)
         return REGISTER_STEP.read(*self._call(REGISTER_STEP, request, deadline))
 
     def run(

@@ -35,6 +35,7 @@ class DeviceRecord:
       transport: what carries messages between its task and the server that tells of it, "grpc" or
         "unix"; "" if they are the same.
       memory_limit_bytes: what it can keep; 0 if that is not known.
+      file_system: identifies the file system that its task sees; "" if that is not known.
     """
 
     device: Device
@@ -42,6 +43,7 @@ class DeviceRecord:
     incarnation: int
     transport: str = field(default="", compare=False)
     memory_limit_bytes: int = 0
+    file_system: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def device_to_proto(record: DeviceRecord) -> pb.Device:
         incarnation=record.incarnation,
         transport=record.transport,
         memory_limit_bytes=record.memory_limit_bytes,
+        file_system=record.file_system,
     )
 
 
@@ -134,6 +137,7 @@ def device_from_proto(message: pb.Device) -> DeviceRecord:
         message.incarnation,
         message.transport,
         message.memory_limit_bytes,
+        message.file_system,
     )
 
 

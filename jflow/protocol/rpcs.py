@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from jflow.cluster import Device
+from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError
 from jflow.fencing import Claim
 from jflow.plan import Plan
-from jflow.protocol.codec import (
-    plan_to_proto,
-    plans_from_proto,
-)
+from jflow.protocol.plan_codec import plan_to_proto, plans_from_proto
 from jflow.protocol.records import (
     Artifacts,
     Registered,
@@ -59,17 +56,29 @@ def _artifacts(sent: Sequence[pb.Artifact], tensors: list[Array]) -> dict[str, A
     return {artifact.digest: tensor for artifact, tensor in zip(sent, tensors, strict=True)}
 
 
+def _task(name: str) -> Task:
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None
+
+
 # Of the master ----------------------------------------------------------------------------------
 
 
 def _register_step(
-    plans: Sequence[Plan], n_fetches: int, artifacts: Artifacts, connect_timeout: float
+    plans: Sequence[Plan],
+    n_fetches: int,
+    artifacts: Artifacts,
+    connect_timeout: float,
+    restarted: Sequence[Task] = (),
 ) -> Outgoing:
     message = pb.RegisterStep(
         plans=[plan_to_proto(plan) for plan in plans],
         n_fetches=n_fetches,
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         connect_timeout_s=connect_timeout,
+        restarted=map(str, restarted),
     )
     return message, list(artifacts.values())
 
@@ -78,10 +87,9 @@ async def _serve_register_step(session: MasterSession, call: Incoming) -> Outgoi
     body = call.envelope.register_step
     plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
+    patience, restarted = body.connect_timeout_s, [*map(_task, body.restarted)]
     return _registered_to_proto(
-        await session.register(
-            plans, body.n_fetches, artifacts, body.connect_timeout_s, call.deadline
-        )
+        await session.register(plans, body.n_fetches, artifacts, patience, call.deadline, restarted)
     )
 
 

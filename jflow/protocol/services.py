@@ -323,8 +323,12 @@ class MasterSession(Protocol):
         artifacts: Artifacts,
         connect_timeout: float,
         deadline: Deadline,
+        restarted: Sequence[Task] = (),
     ) -> Registered:
-        """Registers a step on every task that takes part."""
+        """Registers a step on every task that takes part.
+
+        Tasks that are `restarted` may be in another life than when the session first used them.
+        """
 
     async def run(
         self,

@@ -17,6 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from typing import BinaryIO
@@ -37,7 +38,7 @@ _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _REMOTE = "://"
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,12 @@ class AllowedDirectories:
             raise self._refused(text, f"is outside the {self._purpose.roots}s")
         return text
 
-    def directory(self, name: str | bytes) -> tuple[int, str]:
+    def directory(self, name: str | bytes, *, makes: bool = False) -> tuple[int, str]:
         """Opens a directory, below which the caller must follow no links.
+
+        Args:
+          name: its path.
+          makes: whether it is made, with the directories above it that are missing.
 
         Returns:
           A descriptor, which the caller closes, and the path of the directory.
@@ -126,18 +131,23 @@ class AllowedDirectories:
         Raises:
           InvalidArgumentError: if it is not a valid file name.
           NotFoundError: if it does not exist, or is not a directory.
-          PermissionDeniedError: if it is outside the roots, or the process may not read it.
-          ResourceExhaustedError: if no more files can be opened.
+          PermissionDeniedError: if it is outside the roots, or the process may not read it, or make
+            it.
+          ResourceExhaustedError: if no more files can be opened, or the disk is full.
         """
         text = _checked(name)
         try:
             if self._roots is None:
                 path = os.path.realpath(text)
+                if makes:
+                    with suppress(FileExistsError):
+                        os.makedirs(path)
                 return os.open(path, _DIRECTORY), path
             root, way = self._resolve(text)
-            return _walk(root, way, _DIRECTORY), os.path.normpath(os.path.join(root, way))
+            opened = _walk(root, way, _DIRECTORY, makes=makes)
+            return opened, os.path.normpath(os.path.join(root, way))
         except OSError as error:
-            raise _as_ours(error, text) from error
+            raise _as_ours(error, text, "make" if makes else "read") from error
 
     def path(self, name: str | bytes) -> str:
         """Resolves the name of a file, which need not exist, to an absolute path without links.
@@ -218,19 +228,31 @@ def _shown(text: str) -> str:
     return repr(os.fsencode(text).decode(errors="backslashreplace"))
 
 
-def _walk(root: str, way: str, flags: int = _FILE) -> int:
-    """Opens the file or directory at a path below the root, and refuses links in the path."""
+def _walk(root: str, way: str, flags: int = _FILE, *, makes: bool = False) -> int:
+    """Opens the file or directory at a path below the root, and refuses links in the path.
+
+    A directory that is made is then opened like any other, so a link in its place is refused.
+    """
     *directories, last = way.split("/")
     # The root's own path was declared by the owner of the task and may contain links.
     here = os.open(root, _DIRECTORY & ~os.O_NOFOLLOW)
     try:
         for directory in directories:
+            _make(directory, here, makes)
             below = os.open(directory, _DIRECTORY, dir_fd=here)
             os.close(here)
             here = below
+        _make(last, here, makes)
         return os.open(last, flags, dir_fd=here)
     finally:
         os.close(here)
+
+
+def _make(name: str, parent: int, makes: bool) -> None:
+    """Makes a directory in an open one, unless there is something of that name."""
+    if makes:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
 
 
 def _regular(descriptor: int, text: str) -> BinaryIO:
@@ -242,12 +264,12 @@ def _regular(descriptor: int, text: str) -> BinaryIO:
     raise FailedPreconditionError(f"{_shown(text)} is {kind}; only regular files can be read")
 
 
-def _as_ours(error: OSError, text: str) -> Exception:
+def _as_ours(error: OSError, text: str, use: str = "read") -> Exception:
     message = f"{_shown(text)} cannot be opened: {error.strerror}"
     if error.errno in _MISSING:
         return NotFoundError(message)
     if error.errno in (errno.EACCES, errno.EPERM):
-        return PermissionDeniedError(f"{message}; the process of the task may not read it")
+        return PermissionDeniedError(f"{message}; the process of the task may not {use} it")
     if error.errno == errno.ELOOP:
         return PermissionDeniedError(f"{message}; a link was created there while it was opened")
     if error.errno == errno.ENXIO:

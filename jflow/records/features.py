@@ -21,8 +21,8 @@ class FixedLenFeature:
     Attributes:
       shape: shape of the values of one Example.
       dtype: float32, int64, int32 or string.
-      default_value: value for Examples without the feature, of that shape or a scalar; if None,
-        such Examples are an error.
+      default_value: value for Examples without the feature: as many numbers as the shape has, in
+        any shape, or a scalar; if None, such Examples are an error.
     """
 
     shape: Sequence[int]
@@ -104,7 +104,7 @@ def _default(key: str, value: Any, dtype: str, shape: list[int]) -> Array:
         return np.empty(0, object if dtype == string.name else dtype)
     try:
         array = as_strings(value) if dtype == string.name else np.asarray(value, dtype)
-        return np.broadcast_to(array, shape)
+        return array.reshape(shape) if array.ndim else np.broadcast_to(array, shape)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
             f"feature {key!r}: the default value {value!r:.80} does not fit {dtype} of shape "

@@ -1,7 +1,8 @@
-"""Numbers in decimal notation."""
+"""Numbers as text: decimal, and floats also hexadecimal."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,17 +24,19 @@ class MalformedNumberError(Exception):
 
 
 def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
-    """Parses numbers in decimal notation, dtype[n]; white space around them is ignored.
+    """Parses numbers, dtype[n]; white space around them is ignored.
 
-    A float beyond the range of its dtype becomes infinite; an integer beyond it is an error.
+    A float may be hexadecimal, such as "0xF" or "0x1.8p3". One beyond the range of its dtype is
+    infinite; an integer beyond it is an error.
 
     Raises:
       MalformedNumberError: for the first text that is not such a number.
     """
-    parse = _parser(dtype)
+    joined = b"".join(texts)
+    parse = _parser(dtype, joined)
     try:
         # Python would parse "1_0" as ten.
-        if b"_" not in b"".join(texts):
+        if b"_" not in joined:
             with np.errstate(over="ignore"):
                 return np.array([*map(parse, texts)], dtype)
     except (ValueError, OverflowError):
@@ -43,13 +46,26 @@ def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
     )
 
 
-def _parser(dtype: np.dtype[Any]) -> Callable[[bytes], float]:
-    return int if dtype.kind in "iu" else float
+def _parser(dtype: np.dtype[Any], texts: bytes) -> Callable[[bytes], float]:
+    """What parses numbers of a dtype; Python's own `float` where none of them is hexadecimal."""
+    if dtype.kind in "iu":
+        return int
+    return _hexadecimal if b"x" in texts or b"X" in texts else float
+
+
+def _hexadecimal(text: bytes) -> float:
+    """A float in either notation. Raises ValueError if the text is neither."""
+    if b"x" not in text.lower():
+        return float(text)
+    try:
+        return float.fromhex(text.decode())
+    except OverflowError:
+        return -math.inf if text.lstrip().startswith(b"-") else math.inf
 
 
 def _is_number(text: bytes, dtype: np.dtype[Any]) -> bool:
     try:
-        value = _parser(dtype)(text)
+        value = _parser(dtype, text)(text)
     except ValueError:
         return False
     bounds = np.iinfo(dtype) if dtype.kind in "iu" else None

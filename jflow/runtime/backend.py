@@ -18,6 +18,7 @@ from jflow.options import ConfigProto
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan
+from jflow.runtime.restarts import Restarts
 from jflow.saves import SaveReport, StateItems
 from jflow.trace.measured import StepNames
 from jflow.trace.record import TaskRecord
@@ -128,11 +129,13 @@ class Backend(Protocol):
       keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
       moves_private: whether state that is not shared can move.
       reconnects: whether a call connects again when the connection was lost.
+      restarts: what it does when tasks have restarted.
     """
 
     keeps_weak_types: bool
     moves_private: bool
     reconnects: bool
+    restarts: Restarts
 
     @property
     def is_lost(self) -> bool:
@@ -204,7 +207,8 @@ class Backend(Protocol):
         """Saves state as a checkpoint.
 
         Args:
-          prefix: the path of the checkpoint, on the machines that have the state.
+          prefix: the path of the checkpoint: relative to the working directory of this process, or
+            absolute on the machines that have the state.
           items: what to save.
           about: kept in the checkpoint.
           deadline: of the call.

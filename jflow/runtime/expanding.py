@@ -47,7 +47,7 @@ class ExpandingExecutable:
         registering: threading.Lock,
     ) -> None:
         self._graph, self._request, self._register = graph, request, register
-        self._unknown = [i for i, tensor in enumerate(request.fed) if tensor.shape is None]
+        self._unknown = [i for i, tensor in enumerate(request.fed) if tensor.aval.shape is None]
         self._lock = threading.Lock()
         self._registering = registering
         self._known: OrderedDict[FedShapes, Executable] = OrderedDict()

@@ -28,6 +28,8 @@ from jflow.resources import Containers, Wanted, wait_for
 from jflow.resources.moving import Arrival, Departure
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.local_saves import LocalSaves
+from jflow.runtime.process_options import warn_of_process_options
+from jflow.runtime.restarts import Restarts
 from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
 
@@ -43,17 +45,24 @@ from jflow.values import Array
     ignored=("close",),
 )
 class LocalBackend:
-    """Runs steps on the devices of this process; its state is freed with it."""
+    """Runs steps on the devices of this process; its state is freed with it.
+
+    Args:
+      config: options, of which the number of devices is used; None for the default ones.
+    """
 
     owner = "local"
     keeps_weak_types = True
     moves_private = True
     reconnects = False
+    restarts = Restarts()
     is_lost = False
 
-    def __init__(self) -> None:
+    def __init__(self, config: ConfigProto | None = None) -> None:
         _forks.mark_used()
-        self._devices = local_devices(LOCAL_TASK)
+        config = ConfigProto() if config is None else config
+        self._devices = local_devices(LOCAL_TASK, config.device_count)
+        warn_of_process_options(config, {device.type for device in self._devices})
         self._memory = memory_limits(self._devices)
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
         self._gate = StepGate()

@@ -11,6 +11,7 @@ from typing import TypeVar
 import jax
 
 from jflow.checkpoint_files import ANYWHERE, commit, locate, open_checkpoint
+from jflow.cluster import LOCAL_TASK
 from jflow.deadline import Deadline
 from jflow.errors import DeadlineExceededError
 from jflow.execution.blocking import run_fibers
@@ -20,6 +21,7 @@ from jflow.resources import Containers, Wanted, wait_for
 from jflow.saves import Pauses, RestoreOfTask, SaveReport, SnapshotOfTask, StateItems
 
 _SHARD = "local-0"
+_TASKS = (str(LOCAL_TASK),)
 
 R = TypeVar("R")
 
@@ -63,9 +65,10 @@ class LocalSaves:
             shard = snapshot.write(prefix, number, _SHARD, ANYWHERE)
             with locate(prefix) as place:
                 commit(place, number, [shard], about=about)
+                path = place.path
         finally:
             snapshot.drop()
-        return SaveReport(snapshot.n_bytes, held_s, time.monotonic() - begun)
+        return SaveReport(snapshot.n_bytes, held_s, time.monotonic() - begun, path, _TASKS)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
         """See `Backend.restore`."""
@@ -74,13 +77,14 @@ class LocalSaves:
         with open_checkpoint(prefix) as checkpoint:
             device_of = self._devices.__getitem__
             restore = RestoreOfTask(self._containers, items, checkpoint, device_of)
+            path = checkpoint.path
 
         def put(_: Deadline, patience: Deadline) -> None:
             _wait(restore.wanted, patience)
             restore.finish()
 
         _, held_s = self._undisturbed(put, states, deadline, is_exclusive=True)
-        return SaveReport(restore.n_bytes, held_s, time.monotonic() - begun)
+        return SaveReport(restore.n_bytes, held_s, time.monotonic() - begun, path, _TASKS)
 
     def _undisturbed(
         self,

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
-import weakref
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 from weakref import WeakValueDictionary
-
-import jax
-import numpy as np
 
 from jflow import _forks
 from jflow.cluster import Device, DeviceFilters, Target, Task, Wiring, split_address
 from jflow.deadline import Deadline
-from jflow.effects import Effect, unsupported, writes_once
 from jflow.errors import (
     CancelledError,
-    InternalError,
     OpError,
     RestartedError,
     UnavailableError,
@@ -39,18 +30,15 @@ from jflow.protocol.call_notices import described
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.isolation import Isolation
 from jflow.runtime.numbering import Numbering
-from jflow.saves import SaveReport, StateItems
+from jflow.runtime.paths import path_on_tasks
+from jflow.runtime.remote_step import RemoteExecutable
+from jflow.runtime.restarts import Restarts
+from jflow.saves import SaveReport, StateItems, by_task
 from jflow.trace.measured import NO_NAMES
-from jflow.trace.record import TaskRecord
-from jflow.values import Array, narrowed
 from jflow.watch import SessionWait
 from jflow.wire import connect
-from jflow.xla import internals
 
-_MAX_OFFERS = 3
-_MAX_REPEATS = 100
 _RECONNECT_TIMEOUT_S = 2.0
-_PAUSE_S = 0.01
 _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
@@ -87,9 +75,10 @@ class RemoteBackend:
         self._client: MasterClient | None = None
         self._is_closed = False
         self.reconnects = True
+        self.restarts = Restarts()
         self._devices: dict[Task, Sequence[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
-        self._steps: WeakValueDictionary[int, _RemoteExecutable] = WeakValueDictionary()
+        self._steps: WeakValueDictionary[int, RemoteExecutable] = WeakValueDictionary()
         self._claim: Claim | None = None
         self.numbering = Numbering(self.owner)
 
@@ -113,11 +102,19 @@ class RemoteBackend:
 
     def register(self, compiled: CompiledStep) -> Executable:
         own = compiled if self._isolation is None else self._isolation.step(compiled)
-        return _RemoteExecutable(own, self)
+        return RemoteExecutable(own, self)
 
-    def offer(self, step: _RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
+    def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
-        handle = step.offer(client, self._connect_timeout, deadline)
+        tasks = {plan.device.task for plan in step.plans}
+        while True:
+            known = self.restarts.known(tasks)
+            try:
+                handle = step.offer(client, self._connect_timeout, deadline, known)
+                break
+            except RestartedError as error:
+                self.outlive(error, is_undone=True)
+        self.restarts.uses(step.plans, client.info.task)
         self._steps[handle] = step
         for plan in step.plans:
             if any(state.session == self.owner for state in states_of([plan])):
@@ -125,6 +122,15 @@ class RemoteBackend:
                 # per task is kept alive.
                 self._kept.setdefault(plan.device.task, step)
         return handle
+
+    def outlive(self, error: RestartedError, *, is_undone: bool) -> None:
+        """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
+        if self.restarts.are_outlived and error.task is not None:
+            task = Task.parse(error.task)
+            self._devices.pop(task, None)
+            for step in [*self._steps.values()]:
+                step.forget(task)
+        self.restarts.go_on(error, is_undone=is_undone)
 
     def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
         return _completed(config, self.connected(deadline).info)
@@ -160,17 +166,24 @@ class RemoteBackend:
         *,
         is_consistent: bool,
     ) -> SaveReport:
+        path, packed = self._path(prefix, items, deadline), self._packed(items)
         client, patience = self.connected(deadline), self._connect_timeout
-        packed = self._packed(items)
         record = client.call(
-            MasterSession.save, prefix, packed, is_consistent, about, patience, deadline
+            MasterSession.save, path, packed, is_consistent, about, patience, deadline
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        client, packed = self.connected(deadline), self._packed(items)
-        record = client.call(MasterSession.restore, prefix, packed, self._connect_timeout, deadline)
+        path, packed = self._path(prefix, items, deadline), self._packed(items)
+        client, patience = self.connected(deadline), self._connect_timeout
+        record = client.call(MasterSession.restore, path, packed, patience, deadline)
         return SaveReport.from_bytes(record)
+
+    def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
+        """The path of a checkpoint, as the tasks that have the state are given it."""
+        tasks = list(by_task(items.items))
+        found = zip(tasks, self._devices_of(tasks, deadline), strict=True)
+        return path_on_tasks(prefix, {task: of[0].file_system for task, of in found if of})
 
     def _packed(self, items: StateItems) -> bytes:
         return (items if self._isolation is None else self._isolation.items(items)).to_bytes()
@@ -234,6 +247,7 @@ class RemoteBackend:
                 client = self._reconnected(client, limit)
             if client is not self._client:
                 self._steps = WeakValueDictionary()  # their handles are of the former connection
+                self._kept.clear()
                 client.notices.describe = self._described
             self._client = client
             if self._is_closed:
@@ -267,11 +281,15 @@ class RemoteBackend:
         meant = replace(self._meant, task=task, incarnation=lost.info.incarnation)
         try:
             client = _connected_again(meant, timeout, deadline)
-        except RestartedError:
-            raise RestartedError(
-                f"Session is not found: {task} at {self._target} has restarted; open a new session",
-                task=str(task),
-            ) from None
+        except RestartedError as error:
+            if not self.restarts.are_outlived:
+                raise RestartedError(
+                    f"Session is not found: {task} at {self._target} has restarted; open a new "
+                    "session",
+                    task=str(task),
+                ) from None
+            self.outlive(error, is_undone=True)
+            client = _connected_again(replace(meant, incarnation=0), timeout, deadline)
         except OpError as error:
             error.with_context(task=str(task))
             raise
@@ -319,137 +337,6 @@ def _connected_again(meant: Target, timeout: float, deadline: Deadline) -> Maste
         if not patience.remaining():
             raise
     return connect(meant, patience.remaining() or 0.0, deadline)
-
-
-def _release(registered: list[tuple[MasterClient, int]]) -> None:
-    """Releases a step that can no longer run."""
-    for client, handle in registered:
-        client.release(handle)
-
-
-@_forks.guarded("prepare", "run", "start", "compute", "traced")
-class _RemoteExecutable:
-    """A step that is registered with the master when it first runs, and after a reconnect."""
-
-    def __init__(self, compiled: CompiledStep, backend: RemoteBackend) -> None:
-        self.plans, self.names = compiled.plans, compiled.names
-        self._n_fetches = compiled.n_fetches
-        self._artifacts = compiled.artifacts
-        self._callbacks = compiled.callbacks
-        self._backend = backend
-        self._refusal = unsupported(compiled.plans)
-        self._is_numbered = writes_once(compiled.plans)
-        self._lock = threading.Lock()
-        self._registered: list[tuple[MasterClient, int]] = []
-        # The finalizer has the list only: a reference to this object would keep it alive.
-        weakref.finalize(self, _release, self._registered).atexit = False
-
-    def prepare(self, deadline: Deadline) -> None:
-        self._register(deadline)
-
-    def run(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
-    ) -> list[Array]:
-        if effect is None and self._is_numbered:
-            numbered = self._backend.numbering.begin()
-            try:
-                return self._repeated(feeds, deadline, numbered)
-            finally:
-                self._backend.numbering.end(numbered.sequence)
-        if effect is not None:
-            self._check(effect)
-        client, handle = self._register(deadline)
-        return client.run(handle, feeds, deadline, self._callbacks, effect=effect)
-
-    def _repeated(self, feeds: Sequence[Array], deadline: Deadline, effect: Effect) -> list[Array]:
-        """Runs a step that writes once; again, if the connection was lost with its answer."""
-        client, handle = self._register(deadline)
-        while True:
-            try:
-                return client.run(handle, feeds, deadline, effect=effect)
-            except UnavailableError as error:
-                if client.is_open or effect.attempt == _MAX_REPEATS:
-                    raise
-                lost = error
-            failpoint("client.before_repeat")
-            effect = effect.again()
-            client, handle = self._registered_again(lost, deadline)
-
-    def _registered_again(
-        self, lost: UnavailableError, deadline: Deadline
-    ) -> tuple[MasterClient, int]:
-        """Registers the step over a new connection, which may be lost, too, before that is done.
-
-        Raises:
-          UnavailableError: the one given, if that fails. It is not known whether the step was
-            applied, which is for the caller to find out.
-        """
-        limit = Deadline(_RECONNECT_TIMEOUT_S)
-        while True:
-            try:
-                return self._register(deadline)
-            except OpError as error:
-                if not isinstance(error, UnavailableError) or limit.remaining() == 0:
-                    raise lost from None
-            time.sleep(_PAUSE_S)
-
-    def _check(self, effect: Effect | None) -> None:
-        if effect is not None and self._refusal is not None:
-            raise self._refusal
-
-    def start(
-        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
-    ) -> Future[list[Array]]:
-        self._check(effect)
-        if self._callbacks:
-            raise UnimplementedError(
-                "a step that calls Python functions cannot be started without blocking; use run"
-            )
-        client, handle = self._register(deadline)
-        return client.start(handle, feeds, deadline, effect)
-
-    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        internals.release_host_memory()  # that of a large result is received into again
-        values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
-        # Nothing writes to the memory of a received array, so JAX can use it without a copy.
-        return [internals.to_device(value) for value in values]
-
-    def lone_program(self, n_feeds: int) -> None:
-        """See `Executable.lone_program`; there is none in this process."""
-
-    def traced(
-        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
-    ) -> tuple[list[Any], list[TaskRecord]]:
-        client, handle = self._register(deadline)
-        records: list[TaskRecord] = []
-        given = [narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
-        values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
-        return [internals.to_device(value) for value in values] if as_jax else values, records
-
-    def offer(self, client: MasterClient, connect_timeout: float, deadline: Deadline) -> int:
-        """Registers the plans; sends only the artifacts that the cluster does not have."""
-        sent: dict[str, Array] = {}
-        for _ in range(_MAX_OFFERS):
-            registered = client.register(
-                self.plans, self._n_fetches, sent, connect_timeout, deadline
-            )
-            if not registered.missing:
-                return registered.handle
-            sent |= {digest: self._artifacts[digest] for digest in registered.missing}
-        raise InternalError(
-            f"the cluster still requests artifacts after {_MAX_OFFERS} offers: {registered.missing}"
-        )
-
-    def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
-        """The current connection and the handle of the step on it."""
-        client = self._backend.connected(deadline)
-        # Replaced as a whole and never emptied, so it can be read without the lock.
-        if self._registered and self._registered[0][0] is client:
-            return self._registered[0]
-        with deadline.holding(self._lock, "waiting for the step to be registered"):
-            if not self._registered or self._registered[0][0] is not client:
-                self._registered[:] = [(client, self._backend.offer(self, client, deadline))]
-            return self._registered[0]
 
 
 def reset_containers(

@@ -21,7 +21,7 @@ _SCHEME = "grpc://"
 def open_backend(target: str, config: ConfigProto) -> Backend:
     """Returns the backend of a target that `checked_target` has accepted, not connected yet."""
     if not target:
-        return LocalBackend()
+        return LocalBackend(config)
     from jflow.runtime.remote import RemoteBackend  # noqa: PLC0415 - see above
 
     return RemoteBackend(target, config)
@@ -52,9 +52,14 @@ def checked_target(target: Any) -> str:
 
 
 def checked_config(config: Any) -> ConfigProto:
-    """Returns the options, default ones for None. Raises TypeError for any other type."""
+    """A copy of the options, default ones for None.
+
+    Raises:
+      TypeError: if it is anything else, or what was put into its lists has the wrong type.
+      InvalidArgumentError: if what was put into its lists is not allowed.
+    """
     if config is None:
         return ConfigProto()
     if not isinstance(config, ConfigProto):
         raise TypeError(f"config must be a ConfigProto, got {type(config).__name__}")
-    return config
+    return config.copy()

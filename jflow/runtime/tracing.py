@@ -44,9 +44,15 @@ class RunMetadata:
         """The trace of the step; empty if it was not traced."""
         return self.step_stats.trace
 
-    def take(self, noted: TracedStep) -> None:
-        """Takes what was noted of a step; the trace is made of it when it is looked at."""
-        self._noted = noted
+    def take(self, noted: TracedStep | None, partition_plans: dict[str, str]) -> None:
+        """Takes what was noted of a step, in place of what it had of an earlier one.
+
+        Args:
+          noted: what the trace is made of when it is looked at; None for no trace.
+          partition_plans: the texts of the plans.
+        """
+        self._noted, self._step_stats = noted, StepStats()
+        self.partition_plans = partition_plans
 
     def __repr__(self) -> str:
         return f"<jflow.RunMetadata of {len(self.trace.spans)} spans>"
@@ -102,21 +108,20 @@ def run_noted(
     Args:
       executable, feeds, deadline: as there.
       options: those of the call.
-      metadata: gets what the options ask for, once the step has succeeded.
+      metadata: gets what the options ask for, and nothing else, once the step has succeeded.
     """
     traces = BLOCKS.current
     if metadata is None or options is None:
         options = RunOptions()
     if traces is None and not options.trace_level:
-        values = executable.run(feeds, deadline)
+        values, noted = executable.run(feeds, deadline), None
     else:
         values, noted = traced_run(executable, feeds, deadline)
         if traces is not None:
             traces.append(noted.trace())
-        if metadata is not None and options.trace_level:
-            metadata.take(noted)
-    if metadata is not None and options.output_partition_graphs:
-        metadata.partition_plans = plans_text(executable)
+    if metadata is not None:
+        texts = plans_text(executable) if options.output_partition_graphs else {}
+        metadata.take(noted if options.trace_level else None, texts)
     return values
 
 

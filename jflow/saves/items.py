@@ -119,6 +119,8 @@ class SaveReport(Record):
       n_bytes: the size of what it wrote or read, in bytes.
       held_s: for how long steps were held back, in seconds.
       total_s: how long it took, in seconds.
+      path: the path of the checkpoint: an absolute one, or a URL.
+      tasks: the full names of the tasks that wrote or read it; the first one commits a save.
     """
 
     what = "report of a save"
@@ -126,6 +128,8 @@ class SaveReport(Record):
     n_bytes: int = 0
     held_s: float = 0.0
     total_s: float = 0.0
+    path: str = ""
+    tasks: tuple[str, ...] = ()
 
 
 def by_task(items: Iterable[StateItem]) -> dict[Task, StateItems]:

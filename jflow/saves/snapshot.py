@@ -75,6 +75,8 @@ class SnapshotOfTask:
     def write(self, prefix: str, save: str, shard: str, roots: AllowedDirectories) -> ShardRecord:
         """Writes everything to a file, and ends the lease of each variable that is written.
 
+        The directory is made if it does not exist.
+
         Args:
           prefix: the path of the checkpoint.
           save: the number of the save, 16 hexadecimal digits.
@@ -102,7 +104,7 @@ class SnapshotOfTask:
         def written(saved: Item) -> None:
             leases[saved].release()
 
-        with locate(prefix, roots) as place:
+        with locate(prefix, roots, makes=True) as place:
             return write_shard(place, save, shard, items, written)
 
     def drop(self) -> None:

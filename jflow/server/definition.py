@@ -56,7 +56,10 @@ def defined(
         "protocol": protocol,
         "default_session_config": config,
     }
-    return replace(told, **{name: value for name, value in wanted.items() if value is not None})
+    made = replace(told, **{name: value for name, value in wanted.items() if value is not None})
+    if made.default_session_config is not None:
+        made.default_session_config = made.default_session_config.copy()
+    return made
 
 
 def packed_defaults(config: ConfigProto) -> bytes:

@@ -42,7 +42,7 @@ from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bi
 from jflow.server.role import which_task
 from jflow.server.slow_steps import SlowSteps
 from jflow.server.watched import ServedTask
-from jflow.wire import TRANSPORTS, cluster_name, load_secret, load_tls
+from jflow.wire import TRANSPORTS, cluster_name, file_system_id, load_secret, load_tls
 from jflow.worker import Worker
 from jflow.xla import export_platform
 
@@ -180,7 +180,8 @@ class Server(Closing):
             hosts = listening_hosts(own_host, self._task, is_encrypted=tls is not None)
             transport = TRANSPORTS[self._protocol](tls)
             location = location_at(hosts)
-            terms = _Terms(load_secret(), cluster_name(), location, self._defaults)
+            counts = {} if self._config is None else self._config.device_count
+            terms = _Terms(load_secret(), cluster_name(), location, self._defaults, counts)
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
@@ -255,12 +256,14 @@ class _Terms(NamedTuple):
     Attributes:
       secret, cluster_name, location: see `Endpoint`.
       session_defaults: see `ServerInfo`.
+      device_counts: the largest number of devices of a type.
     """
 
     secret: Secret
     cluster_name: str
     location: ServerLocation
     session_defaults: bytes
+    device_counts: Mapping[str, int]
 
 
 class _Running:
@@ -276,7 +279,7 @@ class _Running:
         roots: AllowedDirectories,
         make_worker: Callable[..., Worker],
     ) -> None:
-        devices = local_devices(task)
+        devices = local_devices(task, terms.device_counts)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.tasks = ClusterTasks(cluster, transport, terms.secret, task, terms.cluster_name)
@@ -290,7 +293,11 @@ class _Running:
         memory = memory_limits(devices)
         self._devices = tuple(
             DeviceRecord(
-                device, export_platform(found), incarnation, memory_limit_bytes=memory[device]
+                device,
+                export_platform(found),
+                incarnation,
+                memory_limit_bytes=memory[device],
+                file_system=file_system_id(),
             )
             for device, found in devices.items()
         )

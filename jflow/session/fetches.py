@@ -89,11 +89,11 @@ class FeedSlot:
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
-        self._shape = tensor.shape
+        self._shape = tensor.aval.shape
         self._dtype = tensor.dtype
         is_plain = isinstance(self._dtype, np.dtype) and physical_form(self._dtype) is None
         self._quick = (np.ndarray, self._dtype.type) if is_plain else ()
-        is_real = tensor.shape in (None, ()) and self._dtype in _REAL
+        is_real = tensor.aval.shape in (None, ()) and self._dtype in _REAL
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
     def take(self, value: Any) -> Array:
@@ -188,10 +188,10 @@ def _fed(tensor: Tensor, value: Any) -> Array:
         array = as_array(value, tensor.dtype, on_host=isinstance(tensor.aval, HostArray))
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"cannot feed {tensor!r}: {error}") from None
-    if not is_compatible(tensor.shape, array.shape):
+    if not is_compatible(tensor.aval.shape, array.shape):
         raise ValueError(
             f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, which has "
-            f"shape {shape_text(declared(tensor.shape))} (made at {tensor.op.origin})"
+            f"shape {shape_text(declared(tensor.aval.shape))} (made at {tensor.op.origin})"
         )
     return to_physical(array)
 

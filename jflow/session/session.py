@@ -361,7 +361,7 @@ class Session(Closing):
         what each task does is.
 
         Args:
-          prefix: the path of the checkpoint; each task that has some of the state resolves it.
+          prefix: the path of the checkpoint, as for `jflow.checkpoint.save`.
           states: what to save, under which keys.
           is_consistent: whether steps of all sessions that change the state are held back until
             every task has its snapshot.

@@ -18,7 +18,8 @@ class Structure:
     Args:
       dtypes: a dtype, or a sequence or any other pytree of dtypes.
       shapes: a shape for each dtype, in the same structure; None if no shape is known.
-      names: names for a sequence of components; elements are then dicts.
+      names: names for a sequence of components, or the name of a single one; elements are then
+        dicts.
 
     Attributes:
       components: the types of the components, in order.
@@ -29,14 +30,19 @@ class Structure:
       ValueError: if the structures differ.
     """
 
-    def __init__(self, dtypes: Any, shapes: Any = None, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, dtypes: Any, shapes: Any = None, names: str | Sequence[str] | None = None
+    ) -> None:
+        if names is not None and jax.tree.structure(dtypes) == _LEAF:
+            dtypes = [dtypes]
         self._tree: Any = None
         self._is_named = names is not None
         self._is_single = jax.tree.structure(dtypes) == _LEAF
         if _is_flat(dtypes):
             leaves = [*dtypes]
-            sizes = _in_sequence(shapes, len(leaves))
-            self.names = _checked_names(names or (), len(leaves))
+            sizes = in_sequence(shapes, len(leaves))
+            own = [names] if isinstance(names, str) else names or ()
+            self.names = _checked_names(own, len(leaves))
         elif names is not None:
             raise ValueError(f"names require a sequence of dtypes, got {dtypes!r:.80}")
         else:
@@ -115,8 +121,8 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(x is None or isinstance(x, int) for x in value)
 
 
-def _in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
-    """Returns a shape for each component of a sequence."""
+def in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
+    """Returns a shape for each component of a sequence; a single one may have its shape alone."""
     if shapes is None:
         return [None] * n_components
     if n_components == 1 and _is_shape(shapes) and [*shapes] != [None]:
@@ -131,7 +137,7 @@ def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
     if shapes is None:
         return [None] * tree.num_leaves
     if tree == _LEAF:
-        return [shapes] if _is_shape(shapes) else _in_sequence(shapes, 1)
+        return [shapes] if _is_shape(shapes) else in_sequence(shapes, 1)
     try:
         return tree.flatten_up_to(shapes)  # type: ignore[no-any-return]
     except (ValueError, TypeError) as error:

@@ -42,10 +42,10 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
     else:
         tensor = graph.as_tensor(value)
     check_initial(tensor, dtype, name)
-    if tensor.shape is None or (validate_shape and not is_static(tensor.shape)):
+    if tensor.aval.shape is None or (validate_shape and not is_static(tensor.aval.shape)):
         what = "shape" if validate_shape else "rank"
         advice = "set the sizes with jflow.ensure_shape or in the placeholder"
-        if tensor.shape is None:
+        if tensor.aval.shape is None:
             advice += "; None stands for a size that is not known"
         elif validate_shape:
             advice += ", or allow them to change with validate_shape=False"

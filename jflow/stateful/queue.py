@@ -11,7 +11,15 @@ import numpy as np
 
 from jflow.graph import Tensor
 from jflow.stateful.calls import Called, HostCalls
-from jflow.values import TensorSpec, abstract, is_compatible, is_known, string, unknown_dim
+from jflow.values import (
+    TensorSpec,
+    abstract,
+    is_compatible,
+    is_known,
+    plain_shape,
+    string,
+    unknown_dim,
+)
 
 _INT32 = np.dtype(np.int32)
 _INT64 = np.dtype(np.int64)
@@ -49,13 +57,14 @@ class QueueElements:
 
     def check_shape(self, component: TensorSpec, shape: Any, is_batch: bool) -> None:
         """Raises ValueError if a shape, as far as it is known, does not match a component."""
-        if shape is None or component.shape is None:
+        sizes = plain_shape(shape)
+        if sizes is None or component.shape is None:
             return
         wanted = (None, *component.shape) if is_batch else component.shape
         if not is_compatible(wanted, shape):
             raise ValueError(
                 f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for "
-                f"{self.describe()}, got {tuple(shape)}"
+                f"{self.describe()}, got {tuple(sizes)}"
             )
 
     def check_rows(self, batches: Sequence[Any]) -> None:

@@ -30,6 +30,7 @@ from jflow.values import (
     is_known,
     is_static,
     is_symbol,
+    plain_shape,
     unknown_sizes,
 )
 from jflow.xla import internals
@@ -208,10 +209,17 @@ class VariableOperations(ABC):
             )
         return operand
 
+    def of_current_shape(self, value: Any) -> Any:
+        """Converts a value to an operand of the sizes that the variable has in the step."""
+        operand, current = self._converted(value), self.read("read_value")
+        n_sizes = len(current.shape)
+        return self.check_shape(operand, current.shape, "cannot assign to", current, n_sizes)
+
     def _of_rank(self, operand: Any) -> Any:
         """Returns the operand of an assignment that may change sizes, with its rank checked."""
         # A derived size, such as a sum of two, could not be told from an argument of the program.
-        if operand.shape is not None and all(is_known(x) or is_symbol(x) for x in operand.shape):
+        sizes = plain_shape(operand.shape)
+        if sizes is not None and all(is_known(x) or is_symbol(x) for x in sizes):
             return operand
         return self.check_shape(operand, unknown_sizes(len(self.shape)), "cannot assign to")
 
@@ -252,7 +260,8 @@ class GraphVariable(VariableOperations):
             value = initial_value() if callable(initial_value) else initial_value
             initial = initial_tensor(graph, value, dtype, name, validate_shape)
             self.initial_value = guarded(initial, name)
-            shape, dtype = self.initial_value.shape, self.initial_value.dtype
+            shape: Any = self.initial_value.aval.shape
+            dtype = self.initial_value.dtype
             if not validate_shape:
                 shape = unknown_sizes(len(shape))
             declared = abstract(shape, dtype)
@@ -307,8 +316,9 @@ class GraphVariable(VariableOperations):
     @property
     def shape(self) -> tuple[int, ...]:
         # The sizes of a variable that may change them are those of its last read.
-        shape: tuple[int, ...] = self._value.shape if self.is_varying else self.ref.shape
-        return shape
+        shape: Any = self._value.aval.shape if self.is_varying else self.ref.shape
+        sizes: tuple[int, ...] = shape
+        return sizes
 
     def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
         return graph_among(inputs) if internals.is_tracing() else self._op.graph
@@ -385,7 +395,7 @@ def add_access(
     aval = ref.aval
     if not is_static(ref.shape):
         # Another operation may change the sizes between two accesses, so each has its own symbols.
-        sizes = inputs[0].shape if primitive is assign_p else unknown_sizes(len(ref.shape))
+        sizes = inputs[0].aval.shape if primitive is assign_p else unknown_sizes(len(ref.shape))
         aval = jax.core.ShapedArray(sizes, ref.dtype)
     return graph.add(primitive, atoms, [aval], name=name, variable=ref, **params).outputs[0]
 

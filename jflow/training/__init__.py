@@ -55,4 +55,5 @@ from jflow.training.queue_runner import QueueRunner as QueueRunner
 from jflow.training.queue_runner import add_queue_runner as add_queue_runner
 from jflow.training.queue_runner import start_queue_runners as start_queue_runners
 from jflow.training.saver import Saver as Saver
+from jflow.training.saver import SaverDef as SaverDef
 from jflow.training.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer

@@ -322,7 +322,7 @@ def _checked_keep(keep_input: Any, sources: Sources) -> Any:
     if keep.dtype != bool:
         raise TypeError(f"expected booleans as keep_input, got {keep!r}")
     most = 1 if sources.enqueue_many else 0
-    if keep.shape is None or len(keep.shape) > most:
+    if keep.aval.shape is None or len(keep.aval.shape) > most:
         raise ValueError(
             f"expected keep_input of rank {'0 or 1' if most else '0 without enqueue_many'}, "
             f"got {keep!r}"

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from jflow.checkpoint_files import Checkpoint, open_checkpoint
+from jflow.checkpoint_files import Checkpoint, local_path, open_checkpoint
 from jflow.training.checkpoint_state import latest_checkpoint
 from jflow.values import Array
+
+_TENSORFLOW_NAMES = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
+"""Dtypes for which TensorFlow's protocol buffers have other names."""
 
 
 class CheckpointReader:
@@ -54,9 +57,13 @@ class CheckpointReader:
         """
         return self._checkpoint.read(tensor_str)
 
-    def debug_string(self) -> str:
-        """A line for each tensor: its name, dtype and shape."""
-        return "".join(f"{key} ({one.dtype}) {[*one.shape]}\n" for key, one in self._infos.items())
+    def debug_string(self) -> bytes:
+        """A line for each tensor, by name: its name, dtype and shape, as TensorFlow writes them."""
+        lines = []
+        for key, one in sorted(self._infos.items()):
+            dtype = _TENSORFLOW_NAMES.get(one.dtype, one.dtype.upper())
+            lines.append(f"{key} (DT_{dtype}) [{','.join(map(str, one.shape))}]\n")
+        return "".join(lines).encode()
 
 
 def NewCheckpointReader(filepattern: str | os.PathLike[str]) -> CheckpointReader:  # noqa: N802
@@ -72,7 +79,7 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
       NotFoundError: if there is no such checkpoint.
     """
     path = os.fspath(ckpt_dir_or_file)
-    if os.path.isdir(path):
+    if os.path.isdir(local_path(path)):
         found = latest_checkpoint(path)
         if found is None:
             raise ValueError(

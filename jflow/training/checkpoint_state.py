@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jflow.checkpoint_files import delete, exists, locate
+from jflow.checkpoint_files import delete, exists, local_path, locate
 from jflow.errors import OpError
 
 _LOG = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def get_checkpoint_state(
     directory = os.fspath(checkpoint_dir)
     path = os.path.join(directory, latest_filename or STATE_FILE)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(local_path(path), encoding="utf-8") as file:
             found = _parsed(file.read())
     except (OSError, UnicodeDecodeError):
         return None
@@ -102,7 +102,7 @@ def update_checkpoint_state(
       model_checkpoint_path: the latest checkpoint.
       all_model_checkpoint_paths: all that are kept, from the oldest; the latest is added if absent.
       latest_filename: the name of the list; "checkpoint" if None.
-      save_relative_paths: whether to write paths relative to the directory.
+      save_relative_paths: whether to write absolute paths relative to the directory, too.
 
     Raises:
       RuntimeError: if the list has the name of the checkpoint.
@@ -118,16 +118,16 @@ def update_checkpoint_state(
     kept = list(all_model_checkpoint_paths or ())
     if not kept or kept[-1] != model_checkpoint_path:
         kept.append(model_checkpoint_path)
-    is_relative = save_relative_paths or not os.path.isabs(directory)
 
     def written(name: str) -> str:
-        return os.path.relpath(name, directory or ".") if is_relative else name
+        is_rewritten = save_relative_paths if os.path.isabs(name) else not os.path.isabs(directory)
+        return os.path.relpath(name, directory or ".") if is_rewritten else name
 
     lines = [(_LATEST, model_checkpoint_path), *((_ALL, name) for name in kept)]
     text = "".join(
         f"{key}: {json.dumps(written(name), ensure_ascii=False)}\n" for key, name in lines
     )
-    _replace(path, text.encode())
+    _replace(local_path(path), text.encode())
 
 
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
@@ -144,7 +144,7 @@ def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[str]) -> list[float]:
     found = []
     for prefix in checkpoint_prefixes:
         with suppress(OSError):
-            found.append(os.stat(f"{prefix}.index").st_mtime)
+            found.append(os.stat(local_path(f"{prefix}.index")).st_mtime)
     return found
 
 
@@ -158,7 +158,7 @@ def remove_checkpoint(checkpoint_prefix: str, meta_graph_suffix: str = "meta") -
     with locate(checkpoint_prefix) as place:
         delete(place)
     with suppress(OSError):
-        os.unlink(f"{checkpoint_prefix}.{meta_graph_suffix}")
+        os.unlink(local_path(f"{checkpoint_prefix}.{meta_graph_suffix}"))
 
 
 def _parsed(text: str) -> dict[str, list[str]]:

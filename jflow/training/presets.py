@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jflow.ops.flags import check_flag
 from jflow.training.hyperparameters import LearningRate
 from jflow.training.optimizer import Optimizer
 
@@ -31,6 +32,7 @@ class GradientDescentOptimizer(Optimizer):
         use_locking: bool = False,
         name: str = "GradientDescent",
     ) -> None:
+        check_flag("use_locking", use_locking)
         super().__init__(_optax().identity(), learning_rate, name)
 
 
@@ -51,6 +53,8 @@ class MomentumOptimizer(Optimizer):
         name: str = "Momentum",
         use_nesterov: bool = False,
     ) -> None:
+        check_flag("use_locking", use_locking)
+
         def transformation(decay: Any) -> Any:
             return _optax().trace(decay, nesterov=use_nesterov)
 
@@ -73,6 +77,7 @@ class AdagradOptimizer(Optimizer):
         use_locking: bool = False,
         name: str = "Adagrad",
     ) -> None:
+        check_flag("use_locking", use_locking)
         if initial_accumulator_value <= 0:
             raise ValueError(
                 f"expected a positive initial_accumulator_value, got {initial_accumulator_value}"
@@ -97,6 +102,7 @@ class AdadeltaOptimizer(Optimizer):
         use_locking: bool = False,
         name: str = "Adadelta",
     ) -> None:
+        check_flag("use_locking", use_locking)
         hyperparameters = {"rho": rho, "eps": epsilon}
         super().__init__(_optax().scale_by_adadelta, learning_rate, name, hyperparameters)
 
@@ -125,6 +131,7 @@ class RMSPropOptimizer(Optimizer):
         centered: bool = False,
         name: str = "RMSProp",
     ) -> None:
+        check_flag("use_locking", use_locking)
         optax = _optax()
         scale = optax.scale_by_stddev if centered else optax.scale_by_rms
 
@@ -182,5 +189,6 @@ class AdamOptimizer(Optimizer):
         use_locking: bool = False,
         name: str = "Adam",
     ) -> None:
+        check_flag("use_locking", use_locking)
         hyperparameters = {"b1": beta1, "b2": beta2, "eps": epsilon}
         super().__init__(_optax().scale_by_adam, learning_rate, name, hyperparameters)

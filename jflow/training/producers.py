@@ -183,8 +183,8 @@ def slice_input_producer(
         tensors = [get_default_graph().as_tensor(tensor) for tensor in tensor_list]
         if not tensors:
             raise ValueError("slice_input_producer needs at least one tensor")
-        n_rows: Any = (tensors[0].shape or (None,))[0]
-        if not is_known(n_rows) or any((x.shape or (None,))[0] != n_rows for x in tensors):
+        n_rows: Any = (tensors[0].aval.shape or (None,))[0]
+        if not is_known(n_rows) or any((x.aval.shape or (None,))[0] != n_rows for x in tensors):
             raise ValueError(f"expected tensors of one known number of rows, got {tensors}")
         queue = range_input_producer(n_rows, num_epochs, shuffle, seed, capacity, shared_name)
         row = queue.dequeue()
@@ -193,7 +193,7 @@ def slice_input_producer(
 
 def _row_shape(rows: Tensor, wanted: Sequence[int] | None) -> tuple[int, ...]:
     """The shape of a row, from the tensor and the user's `element_shape`."""
-    found = None if rows.shape is None else declared(rows.shape[1:])
+    found = None if rows.aval.shape is None else declared(rows.aval.shape[1:])
     shape = found if wanted is None else declared(as_shape(wanted))
     known = [size for size in shape or () if size is not None]
     if shape is None or len(known) < len(shape) or not is_compatible(found, shape):

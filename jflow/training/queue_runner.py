@@ -20,6 +20,10 @@ QUEUE_RUNNERS = "queue_runners"
 _LOG = logging.getLogger(__name__)
 
 
+class StartsQueueRunners:
+    """Base of the sessions that start the queue runners of their graph themselves."""
+
+
 class ClosableQueue(Protocol):
     """The interface of a queue for a queue runner."""
 
@@ -198,7 +202,7 @@ def add_queue_runner(qr: QueueRunner, collection: str = QUEUE_RUNNERS) -> None:
 
 
 def start_queue_runners(
-    sess: Session | None = None,
+    sess: Session | StartsQueueRunners | None = None,
     coord: Coordinator | None = None,
     daemon: bool = True,
     start: bool = True,
@@ -207,12 +211,12 @@ def start_queue_runners(
     """Creates the threads of all queue runners of a session's graph.
 
     Args:
-      sess: the session; None for the default session.
+      sess: the session; None for the default session. A monitored session has started them.
       coord, daemon, start: as for `QueueRunner.create_threads`.
       collection: name of the collection that lists the queue runners.
 
     Returns:
-      The threads.
+      The threads; none for a monitored session.
 
     Raises:
       ValueError: if there is no session.
@@ -224,6 +228,8 @@ def start_queue_runners(
             "cannot start queue runners: there is no default session; "
             "use `with session.as_default():` or pass sess="
         )
+    if isinstance(session, StartsQueueRunners):
+        return []
     if not isinstance(session, Session):
         raise TypeError(f"sess must be a jflow.Session, got {type(session).__name__}")
     runners: list[QueueRunner] = session.graph.get_collection(collection)

@@ -141,7 +141,7 @@ def are_row_wise(
       variables: the variables.
       owner_of: gives the variable that a leaf of the state belongs to, by path, leaf and shapes.
     """
-    shapes = [variable.shape for variable in variables]
+    shapes: list[tuple[Any, ...]] = [variable.shape for variable in variables]
     whole = jax.tree_util.tree_leaves_with_path(_state(init, variables, shapes))
     found = []
     for i, variable in enumerate(variables):

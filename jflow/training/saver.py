@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from jflow.checkpoint_files import local_path
 from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -39,12 +40,20 @@ _FAILED = (
 )
 
 
+class SaverDef:
+    """The formats of TensorFlow's checkpoints, which `Saver` takes and that are one here."""
+
+    V1 = 1
+    V2 = 2
+
+
 class Saver:
     """Saves the variables of a graph as checkpoints, and restores them.
 
-    Each task writes the variables that it holds to a file of its own; paths are those of its
-    machine. A checkpoint is there as a whole or not at all, whenever a task is killed. Steps go on
-    while it is written, and updates of the session's own steps are in it whole or not at all.
+    Each task writes the variables that it holds to a file of its own; paths are as for
+    `jflow.checkpoint.save`. A checkpoint is there as a whole or not at all, whenever a task is
+    killed. Steps go on while it is written, and updates of the session's own steps are in it whole
+    or not at all.
 
     Args:
       var_list: the variables: a list, whose names become the keys, or a dict by key, whose values
@@ -58,14 +67,17 @@ class Saver:
       keep_checkpoint_every_n_hours: one checkpoint is kept in addition for so many hours of work.
       name: accepted for TensorFlow's sake; a saver adds no operations to the graph.
       restore_sequentially: likewise.
-      defer_build: whether the variables are looked up at `build` or at the first use.
+      defer_build: whether the variables are looked up at `build` or at the first use; only
+        without a `var_list`.
       allow_empty: whether there may be no variables; nothing is saved or restored then.
+      write_version: `SaverDef.V1` or `SaverDef.V2`; without effect, because there is one format.
       pad_step_number: whether the step in the names of files has at least eight digits.
       save_relative_paths: whether the list of checkpoints has paths relative to its directory.
 
     Raises:
       TypeError: if `var_list` is of another type, or has anything but variables.
-      ValueError: if there are no variables, or two with one name.
+      ValueError: if there are no variables, or two with one name; if the build is deferred of a
+        `var_list`, or the version is neither of these.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments are TensorFlow's
@@ -80,9 +92,19 @@ class Saver:
         *,
         defer_build: bool = False,
         allow_empty: bool = False,
+        write_version: int = SaverDef.V2,
         pad_step_number: bool = False,
         save_relative_paths: bool = False,
     ) -> None:
+        if defer_build and var_list:
+            raise ValueError(
+                "only a Saver of all variables can look them up later; leave out defer_build=True, "
+                "or the var_list"
+            )
+        if write_version not in {SaverDef.V1, SaverDef.V2}:
+            raise ValueError(
+                f"write_version must be SaverDef.V1 or SaverDef.V2, got {write_version!r:.80}"
+            )
         self._var_list = var_list
         self._reshape = reshape
         self._max_to_keep = max_to_keep or 0
@@ -135,7 +157,7 @@ class Saver:
 
         Args:
           sess: the session.
-          save_path: the path of the checkpoint, without the step.
+          save_path: the path of the checkpoint, without the step; missing folders are made.
           global_step: appended to the path: a number, or an integer variable or tensor.
           latest_filename: the name of the list of checkpoints beside it; "checkpoint" if None.
           meta_graph_suffix: what the name of the exported graph ends with.
@@ -149,7 +171,7 @@ class Saver:
           FailedPreconditionError: if a variable is not initialized.
           ResourceExhaustedError: if the disk is full; older checkpoints are kept.
           TypeError: if `sess` is not a session.
-          ValueError: if the directory does not exist, or `latest_filename` is not a plain name, or
+          ValueError: if the directory cannot be made, or `latest_filename` is not a plain name, or
             the name of the checkpoint.
           OpError: as `Session.save_state`.
         """
@@ -162,11 +184,11 @@ class Saver:
         try:
             sess.save_state(path, self._states, about=texts(self._iterators))
             if write_meta_graph:
-                self._write_graph(f"{path}.{meta_graph_suffix}", sess.graph)
+                self._write_graph(local_path(f"{path}.{meta_graph_suffix}"), sess.graph)
             if write_state:
                 self._record(path, directory, latest_filename, meta_graph_suffix)
         except (FailedPreconditionError, NotFoundError, FileNotFoundError) as error:
-            if not os.path.isdir(directory or "."):
+            if not os.path.isdir(local_path(directory) or "."):
                 raise ValueError(
                     f"Parent directory of {path} doesn't exist, can't save."
                 ) from error

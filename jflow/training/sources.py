@@ -107,7 +107,7 @@ class Sources:
 
 def _common_shape(tensors: Sequence[Tensor], is_batch: bool) -> Shape:
     """The common shape of one tensor of the elements of several sources."""
-    shapes = [declared(tensor.shape) for tensor in tensors]
+    shapes = [declared(tensor.aval.shape) for tensor in tensors]
     known = [shape for shape in shapes if shape is not None]
     ranks = {len(shape) for shape in known}
     if len(known) < len(shapes) or len(ranks) > 1 or (is_batch and ranks == {0}):

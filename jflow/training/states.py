@@ -39,12 +39,14 @@ def save(
 
     Iterators of this process, such as those of `jflow.data`, can be among them: their positions.
 
-    Each task writes what it holds; a path is one of its machine. The checkpoint replaces a former
-    one of that path at one moment. Steps go on meanwhile. Steps of the session or connection are in
-    it whole or not at all; of the steps of others, what each task does is.
+    Each task writes what it holds. A relative path is one of this process, so it is refused where a
+    task with some of the state does not see its files; an absolute one is a path of each such task.
+    The checkpoint replaces a former one of that path at one moment. Steps go on meanwhile. Steps of
+    the session or connection are in it whole or not at all; of the steps of others, what each task
+    does is.
 
     Args:
-      path: the path of the checkpoint, such as "runs/model-100"; the directory must exist.
+      path: the path of the checkpoint, such as "runs/model-100"; missing folders are made.
       state: what to save: a session, for all state that its graph uses; or variables and resources
         of one graph or connection, in a list, or in dicts, nested or not, whose keys become theirs,
         joined by "/"; a `train.Optimizer` is its state. None for the default session.
@@ -53,12 +55,15 @@ def save(
       about: short texts to keep in the checkpoint.
 
     Returns:
-      How many bytes of variables it has, and how long steps were held back.
+      Where it is, which tasks wrote it, how many bytes of variables it has, and how long steps were
+      held back.
 
     Raises:
       DeadlineExceededError: if steps that change the state do not end in time.
       FailedPreconditionError: if a variable is not initialized.
-      NotFoundError: if the directory does not exist.
+      InvalidArgumentError: if the path is relative, and a task is on another machine or in a
+        container of its own.
+      NotFoundError: if there is a file where the directory has to be.
       PermissionDeniedError: if the path is outside the checkpoint roots of a task.
       ResourceExhaustedError: if the disk is full; a former checkpoint is kept.
       TypeError, ValueError: if `state` is nothing that can be saved.
@@ -82,11 +87,12 @@ def restore(path: str | os.PathLike[str], state: Any = None) -> SaveReport:
       path, state: as for `save`.
 
     Returns:
-      How many bytes of variables were read, and how long steps were held back.
+      Where it is, which tasks read it, how many bytes of variables were read, and how long steps
+      were held back.
 
     Raises:
       DataLossError: if a file is damaged.
-      InvalidArgumentError: if something has another dtype, shape or definition.
+      InvalidArgumentError: if something has another dtype, shape or definition, or as `save`.
       NotFoundError: if there is no such checkpoint, or it lacks a key.
       TypeError, ValueError: as `save`.
     """

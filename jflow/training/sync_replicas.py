@@ -37,6 +37,7 @@ from jflow.ops import (
     group,
     no_op,
 )
+from jflow.ops.flags import check_flag
 from jflow.session import CancellableSteps, Session
 from jflow.training.coordinator import Coordinator
 from jflow.training.monitored.run_hook import SessionRunHook
@@ -96,6 +97,7 @@ class SyncReplicasOptimizer:
         use_locking: bool = False,
         name: str = "sync_replicas",
     ) -> None:
+        check_flag("use_locking", use_locking)
         total = replicas_to_aggregate if total_num_replicas is None else total_num_replicas
         if replicas_to_aggregate < 1 or total < 1:
             raise ValueError(

@@ -1,13 +1,20 @@
 """Values and their types: dtypes, host tensors, physical forms outside XLA, unknown sizes."""
 
 from jflow.values.dims import Dim as Dim
+from jflow.values.dims import Sizes as Sizes
 from jflow.values.dims import as_shape as as_shape
 from jflow.values.dims import canonical_sizes as canonical_sizes
 from jflow.values.dims import declared as declared
 from jflow.values.dims import is_known as is_known
 from jflow.values.dims import is_static as is_static
 from jflow.values.dims import is_symbol as is_symbol
+from jflow.values.dims import joined as joined
+from jflow.values.dims import newest_size as newest_size
 from jflow.values.dims import parsed_dim as parsed_dim
+from jflow.values.dims import plain_shape as plain_shape
+from jflow.values.dims import sizes_after as sizes_after
+from jflow.values.dims import substituted as substituted
+from jflow.values.dims import symbols_in as symbols_in
 from jflow.values.dims import symbols_of as symbols_of
 from jflow.values.dims import unknown_dim as unknown_dim
 from jflow.values.dims import unknown_sizes as unknown_sizes
@@ -43,6 +50,9 @@ from jflow.values.physical import physical_form as physical_form
 from jflow.values.physical import to_physical as to_physical
 from jflow.values.physical import unwrapping as unwrapping
 from jflow.values.physical import wrapping as wrapping
+from jflow.values.shape import Dimension as Dimension
+from jflow.values.shape import TensorShape as TensorShape
+from jflow.values.shape import plain_size as plain_size
 from jflow.values.slices import SaveSliceInfo as SaveSliceInfo
 from jflow.values.slices import assigned_parts as assigned_parts
 from jflow.values.spec import Shape as Shape

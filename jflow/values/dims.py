@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax.export
@@ -18,18 +18,33 @@ import jax.export
 Dim = Any
 """An int or a symbolic size, whose type is not public in JAX."""
 
+Sizes = dict[str, Dim]
+"""Substitutions: symbols by name, and what is put in their place."""
+
 _SCOPE = jax.export.SymbolicScope()
 _CANONICAL_SCOPE = jax.export.SymbolicScope()
 _NUMBERS = itertools.count()
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 _NAMED = re.compile(r"\b[A-Za-z_]\w*\b(?!\()")  # not a function such as "max("
+_HINTS = "nhwc"
+_FUNCTIONS = frozenset({"floordiv", "max", "min", "mod"})
 _EXPRESSION = re.compile(r"[\w+\-*^(), ]{1,4096}", re.ASCII)
 
 
 def unknown_dim(hint: str = "n") -> Dim:
-    """Returns a new symbol for a size of at least 1."""
+    """Returns a new symbol for a size of at least 1, whose name begins with one of `_HINTS`."""
     (dim,) = jax.export.symbolic_shape(f"{hint}{next(_NUMBERS)}", scope=_SCOPE)
     return dim
+
+
+def newest_size() -> int:
+    """Returns a number by which `sizes_after` finds the symbols that are made later."""
+    return next(_NUMBERS)
+
+
+def sizes_after(number: int) -> set[str]:
+    """Returns the names of the symbols that were made since `newest_size` gave a number."""
+    return {f"{hint}{i}" for i in range(number + 1, next(_NUMBERS)) for hint in _HINTS}
 
 
 def unknown_sizes(rank: int) -> tuple[Dim, ...]:
@@ -47,9 +62,15 @@ def is_symbol(dim: Dim) -> bool:
     return not is_known(dim) and _SYMBOL.fullmatch(str(dim)) is not None
 
 
+def plain_shape(shape: Any) -> Any:
+    """Returns the sizes of a shape as JAX has them; None if it is a shape of unknown rank."""
+    return getattr(shape, "sizes", shape)  # of `TensorShape`
+
+
 def is_static(shape: Sequence[Dim] | None) -> bool:
     """Whether rank and all sizes are known."""
-    return shape is not None and all(map(is_known, shape))
+    sizes = plain_shape(shape)
+    return sizes is not None and all(map(is_known, sizes))
 
 
 def as_shape(shape: Any) -> tuple[Dim, ...] | None:
@@ -58,6 +79,7 @@ def as_shape(shape: Any) -> tuple[Dim, ...] | None:
     Raises:
       TypeError: if it is not a shape.
     """
+    shape = plain_shape(shape)
     if shape is None:
         return None
     try:
@@ -71,15 +93,14 @@ def as_shape(shape: Any) -> tuple[Dim, ...] | None:
 
 def _as_dim(dim: Any) -> Dim:
     if jax.export.is_symbolic_dim(dim):
-        return dim
+        return getattr(dim, "symbol", dim)  # of `Dimension`
     return unknown_dim() if dim is None or int(dim) == -1 else int(dim)
 
 
 def declared(shape: Sequence[Dim] | None) -> tuple[int | None, ...] | None:
     """Returns the shape with None for each symbolic size, as the user writes it."""
-    if shape is None:
-        return None
-    return tuple(dim if is_known(dim) else None for dim in shape)
+    sizes = plain_shape(shape)
+    return None if sizes is None else tuple(dim if is_known(dim) else None for dim in sizes)
 
 
 def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | None:
@@ -120,6 +141,41 @@ def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | N
     return rename
 
 
+def symbols_in(dim: Dim) -> list[Dim]:
+    """Returns the symbols in a size."""
+    if is_known(dim):
+        return []
+    names = (name for name in symbols_of(dim) if name not in _FUNCTIONS)
+    return [jax.export.symbolic_shape(name, scope=dim.scope)[0] for name in names]
+
+
+def joined(sizes: Sizes, one: Dim, other: Dim) -> Sizes:
+    """Returns substitutions that also make two sizes equal, each a symbol or a number.
+
+    A number takes the place of a symbol, and an older symbol that of a younger one.
+
+    Raises:
+      ValueError: if they are two different numbers then.
+    """
+    one, other = substituted(one, sizes), substituted(other, sizes)
+    if one == other:
+        return sizes
+    if is_known(one) and is_known(other):
+        raise ValueError(f"{one} is not {other}")
+    older, younger = sorted((one, other), key=lambda dim: (not is_known(dim), _age(str(dim))))
+    new = {str(younger): older}
+    return {name: substituted(dim, new) for name, dim in sizes.items()} | new
+
+
+def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
+    """Returns a size with numbers or other symbols in the place of some of its symbols."""
+    if is_known(dim) or sizes.keys().isdisjoint(symbols_of(dim)):
+        return dim
+    text = _NAMED.sub(lambda match: str(sizes.get(match[0], match[0])), str(dim))
+    (found,) = jax.export.symbolic_shape(text, scope=dim.scope)
+    return found
+
+
 def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
     """Returns the size that `str` of a size describes, with other sizes for its symbols.
 
@@ -148,7 +204,11 @@ def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
 def symbols_of(dim: Dim) -> list[str]:
     """Returns the names in a size: its symbols in order of creation, and functions such as max."""
     found = set() if is_known(dim) else {*_SYMBOL.findall(str(dim))}
-    return sorted(found, key=lambda name: (int(re.sub(r"\D", "", name) or 0), name))
+    return sorted(found, key=_age)
+
+
+def _age(name: str) -> tuple[int, str]:
+    return int(re.sub(r"\D", "", name) or 0), name
 
 
 def _letters(number: int) -> str:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
+from jflow.values.dims import plain_shape
 from jflow.values.host import Array, HostArray, HostDtype, as_strings, is_host, string
 from jflow.values.physical import is_key
 
@@ -141,16 +142,18 @@ def as_operand(values: Sequence[Any], leaves: Sequence[Any], dtype: Dtype) -> An
 
 def abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
     """Returns the abstract value of arrays of a dtype and shape; None means any rank."""
-    if shape is None or isinstance(dtype, HostDtype):
-        return HostArray(None if shape is None else tuple(shape), dtype)
-    return jax.core.ShapedArray(tuple(shape), dtype)
+    sizes = plain_shape(shape)
+    if sizes is None or isinstance(dtype, HostDtype):
+        return HostArray(None if sizes is None else tuple(sizes), dtype)
+    return jax.core.ShapedArray(tuple(sizes), dtype)
 
 
 def host_abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
     """As `abstract`, for host values, which may have 64 bits even if programs may not."""
     if not is_switched_off(dtype):
         return abstract(shape, dtype)
-    return HostArray(None if shape is None else tuple(shape), dtype)
+    sizes = plain_shape(shape)
+    return HostArray(None if sizes is None else tuple(sizes), dtype)
 
 
 def is_unranked(aval: AbstractValue) -> bool:

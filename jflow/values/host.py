@@ -74,7 +74,7 @@ def refuse_host(tensor: Any, fun: object) -> None:
             f"{fun} requires numbers, but got {tensor!r}; strings stay in host memory and are "
             "not supported by XLA"
         )
-    if tensor.shape is not None:
+    if tensor.aval.shape is not None:
         raise TypeError(
             f"{fun} cannot use {tensor!r}, because 64-bit types are disabled in JAX and the "
             "tensor stays in host memory; jflow.cast it to a smaller type, or call "

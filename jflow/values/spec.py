@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.values.dims import Dim, as_shape, is_known
+from jflow.values.dims import Dim, as_shape, is_known, plain_shape
 from jflow.values.dtypes import NUMBERS, AbstractValue, Dtype, host_abstract
 from jflow.values.host import Array, HostDtype, string
 from jflow.values.physical import is_key, physical_form
@@ -36,8 +36,8 @@ class TensorSpec:
     dtype: Dtype
 
     def __post_init__(self) -> None:
-        if self.shape is not None:
-            object.__setattr__(self, "shape", tuple(self.shape))
+        sizes = plain_shape(self.shape)
+        object.__setattr__(self, "shape", None if sizes is None else tuple(sizes))
         object.__setattr__(self, "dtype", _as_dtype(self.dtype))
         if any(size is not None and size < 0 for size in self.shape or ()):
             raise ValueError(f"expected sizes of 0 or more, got {shape_text(self.shape)}")
@@ -90,11 +90,12 @@ class TensorSpec:
 
 def is_compatible(declared: Sequence[Dim | None] | None, shape: Sequence[Dim] | None) -> bool:
     """Whether a shape matches a declared one, as far as both are known."""
-    if declared is None or shape is None:
+    wanted, found = plain_shape(declared), plain_shape(shape)
+    if wanted is None or found is None:
         return True
-    return len(declared) == len(shape) and all(
+    return len(wanted) == len(found) and all(
         not is_known(dim) or not is_known(size) or dim == size
-        for dim, size in zip(declared, shape, strict=True)
+        for dim, size in zip(wanted, found, strict=True)
     )
 
 

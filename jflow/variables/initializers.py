@@ -25,7 +25,7 @@ from jax.nn import initializers as of_jax
 
 from jflow.graph import Graph, owners
 from jflow.graph import get_default_graph as _default_graph
-from jflow.values import as_dtype
+from jflow.values import as_dtype, host_dtype
 
 Shape = tuple[int, ...]
 
@@ -104,14 +104,31 @@ class Initializer(ABC):
         """Makes the value."""
 
 
+def _is_a(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind of numbers; strings and random keys are of none."""
+    wanted = host_dtype(dtype)
+    return isinstance(wanted, np.dtype) and bool(jnp.issubdtype(wanted, kind))
+
+
 def _sizes(shape: Sequence[int]) -> Shape:
     return tuple(int(size) for size in shape)
 
 
 class _Random(Initializer):
-    """An initializer that takes a random key of JAX."""
+    """An initializer that takes a random key of JAX.
+
+    Raises:
+      ValueError: if `dtype` has no random values.
+    """
 
     seed: int | None
+
+    def __post_init__(self) -> None:
+        if self.dtype is None:
+            return
+        if not _is_a(self.dtype, jnp.number if self._takes_integers else jnp.inexact):
+            what = "a number" if self._takes_integers else "floating point"
+            raise ValueError(f"the dtype of {type(self).__name__} must be {what}, got {self.dtype}")
 
     def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
         if not jnp.issubdtype(dtype, jnp.inexact) and not self._takes_integers:
@@ -158,10 +175,22 @@ class Constant(Initializer):
       value: a number; or an array or list whose elements fill the shape in order, the last one
         repeated; or, for a partitioned variable, an array of its full shape.
       dtype: the dtype if the caller wants none; None for float32.
+
+    Raises:
+      TypeError: if the value is anything else, such as a tensor.
     """
 
     value: Any = 0
     dtype: Any = None
+
+    def __post_init__(self) -> None:
+        is_traced = isinstance(self.value, jax.core.Tracer)
+        is_array = isinstance(self.value, list | tuple | np.ndarray | jax.Array) and not is_traced
+        if not is_array and not np.isscalar(self.value):
+            raise TypeError(
+                "expected a number, list or array as the value of a constant initializer, got "
+                f"{self.value!r:.80}; pass a tensor as the initializer itself"
+            )
 
     def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
         value = np.asarray(self.value)
@@ -200,6 +229,10 @@ class Identity(Initializer):
 
     gain: float = 1.0
     dtype: Any = None
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and not _is_a(self.dtype, jnp.number):
+            raise ValueError(f"the dtype of an identity matrix must be a number, got {self.dtype}")
 
     def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
         if len(shape) != 2:
@@ -288,6 +321,7 @@ class VarianceScaling(_Random):
     dtype: Any = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.scale <= 0:
             raise ValueError(f"`scale` must be a positive number, got {self.scale!r}")
         if self.mode not in ("fan_in", "fan_out", "fan_avg"):

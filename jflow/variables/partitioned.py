@@ -11,7 +11,8 @@ import numpy as np
 
 from jflow.graph import Graph, Symbolic, Tensor, control_dependencies
 from jflow.ops import Variable
-from jflow.values import Dtype, declared
+from jflow.ops.flags import check_flag
+from jflow.values import Dtype, TensorShape, declared
 from jflow.variables.partitioners import axis_of
 
 
@@ -53,9 +54,9 @@ class PartitionedVariable(Symbolic):
         return self._name
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The shape of the whole."""
-        return self._shape
+        return TensorShape.of(self._shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -123,13 +124,15 @@ class PartitionedVariable(Symbolic):
 
     # Writing ----------------------------------------------------------------------------------
 
-    def assign(self, value: Any, name: str = "Assign") -> list[Any]:
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: str = "Assign"
+    ) -> list[Any]:
         """Sets the parts to slices of a value.
 
         Args:
           value: dtype[*shape], an array or tensor; or another partitioned variable with the same
             partition, which is then not concatenated.
-          name: name of the operations.
+          use_locking, name: as for `Variable.assign`.
 
         Returns:
           The new values of the parts, as `Variable.assign`.
@@ -137,19 +140,26 @@ class PartitionedVariable(Symbolic):
         Raises:
           TypeError, ValueError: as `Variable.assign`.
         """
+        check_flag("use_locking", use_locking)
         return self._each(Variable.assign, value, name)
 
-    def assign_add(self, value: Any, name: str = "AssignAdd") -> list[Any]:
+    def assign_add(
+        self, value: Any, use_locking: bool | None = None, name: str = "AssignAdd"
+    ) -> list[Any]:
         """Adds slices of a value to the parts; see `assign`."""
+        check_flag("use_locking", use_locking)
         return self._each(Variable.assign_add, value, name)
 
-    def assign_sub(self, value: Any, name: str = "AssignSub") -> list[Any]:
+    def assign_sub(
+        self, value: Any, use_locking: bool | None = None, name: str = "AssignSub"
+    ) -> list[Any]:
         """Subtracts slices of a value from the parts; see `assign`."""
+        check_flag("use_locking", use_locking)
         return self._each(Variable.assign_sub, value, name)
 
     def _each(self, method: Callable[..., Any], value: Any, name: str) -> list[Any]:
         slices = self._slices(value)
-        return [method(part, piece, name) for part, piece in zip(self, slices, strict=True)]
+        return [method(part, piece, name=name) for part, piece in zip(self, slices, strict=True)]
 
     def _slices(self, value: Any) -> list[Any]:
         if isinstance(value, PartitionedVariable) and value.partitions == self.partitions:

@@ -18,6 +18,7 @@ import numpy as np
 from jflow.context import Stack
 from jflow.graph import Graph, GraphKeys, name_scope
 from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.scope import graph_of_values
 from jflow.ops import Variable
 
 
@@ -178,7 +179,7 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       name_or_scope: a name, which extends that of the current scope; or a scope to enter again,
         wherever the block is; or None for `default_name`.
       default_name: a name that is made unique: `d`, `d_1`, ….
-      values: ignored, as all operations are of the default graph.
+      values: as for `jflow.name_scope`.
       initializer, regularizer, caching_device, partitioner, custom_getter, dtype, use_resource,
         constraint: defaults of the scope; None for those of the scope around, or of the scope that
         is entered. Custom getters of nested scopes call each other, the innermost one first.
@@ -186,12 +187,11 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       auxiliary_name_scope: whether it opens a name scope.
 
     Raises:
-      TypeError: if `name_or_scope` is neither, or there is no name at all.
+      TypeError: if `name_or_scope` is neither, there is no name at all, or `auxiliary_name_scope`
+        is neither True nor False.
       ValueError: if there is only a default name with `reuse=True`, or `reuse` is something else.
     """
-    _check_arguments(name_or_scope, default_name, reuse)
-    graph = _default_graph()
-    scopes = scopes_of(graph)
+    _check_arguments(name_or_scope, default_name, reuse, auxiliary_name_scope)
     changed = {
         "initializer": initializer,
         "regularizer": regularizer,
@@ -202,21 +202,40 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         "constraint": constraint,
     }
     known = {key: value for key, value in changed.items() if value is not None}
-    with _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names:
+    with (
+        graph_of_values(values) as graph,
+        _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names,
+    ):
+        scopes = scopes_of(graph)
         is_entered_again = isinstance(name_or_scope, VariableScope)
-        if isinstance(name_or_scope, VariableScope):
-            base = name_or_scope
-        else:
-            given = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
-            name = scopes.current.full_name(given) if given else scopes.current.name
-            base = replace(scopes.current, name=name, original_name_scope=names)
+        base = _base(scopes, name_or_scope, default_name, names)
         getter = chained(custom_getter, base.custom_getter)
         scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **known)
         with _opened(scopes, scope, is_entered_again):
             yield scope
 
 
-def _check_arguments(name_or_scope: Any, default_name: str | None, reuse: Reuse) -> None:
+def _base(
+    scopes: ScopeStack,
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None,
+    names: str,
+) -> VariableScope:
+    """The scope to enter, without what the block changes: that one, or one in the current one."""
+    if isinstance(name_or_scope, VariableScope):
+        return name_or_scope
+    wanted = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
+    name = scopes.current.full_name(wanted) if wanted else scopes.current.name
+    return replace(scopes.current, name=name, original_name_scope=names)
+
+
+def _check_arguments(
+    name_or_scope: Any, default_name: str | None, reuse: Reuse, auxiliary_name_scope: Any
+) -> None:
+    if not isinstance(auxiliary_name_scope, bool):
+        raise TypeError(
+            f"auxiliary_name_scope must be True or False, got {auxiliary_name_scope!r:.80}"
+        )
     if reuse not in (None, True, False, AUTO_REUSE):
         raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
     if not isinstance(name_or_scope, str | VariableScope | None):

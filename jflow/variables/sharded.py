@@ -16,9 +16,10 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import check_p
 from jflow.ops import Variable
+from jflow.ops.flags import check_flag
 from jflow.ops.variable import VariableLike, read, sparse_delta
 from jflow.stateful.indices import report_indices
-from jflow.values import Dtype, SaveSliceInfo, declared
+from jflow.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.variables.beside import beside
 from jflow.xla import internals
 
@@ -48,12 +49,13 @@ class ShardedVariable(VariableLike):
         first = self._variables[0]
         self._name = first.operations.ref.name.removesuffix("/part_0") if name is None else name
         self._ends = [0, *accumulate(each.shape[0] for each in self._variables)]
-        self._shape = (self._ends[-1], *first.shape[1:])
+        self._shape = (self._ends[-1], *map(int, first.shape[1:]))
         self.trainable = first.trainable
         self.constraint = first.constraint
         for start, shard in zip(self._ends, self._variables, strict=False):
             offset = (start, *(0 for _ in first.shape[1:]))
-            shard.save_slice_info = SaveSliceInfo(self._name, self._shape, offset, shard.shape)
+            own = tuple(map(int, shard.shape))
+            shard.save_slice_info = SaveSliceInfo(self._name, self._shape, offset, own)
 
     # What it is -------------------------------------------------------------------------------
 
@@ -68,9 +70,9 @@ class ShardedVariable(VariableLike):
         return self._name
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> TensorShape:
         """The shape of the whole."""
-        return self._shape
+        return TensorShape.of(self._shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -175,13 +177,15 @@ class ShardedVariable(VariableLike):
 
     # Writing ----------------------------------------------------------------------------------
 
-    def assign(self, value: Any, name: str = "Assign") -> ShardedVariable:
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: str = "Assign"
+    ) -> ShardedVariable:
         """Sets the value; each shard gets its rows.
 
         Args:
           value: dtype[*shape], an array; or a sharded variable of the same shards, which is then
             not concatenated.
-          name: name of the operations.
+          use_locking, name: as for `Variable.assign`.
 
         Returns:
           This variable.
@@ -189,56 +193,98 @@ class ShardedVariable(VariableLike):
         Raises:
           TypeError, ValueError: as `Variable.assign`.
         """
+        check_flag("use_locking", use_locking)
         return self._each(Variable.assign, self._pieces(value, is_whole=True), name)
 
-    def assign_add(self, delta: Any, name: str = "AssignAdd") -> ShardedVariable:
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignAdd"
+    ) -> ShardedVariable:
         """Adds `delta`, which broadcasts to the shape; atomic for each shard. See `assign`."""
+        check_flag("use_locking", use_locking)
         return self._each(Variable.assign_add, self._pieces(delta), name)
 
-    def assign_sub(self, delta: Any, name: str = "AssignSub") -> ShardedVariable:
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignSub"
+    ) -> ShardedVariable:
         """Subtracts `delta`, which broadcasts to the shape; atomic for each shard. See `assign`."""
+        check_flag("use_locking", use_locking)
         return self._each(Variable.assign_sub, self._pieces(delta), name)
 
     def scatter_update(
-        self, indices: Any, updates: Any = None, name: str = "ScatterUpdate"
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterUpdate",
     ) -> ShardedVariable:
         """Assigns to rows, as `Variable.scatter_update`; so do the next ones. Returns itself."""
+        check_flag("use_locking", use_locking)
         return self._scatter(_set, indices, updates, name)
 
     def scatter_add(
-        self, indices: Any, updates: Any = None, name: str = "ScatterAdd"
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterAdd",
     ) -> ShardedVariable:
         """Adds to rows, as `Variable.scatter_add`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(_add, indices, updates, name)
 
     def scatter_sub(
-        self, indices: Any, updates: Any = None, name: str = "ScatterSub"
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterSub",
     ) -> ShardedVariable:
         """Subtracts from rows, as `Variable.scatter_sub`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(_subtract, indices, updates, name)
 
     def scatter_mul(
-        self, indices: Any, updates: Any = None, name: str = "ScatterMul"
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMul",
     ) -> ShardedVariable:
         """Multiplies rows, as `Variable.scatter_mul`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(_multiply, indices, updates, name)
 
     def scatter_div(
-        self, indices: Any, updates: Any = None, name: str = "ScatterDiv"
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterDiv",
     ) -> ShardedVariable:
         """Divides rows, as `Variable.scatter_div`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(_divide, indices, updates, name)
 
     def scatter_min(
-        self, indices: Any, updates: Any = None, name: str = "ScatterMin"
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMin",
     ) -> ShardedVariable:
         """Takes the minimum of rows and updates, as `Variable.scatter_min`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(_min, indices, updates, name)
 
     def scatter_max(
-        self, indices: Any, updates: Any = None, name: str = "ScatterMax"
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMax",
     ) -> ShardedVariable:
         """Takes the maximum of rows and updates, as `Variable.scatter_max`."""
+        check_flag("use_locking", use_locking)
         return self._scatter(_max, indices, updates, name)
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
@@ -249,7 +295,7 @@ class ShardedVariable(VariableLike):
         self, method: Callable[..., Any], pieces: Sequence[Any], name: str
     ) -> ShardedVariable:
         for shard, piece in zip(self._variables, pieces, strict=True):
-            method(shard, piece, name)
+            method(shard, piece, name=name)
         return self
 
     def _pieces(self, value: Any, is_whole: bool = False) -> list[Any]:

@@ -8,6 +8,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # by the system's resolver: no other process can listen at one more.
 os.environ.setdefault("GRPC_DNS_RESOLVER", "native")
 
+from jflow.wire.machine import file_system_id as file_system_id
 from jflow.wire.machine import machine_id as machine_id
 from jflow.wire.tls import load_tls as load_tls
 from jflow.wire.transports import TRANSPORTS as TRANSPORTS

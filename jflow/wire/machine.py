@@ -1,4 +1,4 @@
-"""`machine_id`: the machine of a process, which addresses of the loopback interface do not name."""
+"""What tells machines apart: their loopback interfaces, and the files that their processes see."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jflow.cluster import names_no_machine
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = "/proc/self/ns/net"
+_MOUNTS = "/proc/self/ns/mnt"
 
 
 @cache
@@ -34,6 +35,23 @@ def machine_id() -> str:
     """
     try:
         return f"{boot_id()}:{os.stat(_NETWORK).st_ino}" if boot_id() else ""
+    except OSError:
+        return ""
+
+
+def file_system_id() -> str:
+    """Identifies the file system that this process sees: a kernel, its mounts and its root.
+
+    In processes with equal ones, an absolute path means one file. Containers have file systems of
+    their own, also those that share a network.
+
+    Returns:
+      The boot id, the number of the mount namespace and the root directory; "" as `machine_id`.
+    """
+    try:
+        root = os.stat("/")
+        mounts = os.stat(_MOUNTS).st_ino
+        return f"{boot_id()}:{mounts}:{root.st_dev}:{root.st_ino}" if boot_id() else ""
     except OSError:
         return ""
 

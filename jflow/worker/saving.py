@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -188,7 +188,8 @@ class StateSaves:
     def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
         save.prefix = prefix
         try:
-            record = save.snapshot.write(prefix, number, shard, self._roots)
+            with self._located("saving", prefix):
+                record = save.snapshot.write(prefix, number, shard, self._roots)
         finally:
             save.snapshot.drop()
         save.shard = record
@@ -215,7 +216,7 @@ class StateSaves:
     def _committed(
         self, number: str, prefix: str, shards: Sequence[ShardRecord], about: Mapping[str, str]
     ) -> None:
-        with locate(prefix, self._roots) as place:
+        with self._located("saving", prefix), locate(prefix, self._roots) as place:
             commit(place, number, shards, about=about)
 
     async def end(self, name: str, is_committed: bool) -> None:
@@ -248,7 +249,10 @@ class StateSaves:
     def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
         """What is to be restored, and the claims that the checkpoint keeps."""
         containers, device_of = self._context.containers, self._by_name.__getitem__
-        with open_checkpoint(prefix, self._roots) as checkpoint:
+        with (
+            self._located("restoring", prefix),
+            open_checkpoint(prefix, self._roots) as checkpoint,
+        ):
             restore = RestoreOfTask(containers, wanted, checkpoint, device_of)
             return restore, checkpoint.about.get(CLAIMS, "")
 
@@ -314,6 +318,16 @@ class StateSaves:
                     f"it has {', '.join(self._by_name)}"
                 )
         return wanted
+
+    @contextmanager
+    def _located(self, doing: str, prefix: str) -> Iterator[None]:
+        """A block whose errors say which checkpoint it was, on which task."""
+        task = str(self._context.task)
+        try:
+            yield
+        except OpError as error:
+            error.with_context(task=task, doing=f"{doing} {prefix!r} on {task}")
+            raise
 
     def _check_new(self, name: str, known: Mapping[str, object]) -> None:
         if name in known:

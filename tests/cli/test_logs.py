@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from jflow.cli.main import main
 from jflow.cli.running import announced
 from jflow.cluster import Task
 from jflow.launch import LocalCluster
+from jflow.logs import LineFormatter
 from jflow.testing import start_servers, wait_until
 
 
@@ -129,6 +131,44 @@ def test_tasks_of_a_local_cluster_say_where_their_logs_are_and_a_stopped_one_is_
 
         wait_until(is_marked, "the stopped task to be marked, and the other's log to be shown")
         os.kill(cluster.pid("ps"), signal.SIGCONT)
+
+
+def test_a_file_that_several_tasks_log_to_is_shown_once_line_by_line_under_its_task(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of `jflow up > file 2>&1`."""
+    out = tmp_path / "out"
+    before = [_line("first", "ps"), "Traceback (most recent call last):"]
+    last = _json("worker")
+    out.write_text("\n".join(["grpc://127.0.0.1:1 is ready", *before, last, ""]))
+    both = [f"/job:{job}/task:0" for job in ("ps", "worker")]
+    monkeypatch.setattr(module, "find_logs", lambda _, tasks, __: _logs(out, tasks or both))
+    assert main(["logs"]) == 0
+    ps, worker = both
+    expected = [(ps, "grpc://127.0.0.1:1 is ready"), *((ps, line) for line in before)]
+    expected.append((worker, last))
+    assert capfd.readouterr().out.splitlines() == [f"{task} {line}" for task, line in expected]
+    assert main(["logs", "--json"]) == 0
+    (tasks,) = json.loads(capfd.readouterr().out).values()
+    assert [one["lines"] for one in tasks] == [
+        [line for of, line in expected if of == task] for task in both
+    ]
+    assert main(["logs", worker]) == 0
+    assert capfd.readouterr().out.splitlines() == ["grpc://127.0.0.1:1 is ready", last]
+
+
+def _logs(path: Path, tasks: list[Task | str]) -> list[module.TaskLog]:
+    return [module.TaskLog(str(task), path) for task in tasks]
+
+
+def _line(said: str, job: str) -> str:
+    record = logging.LogRecord("jflow.x", logging.WARNING, "", 0, f'{said} task=/job:a "', (), None)
+    return LineFormatter(f"/job:{job}/task:0").format(record)
+
+
+def _json(job: str) -> str:
+    record = logging.LogRecord("jflow.x", logging.WARNING, "", 0, "said", (), None)
+    return LineFormatter(f"/job:{job}/task:0", is_json=True).format(record)
 
 
 def test_followed_logs_go_on_until_ctrl_c(of_up: Path) -> None:

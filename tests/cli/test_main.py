@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import jflow as tf
 from jflow.cli.main import main
+from jflow.testing import start_servers
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +183,25 @@ def test_the_help_of_a_command_begins_with_what_it_does(
     usage, said, *_ = capsys.readouterr().out.split("\n\n")
     assert usage.startswith(f"usage: jflow {command} ")
     assert said.startswith(words)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ls", "devices", "--json"], ["status"], ["slurm", "render", "x"]]
+)
+def test_output_that_is_not_read_to_its_end_is_no_traceback(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    """As in `jflow ls devices --json | head -1`; other programs are ended by SIGPIPE."""
+    with ExitStack() as stack:
+        (server,) = start_servers(stack.enter_context, {"worker": 1})
+        address = server.target.partition("://")[2].partition("?")[0]
+        tf_config = json.dumps({"cluster": {"worker": [address]}})
+        reader, writer = os.pipe()
+        os.close(reader)
+        environment = {**os.environ, "TF_CONFIG": tf_config}
+        command = [sys.executable, "-m", "jflow", *arguments]
+        done = subprocess.run(
+            command, stdout=writer, stderr=subprocess.PIPE, env=environment, check=False
+        )
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")

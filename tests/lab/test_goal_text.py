@@ -33,8 +33,16 @@ def test_goals_are_in_the_order_of_their_names_with_the_reasons_for_those_that_a
 
 def test_a_missed_goal_without_a_reason_is_named() -> None:
     text = goals_text([MISSED, Goal("G7", "speed", "≥ 2", "1", False)], NOTES)
-    assert "- **G7**: no reason is given." in text
+    assert "- **G7**: no reason is given; NOTES.md of this folder can have one" in text
     assert "- **G5**: no reason" not in text
+
+
+def test_a_quick_run_does_not_judge_what_it_misses() -> None:
+    text = goals_text([MISSED, REACHED], "", is_quick=True)
+    assert "| not judged |" in text
+    assert "- **G5**: a quick run, of fewer cases and a short calibration, does not judge" in text
+    assert "**no**" not in text
+    assert "no reason" not in text
 
 
 def test_reasons_are_left_out_where_all_goals_are_reached_and_of_the_notes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,21 @@ def test_a_job_whose_tasks_need_the_same_has_one_component(
     assert "hetjob" not in text
     assert "JAX_PLATFORMS" not in text
     assert ("--gpus-per-task" in text) == bool(gpus and workers)
+
+
+@pytest.mark.parametrize("options", [(), ("--gpus", "1"), ("--insecure",)])
+def test_shellcheck_has_nothing_against_a_script(
+    options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = rendered(*options, "--", "python", "train.py", capsys=capsys)
+    spaces = re.findall(r"(?m)^\s*(?:\w+=\S* +)*\w+= +\S", script)
+    assert not spaces, "SC1007: empty values are quoted"
+    program = shutil.which("shellcheck")
+    if program is not None:
+        (tmp_path / "script").write_text(script)
+        command = [program, tmp_path / "script"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout == ""
 
 
 def test_without_certificates_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,9 +88,12 @@ def _n_actors() -> int:
 def test_what_ray_has_not_got_is_an_error_that_says_what_it_has(
     nodes: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    for options in ({"gpus": 1}, {"cpus": 3}, {"workers": 4}):
+        with pytest.raises(tf.errors.ResourceExhaustedError, match=r"have .*'CPU': 2.*may_grow"):
+            RayCluster(**{"ps": 1, "workers": 1} | options)
     words = r"'GPU': 1.*within 2.0 s.*'CPU': 4"
     with notices_after(0.1), pytest.raises(tf.errors.DeadlineExceededError, match=words):
-        RayCluster(ps=1, workers=1, gpus=1, timeout=2.0)
+        RayCluster(ps=1, workers=1, gpus=1, timeout=2.0, may_grow=True)
     assert re.search(r"waiting for .* for Ray to reserve .*'GPU': 1.*'CPU': 4", caplog.text)
 
 

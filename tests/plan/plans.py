@@ -13,8 +13,10 @@ from jflow.plan import (
     MAX_SLOTS,
     NAN_CHECK,
     Call,
+    EqualSizes,
     Feed,
     Fetch,
+    InputSize,
     Instruction,
     Plan,
     Program,
@@ -44,6 +46,12 @@ VARIABLES = st.builds(
 )
 RESOURCES = st.builds(ResourceSpec, NAMES, TEXTS, TEXTS, TEXTS, st.binary(max_size=12))
 DIGESTS = st.lists(st.text("0123456789abcdef", min_size=1, max_size=8), max_size=3).map(tuple)
+
+
+def _sizes(n_inputs: int) -> st.SearchStrategy[tuple[EqualSizes, ...]]:
+    one = st.builds(InputSize, st.integers(0, n_inputs - 1), st.integers(0, 255), TEXTS)
+    each = st.builds(EqualSizes, TEXTS, one, one | st.integers(0, 2**64 - 1))
+    return st.lists(each, max_size=2).map(tuple)
 
 
 class _Drawing:
@@ -112,7 +120,8 @@ class _Drawing:
         donated = tuple(i for i, variable in enumerate(reads) if variable in writes)
         program = Program(draw(NAMES), draw(DIGESTS), donated)
         after = tuple((v, self.new()) for v in writes[:1])
-        return Run(program, reads, inputs, writes, self.news(), before, after, writes[1:])
+        run = Run(program, reads, inputs, writes, self.news(), before, after, writes[1:])
+        return replace(run, sizes=draw(_sizes(len(inputs)))) if inputs else run
 
 
 KINDS = ("feed", "send", "recv", "call", "run")
@@ -155,6 +164,10 @@ def plan(*stages: Sequence[Instruction], **changes: Any) -> Plan:
 
 def _bad(instruction: Any, *before: Instruction, **changes: Any) -> Plan:
     return plan((FED, *before), (instruction,), **changes)
+
+
+def _of_x(number: int) -> InputSize:
+    return InputSize(number, 0, "x")
 
 
 UPDATE = Run(Program("p", (), (0,)), reads=(0,), writes=(0,))
@@ -257,6 +270,22 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "the new value of what is only read": (
         _bad(Run(Program("p"), reads=(0,), after=((0, 1),))),
         "holds the new value of a variable that it does not write",
+    ),
+    "an equal size of no input": (
+        _bad(Run(Program("p"), inputs=(0,), sizes=(EqualSizes("f", _of_x(1), 2),))),
+        "dimension 0 of 'x' is not a size of an input",
+    ),
+    "an equal size of no dimension": (
+        _bad(Run(Program("p"), inputs=(0,), sizes=(EqualSizes("f", InputSize(0, -1, "x"), 2),))),
+        "dimension -1 of 'x' is not a size of an input",
+    ),
+    "another equal size of no input": (
+        _bad(Run(Program("p"), inputs=(0,), sizes=(EqualSizes("f", *map(_of_x, (0, 1))),))),
+        "dimension 0 of 'x' is not a size of an input",
+    ),
+    "an equal size below 0": (
+        _bad(Run(Program("p"), inputs=(0,), sizes=(EqualSizes("f", _of_x(0), -1),))),
+        "-1 is not a size",
     ),
     "a variable donated twice": (
         _bad(replace(UPDATE, program=Program("p", (), (0, 0)))),

@@ -12,7 +12,7 @@ from jflow.cluster import LOCAL_TASK, Device
 from jflow.deadline import FOREVER
 from jflow.pipeline import CompiledStep
 from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, verify, verify_step
-from jflow.protocol.codec import plan_from_proto, plan_to_proto
+from jflow.protocol.plan_codec import plan_from_proto, plan_to_proto
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.runtime.local import LocalBackend
 from tests.drawn import examples

@@ -9,9 +9,9 @@ from jflow import errors
 from jflow.cluster import Target
 from jflow.packing import pack
 from jflow.protocol import Secret
-from jflow.protocol.codec import plan_to_proto
 from jflow.protocol.frame import encode
 from jflow.protocol.handshake import Caller, CallerHandshake
+from jflow.protocol.plan_codec import plan_to_proto
 from jflow.protocol.rpcs import MASTER
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb

@@ -20,10 +20,11 @@ from jflow.plan.verify import (
     SPARE_SLOTS,
     verify,
 )
-from jflow.protocol import ReplySize, codec, settings
-from jflow.protocol.codec import MAX_STRINGS, open_message, plan_to_proto
+from jflow.protocol import ReplySize, codec, plan_codec, settings
+from jflow.protocol.codec import MAX_STRINGS, open_message
 from jflow.protocol.credits import MAX_UNREAD_BYTES, Credits
 from jflow.protocol.frame import Assembler, encode
+from jflow.protocol.plan_codec import plan_to_proto
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
@@ -80,7 +81,7 @@ def _answer_to(host: Host, message: pb.RegisterPlans) -> pb.Envelope:
 
 
 def test_a_plan_of_too_many_stages_is_refused_before_any_is_read(monkeypatch) -> None:
-    monkeypatch.setattr(codec, "plan_from_proto", None)
+    monkeypatch.setattr(plan_codec, "plan_from_proto", None)
     stages = [pb_plan.Stage()] * (MAX_STAGES // 2 + 1)
     plan = pb_plan.Plan(device=str(DEVICE), stages=stages)
     answer = _answer_to(Host(), pb.RegisterPlans(plans=[plan, plan]))
@@ -103,16 +104,16 @@ N = MAX_OPERANDS // 2
     ids=["inputs", "donated", "before", "outputs", "constants"],
 )
 def test_plans_that_name_too_much_are_refused_before_any_is_read(step, monkeypatch) -> None:
-    monkeypatch.setattr(codec, "plan_from_proto", None)
+    monkeypatch.setattr(plan_codec, "plan_from_proto", None)
     one = pb_plan.Stage(steps=[step])
     other = pb_plan.Stage(steps=[pb_plan.Step(run=pb_plan.Run(reads=[0] * (N + 1)))])
     plans = [pb_plan.Plan(device=str(DEVICE), stages=[one, other])]
     with pytest.raises(errors.ResourceExhaustedError, match=f"{2 * N + 1} operands of instr"):
-        on_loop(codec.plans_from_proto(plans))
+        on_loop(plan_codec.plans_from_proto(plans))
 
 
 def test_a_plan_of_too_many_variables_is_refused_before_any_is_read(monkeypatch) -> None:
-    monkeypatch.setattr(codec, "plan_from_proto", None)
+    monkeypatch.setattr(plan_codec, "plan_from_proto", None)
     plan = pb_plan.Plan(
         device=str(DEVICE),
         variables=[pb_plan.VariableSpec()] * (MAX_STATES // 2),
@@ -124,11 +125,11 @@ def test_a_plan_of_too_many_variables_is_refused_before_any_is_read(monkeypatch)
 
 
 def test_variables_of_too_many_dimensions_are_refused_before_any_is_read(monkeypatch) -> None:
-    monkeypatch.setattr(codec, "plan_from_proto", None)
+    monkeypatch.setattr(plan_codec, "plan_from_proto", None)
     variables = [pb_plan.VariableSpec(shape=[1] * N)] * 3
     plans = [pb_plan.Plan(device=str(DEVICE), variables=variables)]
     with pytest.raises(errors.ResourceExhaustedError, match=f"{3 * N} operands"):
-        on_loop(codec.plans_from_proto(plans))
+        on_loop(plan_codec.plans_from_proto(plans))
 
 
 def test_a_step_of_100000_operations_is_registered_beside_the_loop(monkeypatch) -> None:
@@ -138,8 +139,8 @@ def test_a_step_of_100000_operations_is_registered_beside_the_loop(monkeypatch) 
         threads.add(threading.current_thread())
         return read(plan)
 
-    read = codec.plan_from_proto
-    monkeypatch.setattr(codec, "plan_from_proto", noted)
+    read = plan_codec.plan_from_proto
+    monkeypatch.setattr(plan_codec, "plan_from_proto", noted)
     calls = tuple(Call("f", (), (slot,), (), (), b"", "") for slot in range(100_000))
     host = Host()
     plan = Plan(DEVICE, len(calls), (), (calls,))

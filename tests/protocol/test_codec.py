@@ -26,10 +26,9 @@ from jflow.protocol.codec import (
     error_to_status,
     frames,
     open_message,
-    plan_from_proto,
-    plan_to_proto,
 )
 from jflow.protocol.frame import Assembler, Message
+from jflow.protocol.plan_codec import plan_from_proto, plan_to_proto
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor

@@ -11,7 +11,7 @@ from jflow import errors
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.deadline import FOREVER
 from jflow.protocol import DeviceRecord, MasterSession, Registered
-from jflow.protocol.codec import plan_to_proto
+from jflow.protocol.plan_codec import plan_to_proto
 from jflow.protocol.signatures import rpc_of
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb

@@ -131,7 +131,7 @@ def test_a_tensor_of_any_rank_stays_on_the_host_until_its_shape_is_known(backend
     any_rank = tf.placeholder(tf.float32)
     enqueue = queue.enqueue(any_rank)
     taken = queue.dequeue()
-    assert taken.shape is None
+    assert taken.shape.ndims is None
     known = tf.ensure_shape(taken, (None, 2))
     with tf.device(backend.devices[1]):
         total = tf.numpy.sum(known, axis=0)
@@ -171,7 +171,9 @@ def test_ensure_shape_says_what_a_shape_is_and_checks_it(backend: Backend) -> No
     words = tf.ensure_shape(tf.placeholder(tf.string), ())
     with session(backend) as sess:
         assert sess.run(narrow * 1, {x: np.zeros((2, 5))}).shape == (2, 5)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"\(2, None\), got \(3, 5\)"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"the size 2 as dimension 0 of .*, got 3"
+        ):
             sess.run(narrow, {x: np.zeros((3, 5))})
         assert sess.run(words, {words.op.inputs[0]: "x"}) == b"x"
 
@@ -188,14 +190,13 @@ def test_a_feed_must_fit_what_is_known_of_a_shape(backend: Backend) -> None:
 
 def test_sizes_that_must_be_equal_are_checked_when_the_step_runs(backend: Backend) -> None:
     x, y = tf.placeholder(tf.float32, (None,)), tf.placeholder(tf.float32, (None,))
-    with pytest.raises((TypeError, ValueError)):
-        x + y  # two sizes that need not be equal
     same = tf.placeholder(tf.float32, x.shape)
-    total = x + same
     with session(backend) as sess:
-        assert sess.run(total, {x: [1, 2], same: [3, 4]}).tolist() == [4, 6]
-        with pytest.raises(tf.errors.InvalidArgumentError, match="does not accept"):
-            sess.run(total, {x: [1, 2], same: [3, 4, 5]})
+        for other, message in ((y, "'add' needs equal sizes"), (same, "does not accept")):
+            total = x + other
+            assert sess.run(total, {x: [1, 2], other: [3, 4]}).tolist() == [4, 6]
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                sess.run(total, {x: [1, 2], other: [3, 4, 5]})
 
 
 def test_programs_refuse_empty_batches_and_queues_do_not(backend: Backend) -> None:

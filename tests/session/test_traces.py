@@ -157,6 +157,22 @@ def test_without_options_nothing_is_recorded(backend: Backend) -> None:
     assert metadata.partition_graphs == ()
 
 
+def test_each_step_that_succeeds_replaces_all_that_was_recorded(backend: Backend) -> None:
+    x = tf.placeholder(tf.float32, ())
+    y = x + 1
+    everything = tf.RunOptions(trace_level=3, output_partition_graphs=True)
+    metadata = tf.RunMetadata()
+    with backend.session() as session:
+        session.run(y, {x: 1.0}, everything, metadata)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            session.run(y, None, None, metadata)
+        assert len(metadata.partition_graphs) == 1
+        assert metadata.trace.spans
+        session.run(y, {x: 1.0}, None, metadata)
+    assert metadata.partition_graphs == ()
+    assert metadata.trace.spans == ()
+
+
 def test_a_step_that_is_not_traced_notes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("it is not traced")

@@ -2,7 +2,7 @@
 
 The reasons are a section of the notes that people write, with an item for each goal, such as
 `- **G5**: the search is interpreted`. The page has that section behind the table, not among the
-notes, and names missed goals of which it says nothing.
+notes, and names missed goals of which it says nothing. A quick run judges none that it misses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ REASONS = "## Why goals are missed"
 _SECTION = re.compile(rf"^{REASONS}\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
-def goals_text(found: Sequence[Goal], notes: str) -> str:
+_QUICK = "a quick run, of fewer cases and a short calibration, does not judge it."
+_UNSAID = f"no reason is given; NOTES.md of this folder can have one, below `{REASONS}`."
+
+
+def goals_text(found: Sequence[Goal], notes: str, *, is_quick: bool = False) -> str:
     """The table of goals, in the order of their names, and the reasons from the notes."""
     ordered = sorted(found, key=lambda goal: goal.name)
+    no, unsaid = ("not judged", _QUICK) if is_quick else ("**no**", _UNSAID)
     body = [
-        [goal.name, goal.about, goal.wanted, goal.found, "yes" if goal.is_reached else "**no**"]
+        [goal.name, goal.about, goal.wanted, goal.found, "yes" if goal.is_reached else no]
         for goal in ordered
     ]
     head = ["", "goal", "wanted", "found", "reached"]
@@ -31,7 +36,7 @@ def goals_text(found: Sequence[Goal], notes: str) -> str:
     section = _SECTION.search(notes)
     given = section[1].strip() if section else ""
     lines = [given] if given and missed else []
-    lines += [f"- **{name}**: no reason is given." for name in missed if f"**{name}" not in given]
+    lines += [f"- **{name}**: {unsaid}" for name in missed if f"**{name}" not in given]
     reasons = "\n".join(["", f"#{REASONS}", "", *lines, ""]) if lines else ""
     return "## Goals of `auto`\n\n" + table(head, body) + reasons
 

@@ -164,7 +164,8 @@ def page(
         seed=origin.seed,
         command=command,
     )
-    sections = [head, goals_text([*goals.reached(cases, measured), *long_goals], notes)]
+    found = [*goals.reached(cases, measured), *long_goals]
+    sections = [head, goals_text(found, notes, is_quick=origin.quick)]
     if proofs is not None:
         agree = "all agree" if not proofs.disagreements else "; ".join(proofs.disagreements)
         sections.append(f"Of the known optima {proofs.n} were proven again: {agree}.\n")

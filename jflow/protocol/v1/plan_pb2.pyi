@@ -64,8 +64,30 @@ class Defaulted(_message.Message):
     default: int
     def __init__(self, variable: _Optional[int] = ..., slot: _Optional[int] = ..., default: _Optional[int] = ...) -> None: ...
 
+class InputSize(_message.Message):
+    __slots__ = ("input", "dimension", "tensor")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    DIMENSION_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
+    input: int
+    dimension: int
+    tensor: str
+    def __init__(self, input: _Optional[int] = ..., dimension: _Optional[int] = ..., tensor: _Optional[str] = ...) -> None: ...
+
+class EqualSizes(_message.Message):
+    __slots__ = ("op", "first", "second", "size")
+    OP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    SECOND_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    op: str
+    first: InputSize
+    second: InputSize
+    size: int
+    def __init__(self, op: _Optional[str] = ..., first: _Optional[_Union[InputSize, _Mapping]] = ..., second: _Optional[_Union[InputSize, _Mapping]] = ..., size: _Optional[int] = ...) -> None: ...
+
 class Run(_message.Message):
-    __slots__ = ("program", "reads", "inputs", "writes", "outputs", "before", "after", "initializes", "op", "defaults")
+    __slots__ = ("program", "reads", "inputs", "writes", "outputs", "before", "after", "initializes", "op", "defaults", "sizes")
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     READS_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +98,7 @@ class Run(_message.Message):
     INITIALIZES_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
     DEFAULTS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
     program: Program
     reads: _containers.RepeatedScalarFieldContainer[int]
     inputs: _containers.RepeatedScalarFieldContainer[int]
@@ -86,7 +109,8 @@ class Run(_message.Message):
     initializes: _containers.RepeatedScalarFieldContainer[int]
     op: str
     defaults: _containers.RepeatedCompositeFieldContainer[Defaulted]
-    def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ..., op: _Optional[str] = ..., defaults: _Optional[_Iterable[_Union[Defaulted, _Mapping]]] = ...) -> None: ...
+    sizes: _containers.RepeatedCompositeFieldContainer[EqualSizes]
+    def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ..., op: _Optional[str] = ..., defaults: _Optional[_Iterable[_Union[Defaulted, _Mapping]]] = ..., sizes: _Optional[_Iterable[_Union[EqualSizes, _Mapping]]] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("function", "inputs", "outputs", "constants", "resources", "attributes", "op", "variables")

@@ -94,18 +94,20 @@ class DataOffer(_message.Message):
     def __init__(self, path: _Optional[str] = ..., boot_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "platform", "incarnation", "transport", "memory_limit_bytes")
+    __slots__ = ("name", "platform", "incarnation", "transport", "memory_limit_bytes", "file_system")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PLATFORM_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_SYSTEM_FIELD_NUMBER: _ClassVar[int]
     name: str
     platform: str
     incarnation: int
     transport: str
     memory_limit_bytes: int
-    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ..., memory_limit_bytes: _Optional[int] = ...) -> None: ...
+    file_system: str
+    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ..., transport: _Optional[str] = ..., memory_limit_bytes: _Optional[int] = ..., file_system: _Optional[str] = ...) -> None: ...
 
 class Artifact(_message.Message):
     __slots__ = ("digest",)
@@ -114,16 +116,18 @@ class Artifact(_message.Message):
     def __init__(self, digest: _Optional[str] = ...) -> None: ...
 
 class RegisterStep(_message.Message):
-    __slots__ = ("plans", "n_fetches", "artifacts", "connect_timeout_s")
+    __slots__ = ("plans", "n_fetches", "artifacts", "connect_timeout_s", "restarted")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     N_FETCHES_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    RESTARTED_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
     n_fetches: int
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     connect_timeout_s: float
-    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+    restarted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ..., restarted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterPlans(_message.Message):
     __slots__ = ("plans", "artifacts", "is_restartable", "claim")

@@ -44,7 +44,7 @@ class ChiefSessionCreator(SessionCreator):
     ) -> None:
         self._scaffold = scaffold or Scaffold()
         self._master = master
-        self._config = config
+        self._config = None if config is None else config.copy()
         self._checkpoint_dir = os.fspath(checkpoint_dir) if checkpoint_dir else None
         self._checkpoint_filename_with_path = checkpoint_filename_with_path
 
@@ -84,7 +84,7 @@ class WorkerSessionCreator(SessionCreator):
     ) -> None:
         self._scaffold = scaffold or Scaffold()
         self._master = master
-        self._config = config
+        self._config = None if config is None else config.copy()
         self._max_wait_secs = max_wait_secs
         self._recovery_wait_secs = recovery_wait_secs
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jflow.errors import UnimplementedError
 from jflow.options import RunOptions
+from jflow.records import scalar_value
 from jflow.session import Session
 from jflow.trace.step_stats import ChromeTimeline
 from jflow.training.coordinator import Coordinator
@@ -111,7 +112,8 @@ class StepCounterHook(SessionRunHook):
       every_n_steps: steps between two times.
       every_n_secs: seconds between two times; exactly one of both.
       output_dir: directory of an event file that gets the rate as a summary.
-      summary_writer: a `FileWriter` instead of a directory.
+      summary_writer: a `FileWriter`, or another object with a method `add_summary`, instead of a
+        directory.
 
     Raises:
       ValueError: unless there is exactly one interval.
@@ -153,11 +155,11 @@ class StepCounterHook(SessionRunHook):
             rate = steps / seconds if seconds else np.inf
             _LOG.info("%s: %g", self._tag, rate)
             if self._writer is not None:
-                self._writer.add_scalar(self._tag, rate, step)
+                self._writer.add_summary(scalar_value(self._tag, rate), step)
 
     def end(self, session: Session) -> None:
         """Flushes the event file."""
-        if self._writer is not None:
+        if isinstance(self._writer, FileWriter):
             self._writer.flush()
 
     def _warn_of_standstill(self, step: int) -> None:

@@ -20,9 +20,10 @@ from jflow.training.monitored.creators import (
 from jflow.training.monitored.layers import Layer, Opener, Recoverable, StepContext, StepFn
 from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.monitored.scaffold import Scaffold
+from jflow.training.queue_runner import StartsQueueRunners
 
 
-class _Monitored:
+class _Monitored(StartsQueueRunners):
     """What both monitored sessions share; `_layered` says how a session is opened."""
 
     def __init__(
@@ -215,12 +216,7 @@ class SingularMonitoredSession(_Monitored):
     def _layered(self, opener: Opener) -> Layer:
         return opener.open()
 
-    def raw_session(self) -> Session:
-        """Returns the session without hooks.
-
-        Raises:
-          RuntimeError: if it is closed.
-        """
-        self._open_layer()
-        assert self._opener.live is not None
-        return self._opener.live.session
+    def raw_session(self) -> Session | None:
+        """Returns the session without hooks; None once it is closed."""
+        live = self._opener.live
+        return None if live is None or self._layer is None else live.session

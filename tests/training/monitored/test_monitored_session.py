@@ -151,6 +151,24 @@ def test_a_singular_session_does_not_recover(backend: Backend) -> None:
     assert calls == ["begin", "after_create_session", "before_run", "after_run"]
 
 
+def test_a_session_that_is_closed_has_no_raw_session(backend: Backend) -> None:
+    model = counting_model(backend)
+    with singular(backend) as session:
+        assert isinstance(session.raw_session(), tf.Session)
+        session.run(model.train)
+    assert session.raw_session() is None
+
+
+def test_a_monitored_session_has_started_its_queue_runners_itself(backend: Backend) -> None:
+    counting_model(backend)
+    queue = tf.FIFOQueue(2, tf.float32, ())
+    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(1.0)]))
+    for kind in KINDS:
+        with kind(backend) as session:
+            assert tf.train.start_queue_runners(sess=session) == []
+            assert tf.train.start_queue_runners(session, tf.train.Coordinator()) == []
+
+
 def test_a_task_that_a_thread_of_the_session_has_lost_is_recovered_from(backend: Backend) -> None:
     model = counting_model(backend)
     seen: list[tf.train.Coordinator] = []
