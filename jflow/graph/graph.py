@@ -20,7 +20,7 @@ from jflow.cluster import DeviceSpec
 from jflow.context import Stack
 from jflow.graph import origin, request, stack, text, tracing
 from jflow.graph.effect_order import EffectOrder
-from jflow.graph.members import Members
+from jflow.graph.members import GraphMember, Members
 from jflow.graph.names import Names
 from jflow.graph.primitives import (
     ACCESSES,
@@ -53,7 +53,7 @@ from jflow.xla import internals, jaxprs
 graphs: Stack[Graph] = Stack()
 
 
-class Tensor(Symbolic):
+class Tensor(GraphMember, Symbolic):
     """An output of an operation: a symbolic array with a dtype and shape."""
 
     __slots__ = ("index", "op", "var")
@@ -124,7 +124,8 @@ class Tensor(Symbolic):
         # A ValueError, because JAX replaces a TypeError by a less specific one.
         raise ValueError(
             f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
-            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or for a "
+            "function of another library tensor.graph.apply(function, (tensor,))"
         )
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
@@ -139,7 +140,7 @@ class Tensor(Symbolic):
         return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
 
 
-class Operation:
+class Operation(GraphMember):
     """A node of the graph: a JAX equation with a name and control inputs.
 
     Attributes:
