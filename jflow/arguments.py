@@ -20,9 +20,10 @@ def explain_arguments(error: BaseException, fun: Any) -> None:
       error: what the call raised; other errors stay as they are.
       fun: the function.
     """
-    if type(error) is not TypeError or not str(error).startswith(f"{fun.__qualname__}() "):
+    name = getattr(fun, "__qualname__", "")
+    if type(error) is not TypeError or not str(error).startswith(f"{name}() "):
         return
-    code = inspect.unwrap(fun).__code__
+    code = getattr(inspect.unwrap(fun), "__code__", None)
     if any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__)):
         return  # the function took its arguments; one of the same name inside of it did not
     parameters = inspect.signature(fun).parameters.values()

@@ -31,6 +31,8 @@ WITHOUT_VALUE: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "np.array([x])": (lambda x: np.array([x]), TypeError, "jflow.numpy"),
     "array[x]": (lambda x: ARRAY[x], TypeError, "jflow.numpy"),
     "jnp.sin(x)": (jnp.sin, ValueError, "jflow.numpy"),
+    "jax.nn.relu(x)": (jax.nn.relu, ValueError, "jflow.nn"),
+    "jax.lax.exp(x)": (jax.lax.exp, ValueError, "jflow.lax"),
     "jax.jit(f)(x)": (jax.jit(lambda x: x), ValueError, "tensor.graph.apply"),
     "float(x)": (float, TypeError, "jflow.cast"),
     "int(x)": (int, TypeError, "jflow.cast"),
@@ -108,6 +110,53 @@ def test_an_operand_with_operators_of_its_own_gets_the_tensor() -> None:
         assert session.run(product) == 6.0
 
 
+def test_parts_and_rows_are_operands_of_each_other() -> None:
+    part = tf.get_variable("p", [4], partitioner=tf.fixed_size_partitioner(2))
+    table = tf.Variable(np.ones((3, 1), np.float32))
+    (rows,) = tf.gradients(tf.numpy.sum(tf.nn.embedding_lookup(table, tf.constant([1]))), table)
+    assert (part + part).shape == (4,)
+    assert (rows + rows).shape == (3, 1)
+
+
+def test_an_array_of_jax_leaves_its_operators_to_a_variable() -> None:
+    with tf.Session() as session:
+        x = variable()
+        session.run(x.initializer)
+        assert session.run(jnp.ones(2) + x).tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("reshape", "jflow.numpy.reshape"),
+        ("mean", "jflow.numpy.mean"),
+        ("T", "jflow.numpy.transpose"),
+        ("astype", "jflow.cast"),
+        ("item", "session.run"),
+    ],
+)
+def test_an_attribute_of_arrays_says_which_function_does_the_same(name: str, instead: str) -> None:
+    for make in (tensor, variable):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; use {instead}"):
+            getattr(make(), name)
+    assert not hasattr(tensor(), "not_of_arrays")
+    with tf.connect(), pytest.raises(AttributeError, match="is eager and has no operation"):
+        tf.Variable(1.0).op  # noqa: B018 - its own message
+
+
+def test_a_dtype_that_is_none_says_which_there_are() -> None:
+    with pytest.raises(
+        TypeError, match=r"'flaot32' is not a dtype of tensors; did you mean 'float"
+    ):
+        tf.placeholder("flaot32")
+    with pytest.raises(
+        TypeError, match=r"\(2, 3\) is not a dtype of tensors; expected one of bool"
+    ):
+        tf.placeholder((2, 3))
+    with pytest.raises(TypeError, match="expected numbers or booleans for float32, got text: 'a'"):
+        tf.constant("a", tf.float32)
+
+
 def test_the_length_of_a_tensor_is_its_first_size_if_that_is_known() -> None:
     assert len(tensor()) == 2
     with pytest.raises(TypeError, match=r"use its shape\[0\]"):
@@ -147,6 +196,14 @@ def test_numpy_and_python_use_the_value_of_an_eager_variable(connection: tf.Conn
     sharded = ShardedVariable(shards)
     assert np.sum(sharded) == 3.0
     assert shards[1] in sharded
+
+
+def test_a_format_for_numbers_says_what_it_got(connection: tf.Connection) -> None:
+    vector = tf.Variable([1.0, 2.0])
+    with pytest.raises(TypeError, match=r"'.2f' formats a number, and <jflow.Variable .* an array"):
+        format(vector, ".2f")
+    with pytest.raises(TypeError, match=r"while JAX traces a function, .* jax.debug.print"):
+        tf.function(lambda: f"{vector[0]} {vector:.2f}")()
 
 
 def test_an_eager_queue_is_no_array(connection: tf.Connection) -> None:
@@ -222,6 +279,7 @@ def test_a_remote_value_is_fetched_first() -> None:
         (lambda: tf.Variable(1.0, nam="x"), "did you mean 'name'?"),
         (lambda: tf.variable_scope("a", resuse=True), "did you mean 'reuse'?"),
         (lambda: tf.data.Dataset.range(3).batch(2, drop_reminder=1), "mean 'drop_remainder'?"),
+        (lambda: tf.numpy.sum(tensor(), axs=0), "did you mean 'axis'?"),
         (lambda: tf.train.AdamOptimizer(lr=0.1), "'lr'; it takes learning_rate, beta1"),
         (lambda: tf.Session("", None, None, 1), "it takes target, graph, config"),
         (tf.train.Server, "it takes server_or_cluster_def, job_name"),

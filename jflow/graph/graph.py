@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import jax.extend.core as jex
@@ -48,7 +48,7 @@ from jflow.values import (
     refuse_host,
     to_physical,
 )
-from jflow.xla import internals, jaxprs
+from jflow.xla import jaxprs
 
 graphs: Stack[Graph] = Stack()
 
@@ -116,17 +116,6 @@ class Tensor(GraphMember, Symbolic):
 
     def to_tensor(self) -> Tensor:
         return self
-
-    @property
-    def __jax_array__(self) -> NoReturn:
-        if internals.asker() is internals.Asker.OPERATOR:
-            raise AttributeError("__jax_array__")  # JAX then defers to the tensor's operator
-        # A ValueError, because JAX replaces a TypeError by a less specific one.
-        raise ValueError(
-            f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
-            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or for a "
-            "function of another library tensor.graph.apply(function, (tensor,))"
-        )
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
         return self.graph.apply(fun, args)

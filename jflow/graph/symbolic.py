@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import numpy as np
 
 from jflow.values import Conversions, Dtype, as_operand, is_known
 from jflow.values.host import string
+from jflow.xla import internals
 
 _FETCH = "or fetch it with session.run first"
 _INSTEAD = {
@@ -31,13 +32,19 @@ _INSTEAD = {
     "iter": f"so Python cannot iterate; index it instead, or use jflow.numpy.unstack, {_FETCH}",
 }
 """What Python and NumPy would do with a value, and what does the same in a graph."""
-_OPERANDS = (int, float, complex, np.ndarray, np.generic, jax.Array)
+_OF_ARRAYS = {
+    "T": "jflow.numpy.transpose",
+    "astype": "jflow.cast",
+    **dict.fromkeys(("item", "numpy", "tolist"), "session.run, or value() of an eager variable"),
+    "view": "jflow.lax.bitcast_convert_type",
+}
+"""What does the same as attributes of arrays that have no function of their name in jflow.numpy."""
+_OPERANDS = int | float | complex | np.ndarray | np.generic | jax.Array
 _NOT_OPERANDS = (str, bytes, dict, set, frozenset, type(None))
 
 
 def _is_operand(value: Any) -> bool:
-    # A lookup in the class does not call the property, which raises an error in tensors.
-    return isinstance(value, _OPERANDS) or hasattr(type(value), "__jax_array__")
+    return isinstance(value, _OPERANDS | Symbolic) or hasattr(value, "__jax_array__")
 
 
 class Symbolic(Conversions, ABC):
@@ -218,6 +225,32 @@ class Symbolic(Conversions, ABC):
             f"as the other operand, got {other!r:.80} of type {type(other).__name__}{advice}"
         )
 
+    if not TYPE_CHECKING:  # a type checker is to refuse names that there are not
+
+        def __getattr__(self, name: str) -> Any:
+            is_public = name[:1] != "_"
+            if is_public and hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # raises its own AttributeError
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_ARRAYS or (is_public and hasattr(jnp, name)):
+                message += f"; use {_OF_ARRAYS.get(name, f'jflow.numpy.{name}')}"
+            raise AttributeError(message, name=name, obj=self)
+
+    @property
+    def __jax_array__(self) -> Any:
+        self._refuse_jax(internals.asker())
+
+    def _refuse_jax(self, asker: internals.Asker) -> NoReturn:
+        """Raises what JAX's functions are to raise where there is no value."""
+        if asker is internals.Asker.OPERATOR:
+            raise AttributeError("__jax_array__")  # JAX then defers to the operator of this class
+        # A ValueError, because JAX replaces a TypeError by a less specific one.
+        raise ValueError(
+            f"{self!r} has no value while the graph is built, so JAX's own functions cannot use "
+            "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or for a "
+            "function of another library tensor.graph.apply(function, (tensor,))"
+        )
+
     def _value_for(self, use: str) -> Any:
         raise TypeError(f"{self!r} has no value while the graph is built, {_INSTEAD[use]}")
 
@@ -241,3 +274,6 @@ class Symbolic(Conversions, ABC):
             )
         n: int = self.shape[0]
         return n
+
+
+internals.convert_by_jax_array(Symbolic)

@@ -348,12 +348,15 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     @property
     def __jax_array__(self) -> Callable[[], Any]:
-        if internals.asker() is not internals.Asker.JIT:
-            return lambda: self._operations.bind(read_p)
-        raise ValueError(
-            f"JAX cannot trace {self._ref} directly; pass its value(), or use the function of the "
-            "same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
-        )
+        asker = internals.asker()
+        if asker is internals.Asker.JIT:
+            raise ValueError(
+                f"JAX cannot trace {self._ref} directly; pass its value(), or use the function of "
+                "the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+            )
+        if not self.is_eager and not internals.is_tracing():
+            self._refuse_jax(asker)
+        return lambda: self._operations.bind(read_p)
 
     def _value_for(self, use: str) -> Any:
         return self._operations.bind(read_p) if self.is_eager else super()._value_for(use)

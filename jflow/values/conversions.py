@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 
@@ -47,4 +48,17 @@ class Conversions:
         return index
 
     def __format__(self, spec: str) -> str:
-        return format(self._value_for("format"), spec) if spec else str(self)
+        if not spec:
+            return str(self)
+        value = self._value_for("format")
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(
+                f"{self!r} has no value while JAX traces a function, so it cannot be formatted; "
+                "use jax.debug.print in the function, or format what it returns"
+            )
+        if value.ndim:
+            raise TypeError(
+                f"{spec!r} formats a number, and {self!r} is an array; format its elements, or use "
+                "np.array2string(np.asarray(array), precision=2)"
+            )
+        return format(value[()], spec)
