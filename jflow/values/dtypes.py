@@ -79,9 +79,10 @@ def host_dtype(dtype: Any) -> Dtype:
 def _parsed(dtype: Any) -> np.dtype[Any]:
     """The dtype that NumPy understands. Raises TypeError."""
     try:
-        return np.dtype(dtype)
+        parsed: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise TypeError(_not_a_dtype(dtype)) from error
+    return parsed
 
 
 def _not_a_dtype(value: Any) -> str:
