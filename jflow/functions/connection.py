@@ -70,6 +70,8 @@ class Connection(Closing):
       ValueError: if its address is malformed.
     """
 
+    _instead_of_copy = "another process opens one of its own: jflow.connect(connection.target)"
+
     def __init__(
         self,
         target: str = "",

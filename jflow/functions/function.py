@@ -32,6 +32,7 @@ from jflow.ops.variable import read as read_variable
 from jflow.placement import Explanation
 from jflow.runtime.steps import named_strategy
 from jflow.tracebacks import boundary, hide_frames
+from jflow.uncopyable import Uncopyable
 from jflow.values import is_key, refuse_host
 from jflow.xla import internals
 from jflow.xla.internals import ConcreteArray
@@ -58,8 +59,10 @@ class _Traced(NamedTuple):
 
 
 @_forks.guarded("__call__")
-class Function(Generic[P, R_co]):
+class Function(Uncopyable, Generic[P, R_co]):
     """A Python function compiled by `jflow.function`, with the same signature and types."""
+
+    _instead_of_copy = "copy or send the Python function, and apply jflow.function to the copy"
 
     def __init__(
         self,

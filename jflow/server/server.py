@@ -92,6 +92,8 @@ class Server(Closing):
     _worker_type: ClassVar[type[Worker]] = Worker
     """What runs plans; the placement lab has servers whose workers pretend to compute."""
 
+    _instead_of_copy = "other processes reach it by its target: jflow.connect(server.target)"
+
     def __init__(
         self,
         server_or_cluster_def: ServerDef | ClusterSpec | ClusterDef | Mapping[str, object],

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array, config, core, traceback_util, xla_bridge
+from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax as jaxlib
 from jax._src.lib.mlir import ir
@@ -257,3 +257,12 @@ def asker() -> Asker:
     JAX uses one protocol for three purposes; symbolic tensors support only some of them.
     """
     return _ASKERS.get(sys._getframe(2).f_code.co_filename, Asker.CONVERSION)
+
+
+def convert_by_jax_array(kind: type) -> None:
+    """Makes primitives ask operands of a class for `__jax_array__`, as `jax.numpy.asarray` does.
+
+    Otherwise `jax.lax.exp` and `jax.nn.relu` say that the class is not valid, whatever is to be
+    done about it.
+    """
+    dtypes.register_canonicalize_value_handler(kind, lambda value: value.__jax_array__())

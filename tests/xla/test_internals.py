@@ -112,3 +112,14 @@ def test_host_memory_that_a_freed_array_has_shared_is_released():
     del owner, array
     internals.release_host_memory()
     assert alive() is None
+
+
+def test_a_primitive_asks_a_class_that_is_registered_for_its_array():
+    class Held:
+        def __jax_array__(self):
+            return jnp.float32(0.0)
+
+    with pytest.raises((TypeError, ValueError)):
+        jax.lax.exp(Held())
+    internals.convert_by_jax_array(Held)
+    assert jax.lax.exp(Held()) == 1.0
