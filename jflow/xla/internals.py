@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
@@ -202,6 +203,21 @@ release_host_memory: Callable[[], None] = jaxlib.collect_garbage
 
 JAX does so itself when it next puts an array on a device, or when Python collects garbage.
 """
+
+
+_FLAT_TREE: Any = (
+    importlib.import_module("jax._src.flattree").FlatTree
+    if importlib.util.find_spec("jax._src.flattree")
+    else ()
+)
+
+
+def is_structure(value: Any) -> bool:
+    """Whether a parameter of an equation is a structure of arguments or results, without values.
+
+    Such parameters exist since JAX 0.12; equal ones are equal and have equal hashes.
+    """
+    return isinstance(value, _FLAT_TREE)
 
 
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
