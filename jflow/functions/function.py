@@ -89,6 +89,7 @@ class Function(Generic[P, R_co]):
 
         Raises:
           TypeError: if an argument is neither an array, tensor or variable nor static.
+          OverflowError: if an integer does not fit into JAX's type.
           NotImplementedError: if a variable is written in a loop or branch.
           OpError: as `Session.run`; UnimplementedError if a loop on a cluster calls Python.
           Exception: any error that a callback raises.
@@ -236,7 +237,7 @@ class Function(Generic[P, R_co]):
         try:
             kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
         except OverflowError as error:
-            raise ValueError(f"{self!r} got an integer out of range: {error}") from None
+            raise OverflowError(f"{self!r} got an integer out of range: {error}") from None
         settings = internals.trace_context()
         return calls, (tree, tuple(kinds), settings, internals.debug_nans.value), leaves
 
@@ -336,11 +337,11 @@ class Function(Generic[P, R_co]):
     def _check(self, tree: Any, leaves: list[Any]) -> None:
         for number, leaf in enumerate(leaves):
             if not isinstance(leaf, (*_PLAIN, Tensor, *_STATIC)):
+                advice = _OF_REFS if isinstance(leaf, jax.Ref) else _OF_SETTINGS
                 raise TypeError(
                     f"{self!r} requires an array or number as "
                     f"{self._argument(_paths(tree, leaves)[number])}, got {leaf!r:.80} of type "
-                    f"{type(leaf).__name__}; declare settings in static_argnums or "
-                    "static_argnames, or bind them with functools.partial"
+                    f"{type(leaf).__name__}; {advice}"
                 )
             if isinstance(leaf, Tensor):
                 refuse_host(leaf, self)
@@ -361,6 +362,14 @@ _NEVER: tuple[None, dict[Any, CompiledCall]] = (None, {})
 
 _STATIC = (Static, VariableLike)
 """Leaves that are passed to the function as they are; everything else is traced."""
+
+_OF_SETTINGS = (
+    "declare settings in static_argnums or static_argnames, or bind them with functools.partial"
+)
+_OF_REFS = (
+    "pass the value of a jax.Ref, ref[...], and return the new one, or use a jflow.Variable, which "
+    "functions read and write"
+)
 
 
 @overload
@@ -457,12 +466,15 @@ def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -
             raise TypeError(
                 f"{fun!r} must return arrays or numbers, got {output!r:.80} of type "
                 f"{type(output).__name__} as result{keystr(_paths(tree, outputs)[number])}"
+                + ("; return its value, ref[...]" if isinstance(output, jax.Ref) else "")
             )
         if isinstance(output, int):
             try:
                 shaped_abstractify(output)
             except OverflowError as error:
-                raise ValueError(f"{fun!r} returned an integer out of range: {error}") from None
+                raise OverflowError(
+                    f"{fun!r} returned an integer out of range: {error}"
+                ) from None
 
 
 def _paths(tree: Any, leaves: Sequence[Any]) -> list[tuple[Any, ...]]:
