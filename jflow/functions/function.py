@@ -472,9 +472,7 @@ def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -
             try:
                 shaped_abstractify(output)
             except OverflowError as error:
-                raise OverflowError(
-                    f"{fun!r} returned an integer out of range: {error}"
-                ) from None
+                raise OverflowError(f"{fun!r} returned an integer out of range: {error}") from None
 
 
 def _paths(tree: Any, leaves: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -13,7 +13,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
-import numpy as np
 
 from jflow import _forks
 from jflow.cluster import Device, DeviceFilters, Target, Task, Wiring, split_address
@@ -408,7 +407,7 @@ class _RemoteExecutable:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         internals.release_host_memory()  # that of a large result is received into again
-        values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
+        values = self.run([narrowed(feed) for feed in feeds], deadline)
         # Nothing writes to the memory of a received array, so JAX can use it without a copy.
         return [internals.to_device(value) for value in values]
 
@@ -420,7 +419,7 @@ class _RemoteExecutable:
     ) -> tuple[list[Any], list[TaskRecord]]:
         client, handle = self._register(deadline)
         records: list[TaskRecord] = []
-        given = [narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
+        given = [narrowed(feed) for feed in feeds] if as_jax else feeds
         values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
         return [internals.to_device(value) for value in values] if as_jax else values, records
 
