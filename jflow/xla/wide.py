@@ -12,13 +12,16 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.values import is_switched_off
+
+_DOUBLE = np.dtype("float64")
 
 
 def needs_64_bits(jaxpr: jex.Jaxpr) -> bool:
     """Whether a program has types of 64 bits that the setting of this thread does not allow."""
-    return not jax.config.jax_enable_x64 and _is_wide(jaxpr, set())
+    return is_switched_off(_DOUBLE) and _is_wide(jaxpr, set())
 
 
 def _is_wide(jaxpr: jex.Jaxpr, seen: set[int]) -> bool:
