@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 import jax
 import jax.extend.core as jex
-import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.tree_util import SequenceKey, keystr, tree_flatten
 
 from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import Deadline
+from jflow.functions.arguments import PLAIN, check_outputs, paths, refused
 from jflow.functions.concrete import Concrete, PreparedCall, insert
 from jflow.functions.connection import Connection, current
 from jflow.functions.nnx import check_nnx_modules
@@ -25,6 +25,7 @@ from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, trac
 from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
+from jflow.graph.request import default_request_scope
 from jflow.graph.tracing import Static
 from jflow.ops import group
 from jflow.ops.variable import VariableLike
@@ -41,8 +42,6 @@ P = ParamSpec("P")
 Rest = ParamSpec("Rest")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-_PLAIN = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 class _Traced(NamedTuple):
@@ -239,7 +238,8 @@ class Function(Generic[P, R_co]):
         except OverflowError as error:
             raise OverflowError(f"{self!r} got an integer out of range: {error}") from None
         settings = internals.trace_context()
-        return calls, (tree, tuple(kinds), settings, internals.debug_nans.value), leaves
+        device = connection.default_device(leaves)
+        return calls, (tree, tuple(kinds), settings, internals.debug_nans.value, device), leaves
 
     def _made(
         self, calls: dict[Any, CompiledCall], key: Any, leaves: list[Any], deadline: Deadline
@@ -252,6 +252,8 @@ class Function(Generic[P, R_co]):
                 return call
             traced = self._trace(key, leaves)
             graph = _graph_of(traced, leaves)
+            if graph is not None and key[4] is not None:
+                traced = self._trace((*key[:4], None), leaves)
             return self._make_call(key, traced, leaves) if graph is None else (graph, traced)
 
     def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> CompiledCall:
@@ -267,7 +269,7 @@ class Function(Generic[P, R_co]):
                 )
         names = [
             self._argument(path, simple=True, separator="/")
-            for path, leaf in zip(_paths(key[0], leaves), leaves, strict=True)
+            for path, leaf in zip(paths(key[0], leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
         concrete = Concrete(connection, traced.jaxpr, names, self._strategy)
@@ -287,18 +289,19 @@ class Function(Generic[P, R_co]):
             filled = [_static(leaf) if isinstance(leaf, _STATIC) else next(rest) for leaf in leaves]
             args, kwargs = jax.tree.unflatten(tree, filled)
             outputs, out_tree = jax.tree.flatten(_read(self._fun(*args, **kwargs)))
-            _check_outputs(outputs, out_tree, self)
+            check_outputs(outputs, out_tree, self)
             out_trees.append(out_tree)
             return outputs
 
         names = [
             self._argument(path, simple=True)
-            for path, leaf in zip(_paths(tree, leaves), leaves, strict=True)
+            for path, leaf in zip(paths(tree, leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
         tracing.name_after(call, self._fun, names)
         avals = map(_aval, _dynamic(leaves))
-        jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
+        with default_request_scope(key[4]):
+            jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
         # Gradients may still be taken of a graph, so it keeps custom derivative rules.
         return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 
@@ -336,13 +339,8 @@ class Function(Generic[P, R_co]):
 
     def _check(self, tree: Any, leaves: list[Any]) -> None:
         for number, leaf in enumerate(leaves):
-            if not isinstance(leaf, (*_PLAIN, Tensor, *_STATIC)):
-                advice = _OF_REFS if isinstance(leaf, jax.Ref) else _OF_SETTINGS
-                raise TypeError(
-                    f"{self!r} requires an array or number as "
-                    f"{self._argument(_paths(tree, leaves)[number])}, got {leaf!r:.80} of type "
-                    f"{type(leaf).__name__}; {advice}"
-                )
+            if not isinstance(leaf, (*PLAIN, Tensor, *_STATIC)):
+                raise refused(leaf, self, self._argument(paths(tree, leaves)[number]))
             if isinstance(leaf, Tensor):
                 refuse_host(leaf, self)
 
@@ -362,14 +360,6 @@ _NEVER: tuple[None, dict[Any, CompiledCall]] = (None, {})
 
 _STATIC = (Static, VariableLike)
 """Leaves that are passed to the function as they are; everything else is traced."""
-
-_OF_SETTINGS = (
-    "declare settings in static_argnums or static_argnames, or bind them with functools.partial"
-)
-_OF_REFS = (
-    "pass the value of a jax.Ref, ref[...], and return the new one, or use a jflow.Variable, which "
-    "functions read and write"
-)
 
 
 @overload
@@ -404,7 +394,9 @@ def function(
     Like `jax.jit`, but the result runs where `jflow.connect` says, on as many devices as its
     `jflow.device` blocks name, and can read and write eager variables. It is traced once for each
     combination of structure, shapes, dtypes and static values of its arguments. Accesses to a
-    variable happen in program order. Called with graph tensors, or using variables of a graph, it
+    variable happen in program order. In this process, what requests no device runs where `jax.jit`
+    would run it: on the device that arguments are committed to, or else on that of
+    `jax.default_device`; its results are committed to it. Called with graph tensors, or using variables of a graph, it
     becomes part of that graph.
 
     Args:
@@ -443,7 +435,7 @@ def _kind(leaf: Any) -> Any:
     """The properties of an argument that the jaxpr depends on."""
     if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
         return leaf.shape, leaf.dtype  # much faster than the abstract value
-    if isinstance(leaf, _PLAIN):
+    if isinstance(leaf, PLAIN):
         return shaped_abstractify(leaf)
     return leaf  # static, or refused later
 
@@ -458,26 +450,6 @@ def _static(leaf: Any) -> Any:
 
 def _read(tree: Any) -> Any:
     return jax.tree.map(read_variable, tree)
-
-
-def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -> None:
-    for number, output in enumerate(outputs):
-        if not isinstance(output, _PLAIN):
-            raise TypeError(
-                f"{fun!r} must return arrays or numbers, got {output!r:.80} of type "
-                f"{type(output).__name__} as result{keystr(_paths(tree, outputs)[number])}"
-                + ("; return its value, ref[...]" if isinstance(output, jax.Ref) else "")
-            )
-        if isinstance(output, int):
-            try:
-                shaped_abstractify(output)
-            except OverflowError as error:
-                raise OverflowError(f"{fun!r} returned an integer out of range: {error}") from None
-
-
-def _paths(tree: Any, leaves: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The path of each leaf in a structure."""
-    return [path for path, _ in jax.tree.leaves_with_path(tree.unflatten(leaves))]
 
 
 def _parameters(fun: Callable[..., Any]) -> list[str]:

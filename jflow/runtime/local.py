@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from queue import SimpleQueue
+from typing import Any
 
 import jax
 
 from jflow import _forks
-from jflow.cluster import LOCAL_TASK, SAME_PROCESS, Task, Wiring
+from jflow.cluster import LOCAL_TASK, SAME_PROCESS, DeviceSpec, Task, Wiring
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, memory_limits, put
@@ -30,6 +31,7 @@ from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.local_saves import LocalSaves
 from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
+from jflow.xla import internals
 
 
 @_forks.guarded(
@@ -54,7 +56,12 @@ class LocalBackend:
     def __init__(self) -> None:
         _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
+        self.has_one_device = len(self._devices) == 1
         self._memory = memory_limits(self._devices)
+        self._specs = {
+            found: DeviceSpec(type=device.type, index=device.index)
+            for device, found in self._devices.items()
+        }
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
         self._gate = StepGate()
         by_name = {str(device): found for device, found in self._devices.items()}
@@ -142,6 +149,21 @@ class LocalBackend:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
         key = VariableKey(ref.container, ref.name)
         return None if device is None else self._containers.peek(device, key)
+
+    def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
+        if self.has_one_device:
+            return None
+        default = internals.default_device()
+        committed = {
+            device
+            for value in values
+            if isinstance(value, jax.Array) and value.committed and len(value.devices()) == 1
+            for device in value.devices()
+        }
+        # Results of functions are committed to the default device, too, and do not decide.
+        others = committed - {default}
+        device = others.pop() if len(others) == 1 else default
+        return None if device == next(iter(self._specs)) else self._specs.get(device)
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         return [
