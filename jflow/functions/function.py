@@ -396,8 +396,8 @@ def function(
     combination of structure, shapes, dtypes and static values of its arguments. Accesses to a
     variable happen in program order. In this process, what requests no device runs where `jax.jit`
     would run it: on the device that arguments are committed to, or else on that of
-    `jax.default_device`; its results are committed to it. Called with graph tensors, or using variables of a graph, it
-    becomes part of that graph.
+    `jax.default_device`; its results are committed to it. Called with graph tensors, or using
+    variables of a graph, it becomes part of that graph.
 
     Args:
       fun: a function of pytrees of arrays that returns a pytree of arrays. It can use all of JAX,

@@ -224,6 +224,14 @@ def is_structure(value: Any) -> bool:
     return isinstance(value, _FLAT_TREE)
 
 
+def scan_sizes(params: dict[str, Any]) -> tuple[int, int]:
+    """Returns the number of constants of a `scan`, and that of carried values."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = params["ft_in"].unpack()
+    return len(constants), len(carry)
+
+
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
     """Returns the parameters of a `scan` that takes `n` more constants before the others.
 
