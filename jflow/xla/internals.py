@@ -25,6 +25,15 @@ from jax._src.lib.mlir import ir
 from jax._src.numpy import array_methods
 from jax._src.random import prng
 
+NEEDED: Any = (
+    *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
+    *(ir.DictAttr, ir.Module, ir.RankedTensorType, ir.StringAttr, ir.WalkResult),
+    *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
+    *(pxla.batched_device_put, traceback_util._exclude_paths),
+    xla_bridge.backends_are_initialized,
+)
+"""What functions of this file use, so that a name that JAX lacks is missed at once."""
+
 ConcreteArray = array.ArrayImpl
 """The type of concrete arrays; `isinstance(x, jax.Array)` takes ten times as long."""
 
