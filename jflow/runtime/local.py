@@ -62,6 +62,7 @@ class LocalBackend:
             found: DeviceSpec(type=device.type, index=device.index)
             for device, found in self._devices.items()
         }
+        self._first = next(iter(self._specs))
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
         self._gate = StepGate()
         by_name = {str(device): found for device, found in self._devices.items()}
@@ -154,16 +155,15 @@ class LocalBackend:
         if self.has_one_device:
             return None
         default = internals.default_device()
-        committed = {
-            device
-            for value in values
-            if isinstance(value, jax.Array) and value.committed and len(value.devices()) == 1
-            for device in value.devices()
-        }
-        # Results of functions are committed to the default device, too, and do not decide.
-        others = committed - {default}
+        others: set[jax.Device] = set()
+        for value in values:
+            if getattr(value, "committed", False):
+                devices = value.devices()
+                # Results of functions are committed to the default device, and do not decide.
+                if len(devices) == 1 and default not in devices:
+                    others |= devices
         device = others.pop() if len(others) == 1 else default
-        return None if device == next(iter(self._specs)) else self._specs.get(device)
+        return None if device == self._first else self._specs.get(device)
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         return [
