@@ -9,7 +9,7 @@ N ?= 4
 export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-libraries test-transports test-matrix lint check check-long chaos format protos api bench \
+.PHONY: demo setup test test-libraries test-transports test-matrix nightly lint check check-long chaos format protos api bench \
   bench-placement placement-optima clean help
 
 help: ## this list
@@ -56,6 +56,10 @@ test-matrix: $(MATRIX:%=test-on-%) ## the tests on the oldest and the newest Pyt
 
 test-on-%:
 	$(MAKE) check PYTHON=$* VENV=$(VENV)/$*
+
+nightly: ## the same in new environments, with the newest release of everything: what to run each night, and before a release
+	rm -rf $(MATRIX:%=$(VENV)/%)
+	$(MAKE) test-matrix
 
 format: $(VENV)/.dev ## puts the code into its standard form
 	$(BIN)/ruff check --fix .

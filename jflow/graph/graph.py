@@ -51,7 +51,7 @@ from jflow.values import (
     refuse_host,
     to_physical,
 )
-from jflow.xla import jaxprs
+from jflow.xla import jaxprs, wide
 
 graphs: Stack[Graph] = Stack()
 
@@ -358,14 +358,19 @@ class Graph(Members[Operation, Tensor]):
             order.add(op)
             return outvars
 
-        consts = [self.constant(value).var for value in jaxpr.consts]
+        consts = [t.var for t in map(self._traced_constant, jaxpr.consts, jaxpr.jaxpr.constvars)]
         atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
         return [self._literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
 
     def _literal(self, atom: jex.Literal) -> Tensor:
         if getattr(atom.aval, "dtype", None) == jax.dtypes.float0:  # no constant can hold it
             return self.add(jex.primitives.copy_p, [atom], [atom.aval], name="float0").outputs[0]
-        return self.constant(np.asarray(atom.val))
+        return self._traced_constant(np.asarray(atom.val), atom)
+
+    def _traced_constant(self, value: Any, like: jaxprs.Atom) -> Tensor:
+        """Adds a constant of equations, which has 64 bits if it had them when these were traced."""
+        with wide.allowing(wide.are_wide([like.aval])):
+            return self.constant(value)
 
     def constant(
         self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from weakref import WeakValueDictionary
 
 from jflow import _forks
@@ -64,6 +65,7 @@ class RemoteBackend:
         are used.
     """
 
+    has_one_device = True
     keeps_weak_types = False  # arrays are sent as NumPy arrays, which have none
     moves_private = False  # a task frees what is not shared with the last step that uses it there
 
@@ -190,6 +192,9 @@ class RemoteBackend:
 
     def peek(self, _: VariableRef) -> None:
         return None  # a request to the server could block
+
+    def default_device(self, _: Iterable[Any]) -> None:
+        return None  # arrays of this process say nothing about devices of others
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connected(deadline)

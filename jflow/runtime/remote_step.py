@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 import jax
-import numpy as np
 
 from jflow import _forks
 from jflow.cluster import Task
@@ -166,7 +165,7 @@ class RemoteExecutable:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         internals.release_host_memory()  # that of a large result is received into again
-        values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
+        values = self.run([narrowed(feed) for feed in feeds], deadline)
         # Nothing writes to the memory of a received array, so JAX can use it without a copy.
         return [internals.to_device(value) for value in values]
 
@@ -178,7 +177,7 @@ class RemoteExecutable:
     ) -> tuple[list[Any], list[TaskRecord]]:
         client, handle = self._register(deadline)
         records: list[TaskRecord] = []
-        given = [narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
+        given = [narrowed(feed) for feed in feeds] if as_jax else feeds
         try:
             values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
         except RestartedError as error:

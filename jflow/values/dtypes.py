@@ -100,8 +100,14 @@ def is_switched_off(dtype: Dtype) -> bool:
     return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
 
 
-def narrowed(array: Array) -> Array:
-    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64`."""
+def narrowed(value: Any) -> Array:
+    """The value as an array in the dtype that JAX gives it, which depends on `jax_enable_x64`.
+
+    A JAX array keeps its dtype.
+    """
+    array: Array = np.asarray(value)
+    if isinstance(value, jax.Array):
+        return array
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 

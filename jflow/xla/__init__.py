@@ -1,5 +1,6 @@
 """XLA programs: serialization, digests, compilation, cache; and non-public names of JAX."""
 
+from jflow.xla import versions as versions  # checks JAX before anything else is taken from it
 from jflow.xla.cache import ProgramCache as ProgramCache
 from jflow.xla.compile import CompiledProgram as CompiledProgram
 from jflow.xla.compile import compile_exported as compile_exported

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
@@ -23,6 +24,15 @@ from jax._src.lib import _jax as jaxlib
 from jax._src.lib.mlir import ir
 from jax._src.numpy import array_methods
 from jax._src.random import prng
+
+NEEDED: Any = (
+    *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
+    *(ir.DictAttr, ir.Module, ir.RankedTensorType, ir.StringAttr, ir.WalkResult),
+    *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
+    *(pxla.batched_device_put, traceback_util._exclude_paths),
+    xla_bridge.backends_are_initialized,
+)
+"""What functions of this file use, so that a name that JAX lacks is missed at once."""
 
 ConcreteArray = array.ArrayImpl
 """The type of concrete arrays; `isinstance(x, jax.Array)` takes ten times as long."""
@@ -172,6 +182,10 @@ def key_maker(dtype: Any) -> Callable[[Any], Any]:
     return functools.partial(prng.PRNGKeyArray, dtype._impl)
 
 
+default_device: Callable[[], jax.Device] = pxla.get_default_device
+"""Returns the device of `jax.default_device`, or the first one of this process."""
+
+
 def to_device(value: np.ndarray[Any, Any]) -> jax.Array:
     """Returns a NumPy array as an uncommitted JAX array on JAX's default device.
 
@@ -179,7 +193,7 @@ def to_device(value: np.ndarray[Any, Any]) -> jax.Array:
     dtype stays, also if it has 64 bits and JAX's present settings do not allow them.
     `jax.device_put` does the rest in 37 µs for a scalar; this takes 5 µs.
     """
-    device = pxla.get_default_device()
+    device = default_device()
     aval, sharding = _aval_of(value.shape, value.dtype), _sharding_on(device)
     array: jax.Array = pxla.batched_device_put(
         aval, sharding, [value], [device], committed=False, enable_x64=True
@@ -202,6 +216,29 @@ release_host_memory: Callable[[], None] = jaxlib.collect_garbage
 
 JAX does so itself when it next puts an array on a device, or when Python collects garbage.
 """
+
+
+_FLAT_TREE: Any = (
+    importlib.import_module("jax._src.flattree").FlatTree
+    if importlib.util.find_spec("jax._src.flattree")
+    else ()
+)
+
+
+def is_structure(value: Any) -> bool:
+    """Whether a parameter of an equation is a structure of arguments or results, without values.
+
+    Such parameters exist since JAX 0.12; equal ones are equal and have equal hashes.
+    """
+    return isinstance(value, _FLAT_TREE)
+
+
+def scan_sizes(params: dict[str, Any]) -> tuple[int, int]:
+    """Returns the number of constants of a `scan`, and that of carried values."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = params["ft_in"].unpack()
+    return len(constants), len(carry)
 
 
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
