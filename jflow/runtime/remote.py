@@ -41,6 +41,8 @@ from jflow.watch import SessionWait
 from jflow.wire import connect
 
 _RECONNECT_TIMEOUT_S = 2.0
+_MAX_RESTARTS = 10
+"""How many restarts are outlived while one step is registered."""
 _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
@@ -108,7 +110,7 @@ class RemoteBackend:
 
     def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
-        tasks = {plan.device.task for plan in step.plans}
+        tasks, n_left = {plan.device.task for plan in step.plans}, _MAX_RESTARTS
         while True:
             known = self.restarts.known(tasks)
             try:
@@ -116,6 +118,9 @@ class RemoteBackend:
                 break
             except RestartedError as error:
                 self.outlive(error, is_rolled_back=True)
+                n_left -= 1
+                if not n_left:
+                    raise
         self.restarts.uses(step.plans, client.info.task)
         self._steps[handle] = step
         for plan in step.plans:
