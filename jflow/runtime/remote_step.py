@@ -56,7 +56,7 @@ class StepRegistry(Protocol):
     def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
 
-    def outlive(self, error: RestartedError, *, is_undone: bool) -> None:
+    def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
         """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
 
 
@@ -193,7 +193,7 @@ class RemoteExecutable:
     def _outlive(self, error: RestartedError, used: tuple[MasterClient, int]) -> None:
         """Returns if the step can be run again, over another registration than was used."""
         if self._registered[:1] == [used]:
-            self._backend.outlive(error, is_undone=error.is_rolled_back)
+            self._backend.outlive(error, is_rolled_back=error.is_rolled_back)
         elif not error.is_rolled_back:
             raise error
 
