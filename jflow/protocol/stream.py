@@ -140,11 +140,6 @@ class MessageStream:
         """How many signs of life there were: something came, or a large frame was taken."""
         return self._n_taken + self._framing.n_received
 
-    @property
-    def is_receiving(self) -> bool:
-        """Whether a part of a message has come, and not the rest."""
-        return self._framing.has_unfinished
-
     def watch_long(self, begun: Callable[[pb.Envelope], object]) -> None:
         """Sets what is called with the envelope of a message that takes long to come.
 
@@ -178,8 +173,12 @@ class MessageStream:
         self._framing.offer_first(opened)
 
     def end(self) -> None:
-        """Refuses further messages."""
+        """Refuses further messages, and frees what has come: nothing is read any more.
+
+        Streams are in cycles of references, which the garbage collector may find much later.
+        """
         self._is_over = True
+        self._framing.close()
 
     async def receive(self) -> Received | None:
         """The next message in its common form; otherwise as `receive_any`."""
@@ -213,8 +212,9 @@ class MessageStream:
                 return envelope, await computed(cost, opened, message)
 
     async def close(self) -> None:
-        """Ends the stream and frees its connection."""
+        """Ends the stream and frees its connection, and what has come and was not read."""
         await self._stream.close()
+        self._framing.close()
 
 
 def _ended(details: str, n_sent: int) -> BrokenStreamError:
