@@ -21,6 +21,7 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.master.claiming import SessionClaim
 from jflow.master.effects import EffectRunner, lone_staging
 from jflow.master.moving import StateMover
@@ -97,6 +98,11 @@ class ClientSession:
     def only_watches(self) -> bool:
         """Whether it is of a program that watches the cluster, and has done nothing else."""
         return self.watch.is_used and not self._steps
+
+    @property
+    def used_claim(self) -> Claim | None:
+        """The claim that it works under; None if it has claimed nothing."""
+        return self._claim.claim
 
     def status(self, number: int, age_s: float) -> SessionStatus:
         """What it says to its watchers, given its number and age in seconds."""
