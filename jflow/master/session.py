@@ -28,7 +28,7 @@ from jflow.master.moving import StateMover
 from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
-from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
+from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans, reply_of
 from jflow.master.straight import begin_straight
 from jflow.master.view import ClusterView
 from jflow.master.watching import ClusterWatch
@@ -173,7 +173,7 @@ class ClientSession:
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
-        reply = None if _is_blocking(plans) else ReplySize()
+        reply = None if _is_blocking(plans) else reply_of(entries.values())
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         if handle == 1:
             self._began(self)

@@ -38,6 +38,7 @@ class MessageStream:
 
     Attributes:
       stable: makes stable control parts for `send_control`.
+      n_taken: how many large frames were taken.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class MessageStream:
         self._writing = asyncio.Lock()
         self._flushing: asyncio.Future[None] | None = None
         self._is_over = False
-        self._n_taken = 0
+        self.n_taken = 0
         self.stable = StableWriter()
         self._parser = StableParser()
 
@@ -128,7 +129,7 @@ class MessageStream:
                         broken = _ended(str(broken), n_sent)
                     raise broken from error
                 n_sent += bool(frame)  # one without bytes lets other messages pass
-                self._n_taken += framing.is_sign_of_life(frame)
+                self.n_taken += framing.is_sign_of_life(frame)
 
     @property
     def kind(self) -> str:
@@ -138,7 +139,7 @@ class MessageStream:
     @property
     def n_signs(self) -> int:
         """How many signs of life there were: something came, or a large frame was taken."""
-        return self._n_taken + self._framing.n_received
+        return self.n_taken + self._framing.n_received
 
     def watch_long(self, begun: Callable[[pb.Envelope], object]) -> None:
         """Sets what is called with the envelope of a message that takes long to come.

@@ -195,7 +195,7 @@ class Worker:
         if (straight := straight_plan(registered, self._context)) is not None:
             self._straight[handle] = straight
         self._of_caller.add(handle)
-        return Registered(handle)
+        return Registered(handle, n_bytes=sum(one.fetched_bytes for one in linked))
 
     def release(self, handle: int) -> None:
         """Forgets registered plans, and frees the session's state with its last plans here."""

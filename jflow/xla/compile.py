@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.export
+import numpy as np
 
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.xla import internals
@@ -37,6 +39,12 @@ def is_bounded(executable: CompiledProgram) -> bool:
     It is not bounded if a loop ends on a computed condition, or is long and inside a branch.
     """
     return _BOUNDED.get(executable, True)
+
+
+def result_bytes(executable: CompiledProgram) -> list[int]:
+    """The size of each of its results, in bytes; nothing if they depend on the arguments."""
+    results = getattr(executable, "out_info", ())
+    return [math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in results]
 
 
 def is_pure(executable: CompiledProgram) -> bool:

@@ -16,19 +16,28 @@ import pytest
 
 from jflow.cluster import Target, Task
 from jflow.errors import UnavailableError
-from jflow.protocol import Peer, Secret, buffers
+from jflow.protocol import Peer, Secret, buffers, settings
+from jflow.protocol.credits import Unsent
+from jflow.protocol.framing import PartsFraming
 from jflow.protocol.handshake import Caller
 from jflow.protocol.rpcs import WORKER
+from jflow.protocol.stream import MessageStream
+from jflow.protocol.transport import BrokenStreamError
+from jflow.protocol.v1 import service_pb2 as pb
 from jflow.testing import PATIENCE_S
+from jflow.wire.attaching import Dialler
+from jflow.wire.data_streams import DataStreams
 from jflow.wire.socket_stream import _MAX_QUEUED_BYTES
 from tests.ports import free_ports
 from tests.protocol.hosts import (
     TOKEN,
     Host,
+    RawClient,
     eventually,
     eventually_async,
     on_loop,
     peer_at,
+    raw_call,
     serving,
     transport,
 )
@@ -186,3 +195,59 @@ def test_a_server_does_not_grow_with_the_streams_that_brought_values_too_early()
             server.terminate()
     # The first one warms up what the other one uses again; each brings 64 MiB and more.
     assert sizes[-1] - sizes[0] < 100, sizes
+
+
+@kinds.on("unix", "grpc", also=("tcp",))
+def test_a_caller_that_reads_no_answer_is_read_no_more_and_given_up(
+    host: Host, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "UNREAD_S", 0.3)
+    # gRPC takes a few MiB that are not read, which is more than all answers to pings.
+    request = {"run_step": pb.RunStep(handle=1)} if kind == "grpc" else {"ping": pb.Ping()}
+
+    async def run(*_: object) -> list[np.ndarray]:
+        return [np.zeros(60_000, np.uint8)]
+
+    host.script["run"] = run
+    n_sent = 0
+
+    async def exchange() -> None:
+        nonlocal n_sent
+        async with serving(host) as address, raw_call(address) as call:
+            client = RawClient(call)
+            offer = (await client.handshake()).data_offer
+            stream = client.stream
+            if kind != "grpc":
+                choice = DataStreams(kinds.VALUES[kind])
+                data = await Dialler(choice, addresses=["127.0.0.1"]).attach(offer)
+                stream = MessageStream(data, PartsFraming(data.parser))
+            with suppress(BrokenStreamError):
+                for n_sent in range(1, 60_001):
+                    await stream.send(pb.Envelope(id=n_sent, **request))
+            await eventually_async(host.sessions[0].closed.is_set)
+
+    on_loop(exchange())
+    assert n_sent < 60_000 or kind == "grpc", "it is not read on"
+
+
+def test_a_caller_that_takes_answers_slowly_is_not_given_up() -> None:
+    n_taken, n_stalls = 0, 0
+
+    def stalled() -> None:
+        nonlocal n_stalls
+        n_stalls += 1
+
+    async def send() -> None:
+        nonlocal n_taken
+        unsent = Unsent(lambda: n_taken, stalled)
+        with unsent.sending([]):
+            n_taken += 1
+            unsent._look(0)  # the time is over, and what was taken before was 0
+            assert not n_stalls
+            unsent._look(1)
+            assert n_stalls == 1
+        unsent._look(1)
+        unsent.close()
+
+    asyncio.run(send())
+    assert n_stalls == 1, "nothing is sent"
