@@ -21,8 +21,8 @@ from jflow.export.params import dtype_of, read
 from jflow.export.primitives import primitives
 from jflow.graph import ResourceRef, VariableRef
 from jflow.graph.request import empty_request_scope
-from jflow.values import AbstractValue, Array, HostArray, host_abstract, parsed_dim
 from jflow.validator import VALIDATOR
+from jflow.values import AbstractValue, Array, HostArray, host_abstract, parsed_dim
 from jflow.xla import jaxprs
 
 

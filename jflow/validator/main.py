@@ -10,7 +10,7 @@ import sys
 
 from jflow.errors import InvalidArgumentError
 from jflow.printable import printable
-from jflow.validator.messages import Kind, Message, receive, send, valid
+from jflow.validator.messages import LAST, Kind, Message, receive, send, valid
 from jflow.xla.validation import MAX_PROGRAM_BYTES, validated
 
 _MAX_REASON = 2000
@@ -28,7 +28,8 @@ def main() -> None:
     _limit(n_bytes)
     with socket.socket(fileno=number) as through:
         send(through, Message(Kind.READY, b""))
-        while not _is_large():
+        is_last = False
+        while not is_last:
             try:
                 message = receive(through, MAX_PROGRAM_BYTES)
             except ConnectionError:  # the process that this one validates for has ended
@@ -37,7 +38,8 @@ def main() -> None:
             signal.alarm(seconds)
             answer = _answer(message.data)
             signal.alarm(0)
-            send(through, answer)
+            is_last = _is_large()
+            send(through, answer._replace(flags=answer.flags | LAST) if is_last else answer)
     os._exit(0)
 
 
@@ -59,9 +61,8 @@ def _limit(n_bytes: int) -> None:
     }
     for kind, most in limits.items():
         _, hard = resource.getrlimit(kind)
-        if hard != resource.RLIM_INFINITY:
-            most = min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (allowed, allowed))
 
 
 def _is_large() -> bool:

@@ -14,6 +14,9 @@ from jflow.xla.validation import ValidProgram
 _HEADER = struct.Struct("<BBQ")
 _PIECE = 1 << 20
 
+LAST = 1 << 7
+"""The flag of an answer after which the validator ends, because it has used much memory."""
+
 
 class Kind(IntEnum):
     """What a message is."""

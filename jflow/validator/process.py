@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jflow.errors import InternalError, InvalidArgumentError
-from jflow.validator.messages import Kind, Message, program_of, receive, send
+from jflow.validator.messages import LAST, Kind, Message, program_of, receive, send
 from jflow.xla.validation import MAX_PROGRAM_BYTES, ValidProgram
 
 _MAIN = "from jflow.validator.main import main; main()"
@@ -52,7 +54,7 @@ class ValidatorProcess:
       is_ready: whether it has taken or can take programs.
     """
 
-    def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008 - it is frozen
+    def __init__(self, limits: Limits = Limits()) -> None:
         self._limits = limits
         self.has_ended = False
         self.is_ready = False
@@ -137,6 +139,8 @@ class ValidatorProcess:
                 f"{named} is malformed: the process that validates programs ended with "
                 f"{self.how_it_ended} while it parsed it"
             ) from None
+        if answer.flags & LAST:
+            self._reap()
         if answer.kind is Kind.VALID:
             return program_of(answer)
         reason = answer.data.decode(errors="replace")
@@ -159,6 +163,42 @@ class ValidatorProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
         self.end()
+
+
+class Outcome(NamedTuple):
+    """What became of a program.
+
+    Attributes:
+      valid: the valid program; None if it was refused.
+      reason: why it was refused.
+      how_it_ended: how the process ended by it; None if it did not.
+    """
+
+    valid: ValidProgram | None
+    reason: str = ""
+    how_it_ended: str | None = None
+
+
+def outcomes(programs: Iterable[bytes], limits: Limits) -> Iterator[Outcome]:
+    """Validates many programs, one after another, for tests with random ones.
+
+    A second process is always there, so that one that ends costs no start.
+    """
+    process, spare = ValidatorProcess(limits), ValidatorProcess(limits)
+    try:
+        for data in programs:
+            try:
+                outcome = Outcome(process.validate("", data))
+            except InvalidArgumentError as error:
+                how = process.how_it_ended if process.has_ended else None
+                outcome = Outcome(None, error.message, how)
+            if process.has_ended:
+                process, spare = spare, ValidatorProcess(limits)
+            yield outcome
+    finally:
+        process.end()
+        spare.end()
+
 
 def _environment() -> dict[str, str]:
     """The environment of the validator: no secrets of jflow, and no threads of libraries."""

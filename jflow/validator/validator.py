@@ -123,8 +123,8 @@ class Validator:
             return InternalError("the process ends, and validates no programs any more")
         if len(data) > MAX_PROGRAM_BYTES:
             return InvalidArgumentError(
-                f"a program has {len(data)} bytes, expected at most {MAX_PROGRAM_BYTES}; pass large "
-                "arrays as arguments"
+                f"a program has {len(data)} bytes, expected at most {MAX_PROGRAM_BYTES}; pass "
+                "large arrays as arguments"
             )
         if (
             len(self._waiting) >= _N_WAITING
@@ -143,9 +143,7 @@ class Validator:
         if self._thread is None and not self._is_closed:
             self._wake, self._woken = socket.socketpair()
             self._wake.setblocking(False)
-            self._thread = threading.Thread(
-                target=self._serve, name="jflow validator", daemon=True
-            )
+            self._thread = threading.Thread(target=self._serve, name="jflow validator", daemon=True)
             self._thread.start()
             atexit.register(_close_at_exit, self, os.getpid())
         self._notify()
@@ -217,7 +215,7 @@ class Validator:
         except Exception as error:  # the thread must go on
             _LOG.exception("the validator's thread failed")
             outcome = InternalError(f"a program could not be validated: {error!r}")
-        if process is not None and process.has_ended:
+        if process is not None and process.has_ended and isinstance(outcome, OpError):
             _log_end(process)
         self._has_failed = isinstance(outcome, InternalError)
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -101,19 +101,12 @@ class PlanLinker:
         ]
 
     async def _validated(self, plans: Sequence[Plan], artifacts: Artifacts) -> ValidPrograms:
-        """The programs that are to be compiled, as the validator process has written them."""
-        new = [digest for digest in dict.fromkeys(self._new_programs(plans)) if digest in artifacts]
-        begun = [VALIDATOR.validate(digest, artifacts[digest].tobytes()) for digest in new]
-        return dict(zip(new, await all_of(map(asyncio.wrap_future, begun)), strict=True))
-
-    def _new_programs(self, plans: Sequence[Plan]) -> Iterator[str]:
-        """The digests of the programs that are not compiled here for the devices of their plans."""
-        for plan in plans:
-            for program in plan.programs:
-                if not self.programs.has(
-                    program.digest, self._devices[plan.device], program.donated
-                ):
-                    yield program.digest
+        """The programs that were sent, as the validator process has written them."""
+        programs = {program.digest for plan in plans for program in plan.programs}
+        sent_here = [digest for digest in artifacts if digest in programs]
+        begun = [VALIDATOR.validate(digest, artifacts[digest].tobytes()) for digest in sent_here]
+        valid = await all_of(map(asyncio.wrap_future, begun))
+        return dict(zip(sent_here, valid, strict=True))
 
     async def _compile(self, plans: Sequence[Plan], valid: ValidPrograms) -> None:
         """Compiles several programs concurrently; linking finds them in the cache."""
@@ -127,8 +120,7 @@ class PlanLinker:
                 await asyncio.wait([asyncio.wrap_future(begun)])
         if len(work) > 1:
             await all_of(
-                loop.run_in_executor(self._threads, self._executable, *each, valid)
-                for each in work
+                loop.run_in_executor(self._threads, self._executable, *each, valid) for each in work
             )
 
     def _link(
@@ -155,6 +147,4 @@ class PlanLinker:
                 raise DroppedError(program.digest)
             return valid[program.digest]
 
-        return self.programs.get(
-            program.digest, self._devices[device], program.donated, source
-        )
+        return self.programs.get(program.digest, self._devices[device], program.donated, source)

@@ -17,13 +17,14 @@ from typing import Any
 
 from jflow.errors import InvalidArgumentError
 from jflow.xla.internals import MLIR
+from jflow.xla.vocabulary import names
 
 _OF_KEYS = frozenset(
     f"stablehlo.{name}"
-    for name in (
+    for name in names(
         "abs and bitcast_convert compare complex constant convert imag is_finite negate not or real"
         " select sign xor"
-    ).split()
+    )
 )
 """Operations that keys may consist of: exact ones, which give the same result each time."""
 

@@ -161,8 +161,8 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
       InvalidArgumentError: if a function is not allowed, or its arguments do not match.
     """
     for call in calls:
-        name = _function_of(call)
-        signature = _SIGNATURES.get(name or "")
+        function = _function_of(call)
+        signature = _SIGNATURES.get(function or "")
         is_top_k = call.target == "ApproxTopK"
         if signature is None and not is_top_k and call.target not in _REPLACED:
             raise InvalidArgumentError(
@@ -171,7 +171,7 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
             )
         try:
             if sizes_known and signature is not None:
-                _check_options(call, name)
+                _check_options(call, function)
                 _check_buffers(call, signature)
             elif sizes_known and is_top_k:
                 _check_top_k(call)
@@ -294,8 +294,8 @@ def _check_relations(
         raise _MisfitError("expected the first and last row as the options 'low' and 'high'")
 
 
-def _check_options(call: CustomCall, name: str | None) -> None:
-    required = _REQUIRED.get((name or "").removesuffix(" of values"), ())
+def _check_options(call: CustomCall, function: str | None) -> None:
+    required = _REQUIRED.get((function or "").removesuffix(" of values"), ())
     missing = [option for option in required if option not in call.attributes]
     if missing:
         raise _MisfitError(f"expected the option {missing[0]!r}")

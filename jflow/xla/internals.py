@@ -56,7 +56,8 @@ output_operand_alias: Callable[[Any], Any] = dialects.hlo.OutputOperandAlias
 
 def mesh_size(mesh: Any) -> int:
     """Returns the number of devices of a mesh in a program."""
-    return math.prod(axis.size for axis in dialects.sdy.MeshAttr(mesh).axes)
+    attribute: Any = dialects.sdy.MeshAttr(mesh)
+    return math.prod(axis.size for axis in attribute.axes)
 
 
 def program_context() -> Any:

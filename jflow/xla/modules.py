@@ -15,7 +15,7 @@ from jflow.xla.comparators import check_comparator, compare_totally
 from jflow.xla.custom_calls import CustomCall, check_custom_calls, is_native
 from jflow.xla.internals import MLIR, mesh_size
 from jflow.xla.native_calls import emit_as_checked, native_call
-from jflow.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS, SHARDING_OPERATIONS
+from jflow.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS, SHARDING_OPERATIONS, names
 
 MAX_BYTES = 1 << 48
 """The largest tensor of a program, in bytes, and the largest size; no machine has as much memory.
@@ -26,7 +26,7 @@ Products of a few such sizes still fit 64 bits.
 _MAX_CONSTANTS = 1 << 30
 """The bytes of all constants of a program, which the compiler writes out."""
 
-_MAX_DEPTH = 200
+MAX_DEPTH = 200
 """How deep branches, loops and calls are nested; the compiler's stack holds more than 1,000."""
 
 _MAX_OPERATIONS = 1 << 22
@@ -138,7 +138,7 @@ class _Check:
                 f"a program has the operation {name!r}, which is not one that JAX lowers functions "
                 "of arrays to; programs cannot communicate or use dynamic types"
             )
-        if depth > _MAX_DEPTH:
+        if depth > MAX_DEPTH:
             _refuse_depth()
         self.used.add(name)
         function.n_operations += 1
@@ -212,8 +212,8 @@ class _Check:
         self._n_constants += _n_bytes(kind)
         if self._n_constants > _MAX_CONSTANTS:
             raise InvalidArgumentError(
-                f"a program has constants of more than {_MAX_CONSTANTS} bytes; pass large arrays as "
-                "arguments"
+                f"a program has constants of more than {_MAX_CONSTANTS} bytes; pass large arrays "
+                "as arguments"
             )
 
     def _sort(self, operation: Any, *_: Any) -> None:
@@ -286,13 +286,13 @@ class _Check:
         function = self._functions.get(name)
         if function is None:
             raise InvalidArgumentError(f"a program calls {name!r:.80}, which it does not have")
-        if len(callers) > _MAX_DEPTH:
+        if len(callers) > MAX_DEPTH:
             _refuse_depth()
         depth, n_operations = function.depth, function.n_operations
         for called, at in function.calls:
             inner_depth, n_inner = self._expand(called, whole, [*callers, name])
             depth, n_operations = max(depth, at + inner_depth), n_operations + n_inner
-        if depth > _MAX_DEPTH:
+        if depth > MAX_DEPTH:
             _refuse_depth()
         if n_operations > _MAX_OPERATIONS:
             raise InvalidArgumentError(
@@ -303,9 +303,9 @@ class _Check:
         return whole[name]
 
 
-_COLLECTIVES = (
+_COLLECTIVES = names(
     "all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter"
-).split()
+)
 
 _SPECIAL: dict[str, Any] = {
     "func.call": _Check._call,
@@ -368,12 +368,12 @@ def _check_size(kind: Any, bits: int) -> None:
 
 
 def _n_bytes(kind: Any) -> int:
-    bits = BITS.get(str(kind.element_type), 0)
-    return -(-bits * math.prod(kind.shape) // 8)
+    n_elements: int = math.prod(kind.shape)
+    return -(-BITS.get(str(kind.element_type), 0) * n_elements // 8)
 
 
 def _refuse_depth() -> NoReturn:
     raise InvalidArgumentError(
-        f"a program nests branches, loops and calls deeper than {_MAX_DEPTH}; write what repeats "
+        f"a program nests branches, loops and calls deeper than {MAX_DEPTH}; write what repeats "
         "as a loop (jax.lax.fori_loop, jax.lax.scan)"
     )

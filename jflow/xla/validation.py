@@ -60,7 +60,7 @@ def validated(data: bytes) -> ValidProgram:
         raise
     except Exception as error:  # of flatbuffers, JAX and MLIR, which raise many kinds
         raise InvalidArgumentError(
-            f"{len(data)} bytes are not a program of JAX: {type(error).__name__}: {error}"
+            f"{len(data)} bytes are no program of JAX: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -73,7 +73,9 @@ def inspected(data: bytes) -> ValidProgram:
     exported = jax.export.deserialize(bytearray(data))
     with internals.program_context():
         module = internals.parsed_program(exported.mlir_module_serialized)
-        return ValidProgram(data, check_module(module, sizes_known=not is_dynamic(exported.in_avals)))
+        return ValidProgram(
+            data, check_module(module, sizes_known=not is_dynamic(exported.in_avals))
+        )
 
 
 def is_dynamic(avals: Sequence[Any]) -> bool:

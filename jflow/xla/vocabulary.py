@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+
+def names(text: str) -> list[str]:
+    """Returns the words of a text."""
+    return text.split()
+
+
 _ELEMENTWISE = """
 abs add and atan2 bitcast_convert cbrt ceil clamp compare complex convert cosine
 count_leading_zeros divide exponential exponential_minus_one floor imag is_finite log log_plus_one
@@ -34,8 +40,8 @@ OPERATIONS = (
     | SHARDING_OPERATIONS
     | {
         f"stablehlo.{name}"
-        for names in (_ELEMENTWISE, _ARRAYS, _CONTROL, _OF_UNKNOWN_SIZES, _OF_MESHES)
-        for name in names.split()
+        for group in (_ELEMENTWISE, _ARRAYS, _CONTROL, _OF_UNKNOWN_SIZES, _OF_MESHES)
+        for name in names(group)
     }
 )
 """The operations that JAX lowers functions of arrays to.
@@ -45,7 +51,7 @@ ones), and those that JAX does not use.
 """
 
 ATTRIBUTES = frozenset(
-    """
+    names("""
 algorithm all_gather_dim api_version arg_attrs backend_config base_dilations batch_group_count
 broadcast_dimensions broadcast_sizes call_target_name called_computations callee channel_handle
 channel_id compare_type comparison_direction composite_attributes concat_dimension
@@ -64,7 +70,7 @@ jax.arg_info jax.buffer_donor jax.global_constant jax.result_info jax.uses_shape
 mhlo.backend_config mhlo.frontend_attributes mhlo.layout_mode mhlo.memory_kind
 mhlo.num_partitions mhlo.num_replicas mhlo.sharding sdy.sharding sdy.sharding_rule
 tf.aliasing_output
-""".split()
+""")
 )
 """Names of the attributes that these operations may have."""
 
