@@ -31,9 +31,7 @@ def exported(module: str, arguments: Sequence[tuple[int, ...]], n_results: int =
 
 
 def _main(body: str, kind: str = F32, functions: str = "") -> str:
-    return (
-        f"module {{ func.func public @main(%x: {kind}) -> {kind} {{ {body} }} {functions} }}"
-    )
+    return f"module {{ func.func public @main(%x: {kind}) -> {kind} {{ {body} }} {functions} }}"
 
 
 def _sort(comparator: str) -> str:
@@ -135,7 +133,9 @@ REFUSED: dict[str, tuple[str, tuple[int, ...], str]] = {
     "sizes whose product overflows": (_main(_summed_iota(_WIDE, "0, 1, 2")), (), "at most"),
     "nested branches": (_nested_ifs(2000), (), "nests"),
     "recursion": (
-        _main(f"%r = func.call @f(%x) : ({F32}) -> {F32} return %r : {F32}", F32, _calls(("f", "f"))),
+        _main(
+            f"%r = func.call @f(%x) : ({F32}) -> {F32} return %r : {F32}", F32, _calls(("f", "f"))
+        ),
         (),
         "recursive",
     ),
