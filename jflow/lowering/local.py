@@ -12,8 +12,9 @@ import jax.extend.core as jex
 from jflow.lowering.explain import explained
 from jflow.lowering.export import export
 from jflow.lowering.segment import Lowered
-from jflow.xla import CompiledProgram, compile_exported, export_platform, jaxprs
-from jflow.xla.compile import is_dynamic, jitted
+from jflow.xla import CompiledProgram, compile_exported, export_platform, inspected, jaxprs
+from jflow.xla.compile import jitted
+from jflow.xla.validation import is_dynamic
 
 
 def compile_all(
@@ -51,7 +52,7 @@ def _prepare(
     if is_dynamic(jaxpr.in_avals):
         # JAX compiles programs of symbolic sizes only once they are exported.
         data = export(jaxpr, export_platform(device)).tobytes()
-        return lambda: compile_exported(data, device, donated)
+        return lambda: compile_exported(inspected(data), device, donated)
     program = jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
     lowered = program.lower(*map(jaxprs.shape_of, jaxpr.in_avals))
 

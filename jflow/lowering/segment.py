@@ -15,6 +15,7 @@ from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.bundle import Bundle
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.bundles import bundling, unbundling
+from jflow.lowering.limits import check_limits
 from jflow.lowering.meshes import without_devices
 from jflow.lowering.text import program_text, signature
 from jflow.values import Array, is_switched_off, to_physical, unwrapping, wrapping
@@ -170,7 +171,8 @@ def lower(
       for_cpu: whether it runs on a CPU.
 
     Raises:
-      InvalidArgumentError: if an operation has a 64-bit dtype and `jax_enable_x64` is off.
+      InvalidArgumentError: if an operation has a 64-bit dtype and `jax_enable_x64` is off, or is
+        larger or deeper than XLA can compile.
       UnimplementedError: if an operation requires several devices.
     """
     body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)), for_cpu)
@@ -188,6 +190,7 @@ def lower(
         invars.append(physical)
     for op in ops:
         _check_width(op)
+        check_limits(op)
         body.add(op)
     invars.extend(body.hoisted)
     results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]

@@ -12,7 +12,7 @@ import numpy as np
 
 from jflow.values import Array, raw_bytes, type_name
 from jflow.xla import internals
-from jflow.xla.custom_calls import check_custom_calls
+from jflow.xla.modules import check_module
 
 
 def digest_of(artifact: Array) -> str:
@@ -51,6 +51,7 @@ def serialize(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
         exported = jax.export.export(jax.jit(segment, keep_unused=True), platforms=[platform])
         program = exported(*shapes)
         if b"custom_call" in program.mlir_module_serialized:
-            calls = internals.custom_calls(program.mlir_module())
-            check_custom_calls(calls, sizes_known=False)
+            with internals.program_context():
+                module = internals.parsed_program(program.mlir_module_serialized)
+                check_module(module, sizes_known=False)
         return np.frombuffer(program.serialize(), np.uint8)
