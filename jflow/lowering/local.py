@@ -14,8 +14,9 @@ import numpy as np
 from jflow.lowering.explain import explained
 from jflow.lowering.export import export
 from jflow.lowering.segment import Lowered
-from jflow.xla import CompiledProgram, compile_exported, export_platform, jaxprs
-from jflow.xla.compile import is_dynamic, jitted
+from jflow.xla import CompiledProgram, compile_exported, export_platform, inspected, jaxprs
+from jflow.xla.compile import jitted
+from jflow.xla.validation import is_dynamic
 from jflow.xla.wide import allowing, needs_64_bits
 
 
@@ -87,7 +88,7 @@ def _prepared(
     if is_dynamic(jaxpr.in_avals):
         # JAX compiles programs of symbolic sizes only once they are exported.
         data = export(jaxpr, export_platform(device)).tobytes()
-        return lambda: compile_exported(data, device, donated)
+        return lambda: compile_exported(inspected(data), device, donated)
     program = jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
     lowered = program.lower(*map(jaxprs.shape_of, jaxpr.in_avals))
 

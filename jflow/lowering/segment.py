@@ -14,6 +14,7 @@ from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.bundle import Bundle
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.bundles import bundling, unbundling
+from jflow.lowering.limits import check_limits
 from jflow.lowering.meshes import without_devices
 from jflow.lowering.sizes import with_equal_sizes
 from jflow.lowering.text import program_text, signature
@@ -174,6 +175,7 @@ def lower(
       for_cpu: whether it runs on a CPU.
 
     Raises:
+      InvalidArgumentError: if an operation is larger or deeper than XLA can compile.
       UnimplementedError: if an operation requires several devices.
     """
     with allowing(are_wide(tensor.aval for op in ops for tensor in (*op.inputs, *op.outputs))):
@@ -202,6 +204,7 @@ def _lowered(
         physical, body.known[value.var] = body.arrive(value.var)
         invars.append(physical)
     for op in ops:
+        check_limits(op)
         body.add(op)
     invars.extend(body.hoisted)
     results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]

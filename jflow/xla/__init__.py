@@ -7,3 +7,5 @@ from jflow.xla.compile import compile_exported as compile_exported
 from jflow.xla.compile import is_bounded as is_bounded
 from jflow.xla.export import digest_of as digest_of
 from jflow.xla.export import export_platform as export_platform
+from jflow.xla.validation import ValidProgram as ValidProgram
+from jflow.xla.validation import inspected as inspected

@@ -16,10 +16,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.xla.internals import UNKNOWN, CallBuffer, CustomCall
+
+UNKNOWN = -1
+"""Stands for a dynamic size."""
+
+
+@dataclass(frozen=True)
+class CallBuffer:
+    """An operand or result of a native call: its sizes and MLIR element type."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join('None' if n == UNKNOWN else str(n) for n in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class CustomCall:
+    """A call of a native function in a StableHLO program."""
+
+    target: str
+    operands: tuple[CallBuffer, ...]
+    results: tuple[CallBuffer, ...]
+    attributes: dict[str, Any]
+
+    def __str__(self) -> str:
+        sides = (" ".join(map(str, side)) for side in (self.operands, self.results))
+        options = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
+        return f"{' -> '.join(sides)}" + (f" with {options}" if options else "")
+
 
 _SIGNATURES = {
     # LAPACK on a CPU, behind "lapack_" and the letter of the type.
@@ -71,10 +101,11 @@ _SIGNATURES = {
     "AllocateBuffer": "-> T[]",
 }
 
-_BY_NAME = frozenset(name for name in _SIGNATURES if name[0].isupper()) | {
-    "annotate_device_placement",
-    "tridiagonal_solve_perturbed_ffi",
+_BY_XLA = frozenset(name for name in _SIGNATURES if name[0].isupper()) | {
+    "annotate_device_placement"
 }
+
+_BY_NAME = _BY_XLA | {"tridiagonal_solve_perturbed_ffi"}
 """Functions whose signature has their whole name."""
 
 _REPLACED = frozenset(
@@ -121,6 +152,27 @@ A server takes a call of one only with the buffers of its signature, and JAX's f
 options that it does not know.
 """
 
+_REQUIRED = {
+    "potrf": ("uplo",),
+    "syevd": ("mode", "uplo"),
+    "real geev": ("compute_left", "compute_right"),
+    "complex geev": ("compute_left", "compute_right"),
+    "gesdd": ("mode",),
+    "gesvd": ("mode",),
+    "sytrd": ("uplo",),
+    "gehrd": ("low", "high"),
+    "real gees": ("mode", "sort"),
+    "complex gees": ("mode", "sort"),
+    "trsm": ("side", "uplo", "trans_x", "diag"),
+    "solver_potrf": ("lower",),
+    "solver_syevd": ("lower",),
+    "solver_gesvd": ("full_matrices", "compute_uv", "transposed"),
+    "solver_gesvdj": ("full_matrices", "compute_uv"),
+    "solver_gesdd": ("full_matrices", "compute_uv"),
+    "solver_sytrd": ("lower",),
+}
+"""The options that a call must have, by its signature."""
+
 _BUFFER = re.compile(r"([TRCIU])(?:\[([a-z,]*)\]|(\(\)))")
 
 
@@ -135,7 +187,8 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
       InvalidArgumentError: if a function is not allowed, or its arguments do not match.
     """
     for call in calls:
-        signature = _signature(call)
+        function = _function_of(call)
+        signature = _SIGNATURES.get(function or "")
         is_top_k = call.target == "ApproxTopK"
         if signature is None and not is_top_k and call.target not in _REPLACED:
             raise InvalidArgumentError(
@@ -144,7 +197,7 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
             )
         try:
             if sizes_known and signature is not None:
-                _check_options(call)
+                _check_options(call, function)
                 _check_buffers(call, signature)
             elif sizes_known and is_top_k:
                 _check_top_k(call)
@@ -164,21 +217,27 @@ def is_native(call: CustomCall) -> bool:
     return call.target not in _REPLACED
 
 
-def _signature(call: CustomCall) -> str | None:
+def is_replaced_by_xla(call: CustomCall) -> bool:
+    """Whether XLA or JAX replaces a call, so that no native function of its name is called."""
+    return call.target in _BY_NAME or call.target in _REPLACED
+
+
+def _function_of(call: CustomCall) -> str | None:
+    """The name of the signature of a call; None if it is none of those."""
     target = call.target
     lapack = _LAPACK.fullmatch(target)
     if lapack is not None:
         name = _ALIASES.get(lapack[2], lapack[2])
         if name in ("geev", "gees"):
             name = ("real " if lapack[1] in "sd" else "complex ") + name
-        return _SIGNATURES.get(name)
+        return name
     gpu = _GPU.fullmatch(target)
     if gpu is not None:
         name = f"{gpu[1]}_{gpu[2]}" if gpu[1] else gpu[3].removesuffix("_ffi")
         has_form_of_values = f"{name} of values" in _SIGNATURES
         values_only = has_form_of_values and call.attributes.get("compute_uv") is False
-        return _SIGNATURES.get(f"{name} of values" if values_only else name)
-    return _SIGNATURES[target] if target in _BY_NAME else None
+        return f"{name} of values" if values_only else name
+    return target if target in _BY_NAME else None
 
 
 def _check_buffers(call: CustomCall, signature: str) -> None:
@@ -273,7 +332,11 @@ def _check_reflectors(call: CustomCall, *, q: int, j: int, h: int, m: int, n: in
         raise _MisfitError(f"got {h} reflectors in {q} x {j} numbers for a matrix of {m} x {n}")
 
 
-def _check_options(call: CustomCall) -> None:
+def _check_options(call: CustomCall, function: str | None) -> None:
+    required = _REQUIRED.get((function or "").removesuffix(" of values"), ())
+    missing = [option for option in required if option not in call.attributes]
+    if missing:
+        raise _MisfitError(f"expected the option {missing[0]!r}")
     for name, value in call.attributes.items() if _LAPACK.fullmatch(call.target) else ():
         is_svd = "gesdd" in call.target or "gesvd" in call.target
         letters = "ASN" if is_svd else _OPTIONS.get(name)

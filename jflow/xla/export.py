@@ -13,10 +13,11 @@ import numpy as np
 
 from jflow.values import Array, raw_bytes, type_name
 from jflow.xla import internals
-from jflow.xla.custom_calls import WITHOUT_GUARANTEE, check_custom_calls
+from jflow.xla.custom_calls import WITHOUT_GUARANTEE
+from jflow.xla.modules import check_module
 
 _CHECKED_HERE = [*map(jax.export.DisabledSafetyCheck.custom_call, WITHOUT_GUARANTEE)]
-"""JAX's own check of native calls, for those that `check_custom_calls` checks instead."""
+"""JAX's own check of native calls, for those that `check_module` checks instead."""
 
 
 def digest_of(artifact: Array) -> str:
@@ -59,8 +60,9 @@ def serialize(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
         )
         program = exported(*shapes)
         if b"custom_call" in program.mlir_module_serialized:
-            calls = internals.custom_calls(program.mlir_module())
-            check_custom_calls(calls, sizes_known=False)
+            with internals.program_context():
+                module = internals.parsed_program(program.mlir_module_serialized)
+                check_module(module, sizes_known=False)
         # Which checks are left out is a note for readers, and the same for all programs.
         bare = replace(program, disabled_safety_checks=())
         return np.frombuffer(bare.serialize(), np.uint8)

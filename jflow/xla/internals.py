@@ -9,10 +9,10 @@ import enum
 import functools
 import importlib
 import importlib.util
+import math
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax as jaxlib
-from jax._src.lib.mlir import ir
+from jax._src.lib.mlir import dialects, ir, passmanager
 from jax._src.numpy import array_methods
 from jax._src.random import prng
 
@@ -57,88 +57,58 @@ def no_source_locations() -> AbstractContextManager[Any]:
     return context
 
 
-UNKNOWN = -1
-"""Stands for a dynamic size."""
+MLIR: Any = ir
+"""MLIR's Python API; JAX has no public name for it."""
+
+output_operand_alias: Callable[[Any], Any] = dialects.hlo.OutputOperandAlias
+"""Returns an attribute as an alias of a result and an operand of a native call."""
 
 
-@dataclass(frozen=True)
-class CallBuffer:
-    """An operand or result of a native call: its sizes and MLIR element type."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join('None' if n == UNKNOWN else str(n) for n in self.shape)}]"
+def mesh_size(mesh: Any) -> int:
+    """Returns the number of devices of a mesh in a program."""
+    attribute: Any = dialects.sdy.MeshAttr(mesh)
+    return math.prod(axis.size for axis in attribute.axes)
 
 
-@dataclass(frozen=True)
-class CustomCall:
-    """A call of a native function in a StableHLO program."""
+def program_context() -> Any:
+    """Returns an MLIR context, as a block, that knows what programs consist of and nothing else.
 
-    target: str
-    operands: tuple[CallBuffer, ...]
-    results: tuple[CallBuffer, ...]
-    attributes: dict[str, Any]
-
-    def __str__(self) -> str:
-        sides = (" ".join(map(str, side)) for side in (self.operands, self.results))
-        options = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
-        return f"{' -> '.join(sides)}" + (f" with {options}" if options else "")
-
-
-def custom_calls(program: str) -> list[CustomCall]:
-    """Returns the calls of native functions in a StableHLO program.
-
-    JAX checks them when it exports a program, but not when it loads one.
+    JAX's own, which knows all dialects, takes ten times as long.
     """
-    with mlir.make_ir_context():
-        return _custom_calls(ir.Module.parse(program))
+    context = ir.Context()
+    context.enable_multithreading(False)
+    dialects.hlo.register_dialect(context)
+    dialects.sdy.register_dialect(context)
+    return context
 
 
-def custom_calls_for_sizes(lowered: Any) -> list[CustomCall]:
-    """As `custom_calls`, for a program of symbolic sizes that was lowered for concrete sizes.
+def parsed_program(data: bytes) -> Any:
+    """Returns a StableHLO module of the bytes in a `jax.export.Exported`, in the current context.
+
+    MLIR crashes the process on some malformed bytes.
+    """
+    return jaxlib.mlir.deserialize_portable_artifact(data)
+
+
+def serialized_program(module: Any, *, is_sharded: bool) -> bytes:
+    """Returns the bytes of a StableHLO module, for this version of JAX only.
+
+    The module and the bytes lose their source locations.
+    """
+    passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+    version = dialects.hlo.get_current_version()
+    data: bytes = jaxlib.mlir.serialize_portable_artifact(module, version, is_sharded)
+    return data
+
+
+def refined_program(lowered: Any) -> Any:
+    """Returns the module of a program of symbolic sizes that was lowered for concrete sizes.
 
     JAX refines the sizes only when it compiles.
     """
     module = lowered.compiler_ir("stablehlo")
     with module.context:
-        return _custom_calls(mlir.refine_polymorphic_shapes(module))
-
-
-def _custom_calls(module: Any) -> list[CustomCall]:
-    found: list[CustomCall] = []
-
-    def look(op: Any) -> Any:
-        if op.name.endswith("custom_call"):
-            found.append(_custom_call(op))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    return found
-
-
-def _custom_call(op: Any) -> CustomCall:
-    attributes: dict[str, Any] = {}
-    if "mhlo.backend_config" in op.attributes:
-        options: Any = ir.DictAttr(op.attributes["mhlo.backend_config"])
-        for entry in options:
-            # Numbers and booleans have a value; other attributes are kept as text.
-            attributes[entry.name] = getattr(entry.attr, "value", str(entry.attr))
-    return CustomCall(
-        ir.StringAttr(op.attributes["call_target_name"]).value,
-        tuple(_buffer(operand.type) for operand in op.operands),
-        tuple(_buffer(result.type) for result in op.results),
-        attributes,
-    )
-
-
-def _buffer(kind: Any) -> CallBuffer:
-    if not isinstance(kind, ir.RankedTensorType):
-        return CallBuffer((), str(kind))  # a token
-    sizes = range(kind.rank)
-    shape = tuple(UNKNOWN if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in sizes)
-    return CallBuffer(shape, str(kind.element_type))
+        return mlir.refine_polymorphic_shapes(module)
 
 
 trace_context: Callable[[], Hashable] = config.trace_context

@@ -16,12 +16,32 @@ from jax.lax import linalg
 
 from jflow import xla
 from jflow.errors import InvalidArgumentError
-from jflow.xla.custom_calls import WITHOUT_GUARANTEE, check_custom_calls
-from jflow.xla.internals import CallBuffer, CustomCall, custom_calls
+from jflow.xla import internals
+from jflow.xla.custom_calls import (
+    WITHOUT_GUARANTEE,
+    CallBuffer,
+    CustomCall,
+    check_custom_calls,
+)
+from jflow.xla.native_calls import native_call
 
 CPU = jax.local_devices(backend="cpu")[0]
 SQUARE, TALL, WIDE, ROWS = (5, 3, 3), (5, 4, 3), (5, 3, 4), (5, 3)
 QR = linalg.SvdAlgorithm.QR
+
+
+def custom_calls(exported: jax.export.Exported) -> list[CustomCall]:
+    """The native calls of a program."""
+    found: list[CustomCall] = []
+
+    def look(operation: Any) -> Any:
+        if operation.name == "stablehlo.custom_call":
+            found.append(native_call(operation))
+        return internals.MLIR.WalkResult.ADVANCE
+
+    with internals.program_context():
+        internals.parsed_program(exported.mlir_module_serialized).operation.walk(look)
+    return found
 
 
 def _svd(**options: Any) -> Callable[[Any], Any]:
@@ -85,8 +105,9 @@ def _calls(platform: str, dtype: Any = np.float32) -> list[CustomCall]:
     def run(args: list[list[Any]]) -> Any:
         return [program(*each) for (program, _), each in zip(programs, args, strict=True)]
 
-    lowered = jax.jit(run).trace(args).lower(lowering_platforms=(platform,))
-    return custom_calls(lowered.as_text())
+    checks = [*map(jax.export.DisabledSafetyCheck.custom_call, WITHOUT_GUARANTEE)]
+    export = jax.export.export(jax.jit(run), platforms=[platform], disabled_checks=checks)
+    return custom_calls(export(args))
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +267,7 @@ def test_sizes_that_come_with_the_call_are_checked_then() -> None:
     n, m = jax.export.symbolic_shape("n, m")
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((n, n), (m, 2))]
     data = bytes(jax.export.export(jax.jit(lambda a, b: [solve(a, b)]))(*shapes).serialize())
-    executable = xla.compile_exported(data, CPU, ())
+    executable = xla.compile_exported(xla.inspected(data), CPU, ())
     for _ in range(2):
         (found,) = executable(jnp.eye(3), jnp.ones((3, 2)))
         np.testing.assert_array_equal(found, np.ones((3, 2)))
@@ -265,6 +286,6 @@ def test_singular_values_of_every_shape_are_allowed_on_gpus(
 
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     exported = jax.export.export(jax.jit(decompose), platforms=[platform])(x)
-    calls = custom_calls(exported.mlir_module())
+    calls = custom_calls(exported)
     assert calls
     check_custom_calls(calls)
