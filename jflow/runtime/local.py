@@ -160,7 +160,7 @@ class LocalBackend:
             if (
                 internals.is_committed(value)
                 if type(value) is internals.ConcreteArray
-                else getattr(value, "committed", False)
+                else isinstance(value, jax.Array) and value.committed
             ):
                 devices = value.devices()
                 # Results of functions are committed to the default device, and do not decide.
