@@ -166,7 +166,11 @@ class LocalBackend:
         default = internals.default_device()
         others: set[jax.Device] = set()
         for value in values:
-            if getattr(value, "committed", False):
+            if (
+                internals.is_committed(value)
+                if type(value) is internals.ConcreteArray
+                else isinstance(value, jax.Array) and value.committed
+            ):
                 devices = value.devices()
                 # Results of functions are committed to the default device, and do not decide.
                 if len(devices) == 1 and default not in devices:

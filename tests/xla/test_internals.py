@@ -88,6 +88,12 @@ def test_an_array_reaches_the_device_as_by_device_put(dtype, shape):
     np.testing.assert_array_equal(np.asarray(ours), value)
 
 
+def test_an_array_says_whether_it_is_committed():
+    device = jax.local_devices()[-1]
+    for array in (jnp.ones(3), jax.device_put(jnp.ones(3), device)):
+        assert internals.is_committed(array) is array.committed
+
+
 def test_an_array_reaches_the_default_device():
     cpu = jax.local_devices()[-1]
     for default in (cpu, "cpu"):
