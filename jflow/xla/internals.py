@@ -27,7 +27,9 @@ from jax._src.random import prng
 
 NEEDED: Any = (
     *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
-    *(ir.DictAttr, ir.Module, ir.RankedTensorType, ir.StringAttr, ir.WalkResult),
+    *(ir.Context, ir.DictAttr, ir.Module, ir.RankedTensorType, ir.StringAttr, ir.WalkResult),
+    *(dialects.sdy, dtypes.register_canonicalize_value_handler, jaxlib.mlir),
+    passmanager.PassManager,
     *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
     *(pxla.batched_device_put, traceback_util._exclude_paths),
     xla_bridge.backends_are_initialized,
