@@ -37,9 +37,9 @@ def test_equal_seeds_give_equal_inputs_and_others_give_others() -> None:
         made = Mutator(seed).program(data), Mutator(seed).archive(file)
         return [*made, message.SerializeToString(deterministic=True)]
 
-    for number in range(20):
-        assert inputs(f"1/{number}") == inputs(f"1/{number}")
-    assert len({inputs(f"1/{number}")[0] for number in range(20)}) > 15
+    first = [inputs(f"1/{number}") for number in range(10)]
+    assert first == [inputs(f"1/{number}") for number in range(10)]
+    assert len({made[0] for made in first}) > 7
 
 
 def test_members_of_archives_are_changed_behind_the_right_sums() -> None:
