@@ -169,8 +169,11 @@ class Validator:
         if process is not None and process.has_ended:
             process = self._process = None
         if process is None and (self._waiting or (self._n_users and not self._has_failed)):
-            with suppress(OSError):  # what waits gets an error
+            try:
                 self._process = ValidatorProcess(self._limits)
+            except Exception:  # what waits gets an error, and the thread goes on
+                _LOG.exception("the process that validates programs could not be started")
+                self._has_failed = True
 
     def _next(self) -> tuple[str, bytes, Future[ValidProgram]] | None:
         with self._lock:
