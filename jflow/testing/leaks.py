@@ -12,7 +12,9 @@ import psutil
 from jflow.testing.waiting import PATIENCE_S, wait_until
 from jflow.validator import VALIDATOR
 
-_FOR_THE_PROCESS = re.compile(r"jflow servers|jflow validator|asyncio_|Thread-\d+ \(_poll_wrapper\)")
+_FOR_THE_PROCESS = re.compile(
+    r"jflow servers|jflow validator|asyncio_|Thread-\d+ \(_poll_wrapper\)"
+)
 """Names of threads that live as long as the process once they are needed; the last is gRPC's."""
 
 
