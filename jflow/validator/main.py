@@ -10,7 +10,7 @@ import sys
 
 from jflow.errors import InvalidArgumentError
 from jflow.printable import printable
-from jflow.validator.messages import LAST, Kind, Message, receive, send, valid
+from jflow.validator.messages import LAST, MessageKind, ValidatorMessage, receive, send, valid
 from jflow.xla.validation import MAX_PROGRAM_BYTES, validated
 
 _MAX_REASON = 2000
@@ -27,7 +27,7 @@ def main() -> None:
     number, seconds, n_bytes = map(int, sys.argv[1:])
     _limit(n_bytes)
     with socket.socket(fileno=number) as through:
-        send(through, Message(Kind.READY, b""))
+        send(through, ValidatorMessage(MessageKind.READY, b""))
         is_last = False
         while not is_last:
             try:
@@ -43,15 +43,17 @@ def main() -> None:
     os._exit(0)
 
 
-def _answer(data: bytes) -> Message:
+def _answer(data: bytes) -> ValidatorMessage:
     try:
         return valid(validated(data))
     except InvalidArgumentError as error:
-        return Message(Kind.REFUSED, printable(error.message[:_MAX_REASON]).encode())
+        return ValidatorMessage(
+            MessageKind.REFUSED, printable(error.message[:_MAX_REASON]).encode()
+        )
 
 
 def _limit(n_bytes: int) -> None:
-    """Limits what this process may do from now on: little but compute."""
+    """ValidationLimits what this process may do from now on: little but compute."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     limits = {

@@ -18,7 +18,7 @@ LAST = 1 << 7
 """The flag of an answer after which the validator ends, because it has used much memory."""
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a message is."""
 
     READY = 0
@@ -31,29 +31,29 @@ class Kind(IntEnum):
     """Why a program is refused."""
 
 
-class Message(NamedTuple):
+class ValidatorMessage(NamedTuple):
     """A message."""
 
-    kind: Kind
+    kind: MessageKind
     data: bytes
     flags: int = 0
 
 
-def valid(program: ValidProgram) -> Message:
+def valid(program: ValidProgram) -> ValidatorMessage:
     """Returns the message that has a valid program."""
     facts = program.facts
     flags = sum(fact << number for number, fact in enumerate(vars(facts).values()))
-    return Message(Kind.VALID, program.data, flags)
+    return ValidatorMessage(MessageKind.VALID, program.data, flags)
 
 
-def program_of(message: Message) -> ValidProgram:
+def program_of(message: ValidatorMessage) -> ValidProgram:
     """Returns the program of a message."""
     names = ModuleFacts.__dataclass_fields__
     facts = {name: bool(message.flags >> number & 1) for number, name in enumerate(names)}
     return ValidProgram(message.data, ModuleFacts(**facts))
 
 
-def send(through: socket.socket, message: Message, deadline: float | None = None) -> None:
+def send(through: socket.socket, message: ValidatorMessage, deadline: float | None = None) -> None:
     """Sends a message.
 
     Args:
@@ -70,12 +70,12 @@ def send(through: socket.socket, message: Message, deadline: float | None = None
     through.sendall(message.data)
 
 
-def receive(through: socket.socket, limit: int, deadline: float | None = None) -> Message:
+def receive(through: socket.socket, limit: int, deadline: float | None = None) -> ValidatorMessage:
     """Receives a message of at most `limit` bytes. Deadline and errors as for `send`."""
     kind, flags, n_bytes = _HEADER.unpack(_exactly(through, _HEADER.size, deadline))
-    if n_bytes > limit or kind not in iter(Kind):
+    if n_bytes > limit or kind not in iter(MessageKind):
         raise ConnectionError(f"a message has {n_bytes} bytes, expected at most {limit}")
-    return Message(Kind(kind), _exactly(through, n_bytes, deadline), flags)
+    return ValidatorMessage(MessageKind(kind), _exactly(through, n_bytes, deadline), flags)
 
 
 def _exactly(through: socket.socket, n_bytes: int, deadline: float | None) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jflow.errors import InternalError, InvalidArgumentError
-from jflow.validator.messages import LAST, Kind, Message, program_of, receive, send
+from jflow.validator.messages import LAST, MessageKind, ValidatorMessage, program_of, receive, send
 from jflow.xla.validation import MAX_PROGRAM_BYTES, ValidProgram
 
 _MAIN = "from jflow.validator.main import main; main()"
@@ -27,7 +27,7 @@ _MAX_ANSWER = 2 * MAX_PROGRAM_BYTES
 
 
 @dataclass(frozen=True)
-class Limits:
+class ValidationLimits:
     """What validating one program may take.
 
     Attributes:
@@ -54,7 +54,7 @@ class ValidatorProcess:
       is_ready: whether it has taken or can take programs.
     """
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: ValidationLimits = ValidationLimits()) -> None:
         self._limits = limits
         self.has_ended = False
         self.is_ready = False
@@ -126,7 +126,7 @@ class ValidatorProcess:
         )
         deadline = time.monotonic() + self._limits.seconds + _GRACE_S
         try:
-            send(self._socket, Message(Kind.PROGRAM, data), deadline)
+            send(self._socket, ValidatorMessage(MessageKind.PROGRAM, data), deadline)
             answer = receive(self._socket, _MAX_ANSWER, deadline)
         except TimeoutError:
             self.end()
@@ -141,7 +141,7 @@ class ValidatorProcess:
             ) from None
         if answer.flags & LAST:
             self._reap()
-        if answer.kind is Kind.VALID:
+        if answer.kind is MessageKind.VALID:
             return program_of(answer)
         reason = answer.data.decode(errors="replace")
         raise InvalidArgumentError(f"{named} is refused: {reason}")
@@ -165,7 +165,7 @@ class ValidatorProcess:
         self.end()
 
 
-class Outcome(NamedTuple):
+class ValidationOutcome(NamedTuple):
     """What became of a program.
 
     Attributes:
@@ -179,7 +179,7 @@ class Outcome(NamedTuple):
     how_it_ended: str | None = None
 
 
-def outcomes(programs: Iterable[bytes], limits: Limits) -> Iterator[Outcome]:
+def outcomes(programs: Iterable[bytes], limits: ValidationLimits) -> Iterator[ValidationOutcome]:
     """Validates many programs, one after another, for tests with random ones.
 
     A second process is always there, so that one that ends costs no start.
@@ -188,10 +188,10 @@ def outcomes(programs: Iterable[bytes], limits: Limits) -> Iterator[Outcome]:
     try:
         for data in programs:
             try:
-                outcome = Outcome(process.validate("", data))
+                outcome = ValidationOutcome(process.validate("", data))
             except InvalidArgumentError as error:
                 how = process.how_it_ended if process.has_ended else None
-                outcome = Outcome(None, error.message, how)
+                outcome = ValidationOutcome(None, error.message, how)
             if process.has_ended:
                 process, spare = spare, ValidatorProcess(limits)
             yield outcome

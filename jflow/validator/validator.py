@@ -15,7 +15,7 @@ from contextlib import suppress
 from jflow import _forks
 from jflow.errors import InternalError, InvalidArgumentError, OpError, ResourceExhaustedError
 from jflow.logs import event
-from jflow.validator.process import Limits, ValidatorProcess
+from jflow.validator.process import ValidationLimits, ValidatorProcess
 from jflow.xla.validation import MAX_PROGRAM_BYTES, ValidProgram
 
 _LOG = logging.getLogger(__name__)
@@ -42,9 +42,9 @@ class Validator:
       n_validated: number of programs that the process has answered or that have ended it.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: ValidationLimits | None = None) -> None:
         self.n_validated = 0
-        self._limits = limits or Limits()
+        self._limits = limits or ValidationLimits()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process: ValidatorProcess | None = None
@@ -169,8 +169,11 @@ class Validator:
         if process is not None and process.has_ended:
             process = self._process = None
         if process is None and (self._waiting or (self._n_users and not self._has_failed)):
-            with suppress(OSError):  # what waits gets an error
+            try:
                 self._process = ValidatorProcess(self._limits)
+            except Exception:  # what waits gets an error, and the thread goes on
+                _LOG.exception("the process that validates programs could not be started")
+                self._has_failed = True
 
     def _next(self) -> tuple[str, bytes, Future[ValidProgram]] | None:
         with self._lock:

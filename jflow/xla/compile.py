@@ -71,7 +71,8 @@ def compile_exported(
         program = jitted(exported.call, device, donated)
         if is_dynamic(exported.in_avals):
             # Compiled again for each new size; JAX checks the types of arguments.
-            dynamic = _checked(program)
+            is_checked = valid.is_own and not valid.facts.calls_native
+            dynamic: CompiledProgram = program if is_checked else _checked(program)
             _note(dynamic, valid, is_bounded=not valid.facts.has_loops)
             return dynamic
         # An ahead-of-time executable refuses arguments of other types that a client may send.

@@ -33,10 +33,12 @@ class ValidProgram:
     Attributes:
       data: a serialized `jax.export.Exported`.
       facts: what is known about its module.
+      is_own: whether this process has exported it itself.
     """
 
     data: bytes
     facts: ModuleFacts
+    is_own: bool = False
 
 
 def validated(data: bytes) -> ValidProgram:

@@ -20,7 +20,7 @@ import jflow as tf
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.testing import PATIENCE_S, ProgramProcess, wait_until
 from jflow.validator import Validator
-from jflow.validator.process import Limits, ValidatorProcess, outcomes
+from jflow.validator.process import ValidationLimits, ValidatorProcess, outcomes
 
 MALFORMED = Path(__file__).parent / "malformed"
 BLOBS = [file.read_bytes() for file in sorted(MALFORMED.glob("?.bin"))]
@@ -108,7 +108,7 @@ def test_a_program_that_takes_too_long_or_too_much_memory_is_refused() -> None:
     large = np.random.default_rng(0).normal(size=1 << 21)
     exported = jax.export.export(jax.jit(lambda x: [x + large]), platforms=["cpu"])
     data = bytes(exported(jax.ShapeDtypeStruct((1 << 21,), np.float32)).serialize())
-    slow, greedy, good = outcomes([ENDLESS, data, program(8.0)], Limits(5, 8 << 20))
+    slow, greedy, good = outcomes([ENDLESS, data, program(8.0)], ValidationLimits(5, 8 << 20))
     assert slow.valid is greedy.valid is None
     assert slow.how_it_ended in ("SIGALRM", None)  # a later version of MLIR may refuse it
     assert good.valid is not None
