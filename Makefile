@@ -9,7 +9,7 @@ N ?= 4
 export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-libraries test-transports test-matrix lint check check-long chaos format protos api bench \
+.PHONY: demo setup test test-libraries test-transports test-matrix nightly lint check check-long chaos fuzz format protos api bench \
   bench-placement placement-optima clean help
 
 help: ## this list
@@ -49,6 +49,9 @@ check-long: $(VENV)/.dev ## all tests, the long ones too, with forty times as ma
 chaos: $(VENV)/.dev ## kills producers and consumers, tasks that save, and workers, servers and coordinators that count
 	$(BIN)/python -m tests.chaos
 
+fuzz: $(VENV)/.dev ## mutated programs, plans, frames and graph files, of JFLOW_FUZZ_SEED; nothing may end, grow or raise what is not jflow's
+	$(BIN)/python -m tests.fuzz
+
 test-libraries: $(VENV)/.libraries ## libraries on JAX that jflow does not depend on, in an environment of their own
 	$(VENV)/libraries/bin/python -m pytest tests/libraries
 
@@ -56,6 +59,10 @@ test-matrix: $(MATRIX:%=test-on-%) ## the tests on the oldest and the newest Pyt
 
 test-on-%:
 	$(MAKE) check PYTHON=$* VENV=$(VENV)/$*
+
+nightly: ## the same in new environments, with the newest release of everything: what to run each night, and before a release
+	rm -rf $(MATRIX:%=$(VENV)/%)
+	$(MAKE) test-matrix
 
 format: $(VENV)/.dev ## puts the code into its standard form
 	$(BIN)/ruff check --fix .

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Self
 
+from jflow.uncopyable import Uncopyable
 
-class Closing:
+
+class Closing(Uncopyable):
     """An object that can be used as `with thing as name:`, which ends it after the block."""
 
     def __enter__(self) -> Self:

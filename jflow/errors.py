@@ -204,8 +204,8 @@ class OutOfRangeError(OpError):
     error_code = Code.OUT_OF_RANGE
 
 
-class UnimplementedError(OpError):
-    """The operation is not supported here."""
+class UnimplementedError(OpError, NotImplementedError):
+    """The operation is not supported here; also a NotImplementedError, as JAX raises."""
 
     error_code = Code.UNIMPLEMENTED
 

@@ -2,8 +2,8 @@
 
 A program claims a name, such as that of a training run, and gets an *epoch*; a program that claims
 the name later gets a higher one. Every task refuses what is done under a lower epoch than the
-highest that it has heard of, for ever. A task hears of a claim when it is made, or, if it was down,
-with the first call that is made under it.
+highest that it has heard of, for ever; `Fences` says what it may forget. A task hears of a claim
+when it is made, or, if it was down, with the first call that is made under it.
 
 Source of the idea: the fencing tokens of locks, as in M. Kleppmann, "How to do distributed locking"
 (2016), and the epochs of Kafka's producers.
@@ -12,7 +12,7 @@ Source of the idea: the fencing tokens of locks, as in M. Kleppmann, "How to do 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from jflow.errors import DataLossError, FencedError, InvalidArgumentError, ResourceExhaustedError
@@ -23,6 +23,8 @@ CLAIMS = "jflow.claims"
 MAX_NAMES = 1024
 MAX_NAME_LENGTH = 256
 _RANDOM_BITS = 32
+_FORGOTTEN = ""
+"""What stands for the names that were forgotten, in a checkpoint; no name is empty."""
 _MAX_EPOCH = 2**63 - 1
 
 
@@ -66,43 +68,81 @@ def next_epoch(highest: int, random_bits: int) -> int:
 
 
 class Fences:
-    """The highest epoch of each name that one task has heard of."""
+    """The highest epoch of each name that one task has heard of.
 
-    def __init__(self) -> None:
-        self._epochs: dict[str, int] = {}
+    A task remembers so many names. For one more it forgets the one that it has heard of longest
+    ago among those that nothing uses here. Forgotten names have the highest epoch of all of them:
+    so no epoch ever goes back, whatever was forgotten, and a program that claims one of them anew
+    gets a higher one. What was done under a claim of a forgotten name is refused like that of one
+    that was claimed again, because the task cannot know that it was not.
+
+    Args:
+      limit: how many names are remembered.
+    """
+
+    def __init__(self, limit: int = MAX_NAMES) -> None:
+        self._limit = limit
+        self._epochs: dict[str, int] = {}  # the name heard of last is the last one
+        self._forgotten = 0
+        self._users: list[Callable[[], Iterable[Claim]]] = []
+
+    def add_user(self, claims: Callable[[], Iterable[Claim]]) -> None:
+        """Adds what gives the claims that are in use here, whose names are never forgotten."""
+        self._users.append(claims)
 
     def epoch(self, name: str) -> int:
-        """The highest epoch of a name, 0 if it was never claimed."""
-        return self._epochs.get(name, 0)
+        """The highest epoch that a name may have been claimed in, 0 if it never was."""
+        return self._epochs.get(name, self._forgotten)
 
     def learn(self, claim: Claim) -> bool:
         """Takes note of a claim; returns whether it is higher than those before.
 
         Raises:
-          ResourceExhaustedError: if there are too many names.
+          ResourceExhaustedError: if there are too many names, and all are in use.
         """
-        known = self._epochs.get(claim.name)
-        if known is None and len(self._epochs) >= MAX_NAMES:
-            raise ResourceExhaustedError(
-                f"{MAX_NAMES} names are claimed already; {claim.name!r} would be one more"
-            )
-        if claim.epoch <= (known or 0):
+        known = self._epochs.pop(claim.name, None)
+        if known is not None:
+            self._epochs[claim.name] = max(known, claim.epoch)
+            return claim.epoch > known
+        if claim.epoch <= self._forgotten:
             return False
+        if len(self._epochs) >= self._limit:
+            self._forget(claim.name)
         self._epochs[claim.name] = claim.epoch
         return True
 
     def check(self, claim: Claim) -> None:
-        """Raises FencedError if there was a later claim of the name."""
-        known = self._epochs.get(claim.name, 0)
-        if claim.epoch < known:
-            raise FencedError(
-                f"this program's claim of {claim} is over, because another program has claimed the "
-                f"name since then (epoch {known:x}); nothing was changed. Let this program end"
+        """Raises FencedError if there was a later claim of the name, or there may have been one."""
+        known = self.epoch(claim.name)
+        if claim.epoch >= known:
+            return
+        if claim.name in self._epochs:
+            why = (
+                "is over, because another program has claimed the name since then "
+                f"(epoch {known:x}); nothing was changed. Let this program end"
             )
+        else:
+            why = (
+                f"was forgotten: more than {self._limit} names were claimed while it was not in "
+                "use, so another program may have claimed it; nothing was changed. Let this "
+                "program end, or claim the name again"
+            )
+        raise FencedError(f"this program's claim of {claim} {why}")
+
+    def _forget(self, wanted: str) -> None:
+        """Forgets a name to make room for another one."""
+        used = {claim.name for claims in self._users for claim in claims()}
+        idle = next((name for name in self._epochs if name not in used), None)
+        if idle is None:
+            raise ResourceExhaustedError(
+                f"{self._limit} names are claimed and in use already; {wanted!r} would be one more"
+            )
+        self._forgotten = max(self._forgotten, self._epochs.pop(idle))
 
     def to_text(self) -> str:
         """What a checkpoint keeps of it; "" if nothing was ever claimed."""
-        return json.dumps(self._epochs, sort_keys=True) if self._epochs else ""
+        epochs = self._epochs | ({_FORGOTTEN: self._forgotten} if self._forgotten else {})
+        return json.dumps(epochs, sort_keys=True) if epochs else ""
 
     def learn_text(self, text: str) -> None:
         """Takes note of the claims in a checkpoint.
@@ -114,8 +154,9 @@ class Fences:
             found = json.loads(text) if text else {}
         except ValueError:
             found = None
-        if not isinstance(found, Mapping) or not all(type(n) is int for n in found.values()):
+        if not isinstance(found, dict) or not all(type(n) is int for n in found.values()):
             raise DataLossError(f"the claims in a checkpoint are malformed: {text!r:.80}")
+        self._forgotten = max(self._forgotten, found.pop(_FORGOTTEN, 0))
         for name, epoch in found.items():
             self.learn(Claim(name, epoch))
 

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
+from jflow.arguments import explain_arguments
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -169,6 +171,7 @@ def boundary(fun: F) -> F:
             try:
                 return await fun(*args, **kwargs)
             except Exception as error:
+                explain_arguments(error, fun)
                 hide_frames(error)
                 raise
 
@@ -179,6 +182,7 @@ def boundary(fun: F) -> F:
             try:
                 yield from fun(*args, **kwargs)
             except Exception as error:
+                explain_arguments(error, fun)
                 hide_frames(error)
                 raise
 
@@ -189,6 +193,7 @@ def boundary(fun: F) -> F:
             try:
                 return fun(*args, **kwargs)
             except Exception as error:
+                explain_arguments(error, fun)
                 hide_frames(error)
                 raise
 
@@ -230,4 +235,8 @@ def _is_open(name: str, fun: Any) -> bool:
     is_named = name[:1] != "_" or (name[:2] == "__" and name not in _NOT_WRAPPED)
     is_done = hasattr(fun, "__is_boundary__") or hasattr(fun, "__isabstractmethod__")
     is_inside = is_done or fun.__qualname__ in _CALLED_INSIDE
-    return is_named and not is_inside and _owner(fun.__code__.co_filename) is _Owner.OURS
+    if is_inside or not is_named:
+        return False
+    filename = inspect.unwrap(fun).__code__.co_filename  # of a context manager, not of contextlib
+    is_of_dataclass = name == "__init__" and filename == "<string>"
+    return is_of_dataclass or _owner(filename) is _Owner.OURS

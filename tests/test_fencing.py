@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jflow.errors import DataLossError, FencedError, InvalidArgumentError, ResourceExhaustedError
-from jflow.fencing import MAX_NAMES, Claim, Fences, next_epoch
+from jflow.fencing import Claim, Fences, next_epoch
 
 EPOCHS = st.integers(1, 2**63 - 1)
 
@@ -56,10 +56,50 @@ def test_a_claim_has_a_name_and_an_epoch_in_range(name, epoch):
         Claim(name, epoch)
 
 
-def test_a_task_keeps_a_bounded_number_of_names():
-    fences = Fences()
-    for number in range(MAX_NAMES):
-        fences.learn(Claim(f"name {number}", 1))
-    with pytest.raises(ResourceExhaustedError, match="one more"):
-        fences.learn(Claim("another", 1))
-    assert fences.learn(Claim("name 0", 2)), "those that are known can still be claimed"
+def test_a_task_keeps_a_bounded_number_of_names_and_never_those_in_use():
+    fences, used = Fences(limit=3), [Claim("used", 5)]
+    fences.add_user(lambda: used)
+    for number, name in enumerate(["used", "a", "b", "c", "d"]):
+        assert fences.learn(Claim(name, 5 + number))
+    assert fences.epoch("used") == 5
+    used += [Claim("c", 8), Claim("d", 9)]
+    with pytest.raises(ResourceExhaustedError, match=r"in use.*'another' would be one more"):
+        fences.learn(Claim("another", 100))
+    assert fences.learn(Claim("c", 10)), "those that are known can still be claimed"
+    used.clear()
+    assert fences.learn(Claim("another", 100))
+
+
+def test_what_was_done_under_a_forgotten_claim_is_refused_and_a_new_one_is_higher():
+    fences = Fences(limit=2)
+    for number, name in enumerate(["a", "b", "c", "d"], 1):
+        fences.learn(Claim(name, number))
+    with pytest.raises(FencedError, match=r"forgotten.*claim the name again"):
+        fences.check(Claim("a", 1))
+    assert not fences.learn(Claim("a", 1)), "it may have been claimed again, as far as is known"
+    again = Claim("a", next_epoch(fences.epoch("a"), 0))
+    assert again.epoch > 2
+    assert fences.learn(again)
+    fences.check(again)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9)), max_size=40),
+    st.integers(1, 4),
+)
+def test_no_epoch_goes_back_whatever_is_forgotten(claims, limit):
+    """Nothing passes that would not pass at a task that remembers every name."""
+    fences, everything = Fences(limit), Fences()
+    for name, epoch in claims:
+        before = fences.epoch(name)
+        fences.learn(Claim(name, epoch))
+        everything.learn(Claim(name, epoch))
+        assert fences.epoch(name) >= before
+    for name, epoch in claims:
+        if epoch < everything.epoch(name):
+            with pytest.raises(FencedError):
+                fences.check(Claim(name, epoch))
+    restored = Fences(limit)
+    restored.learn_text(fences.to_text())
+    for name in "abcdef":
+        assert restored.epoch(name) >= everything.epoch(name)

@@ -11,6 +11,7 @@ import jax
 
 import jflow.api.root  # noqa: F401 - makes tracebacks end at methods of the returned tensors
 from jflow.api.missing import missing
+from jflow.arguments import explain_arguments
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
 from jflow.ops.variable import Variable, VariableLike, read
@@ -93,6 +94,7 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
             name = kwargs.pop("name", None)
             return graph.apply(fun, args, kwargs, name=name)
         except Exception as error:
+            explain_arguments(error, fun)
             hide_frames(error)
             raise
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from importlib import import_module
+
+from jflow.spelling import did_you_mean
 
 # Imported for a message only: a program that starts a cluster needs no JAX itself.
 _NAMESPACES = {
@@ -82,6 +83,25 @@ _RENAMED = {
     ),
 }
 
+_MODULES = {
+    "app": "call main() itself, or absl.app.run(main); jflow.run starts one program on all tasks",
+    "flags": "use argparse, or absl.flags, which is what TensorFlow has under this name",
+    "gfile": "use open and pathlib, or etils.epath for buckets",
+    "layers": (
+        "build layers of jflow.get_variable and jflow.numpy, or call modules of Flax or Equinox in "
+        "a jflow.function"
+    ),
+    "losses": (
+        "use optax.losses in a jflow.function, or tensor.graph.apply(optax.losses.l2_loss, "
+        "(tensor,)) in graph code, and jflow.numpy.mean of it"
+    ),
+    "metrics": (
+        "add to variables in each step, such as jflow.assign_add(total, jflow.numpy.sum(x)), and "
+        "divide them where they are read"
+    ),
+}
+"""TensorFlow's modules around a graph: what to use in place of each."""
+
 
 def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:
     """Returns the error for a name that a public module does not have, with what to use instead.
@@ -91,7 +111,9 @@ def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:
       name: the missing name.
       present: the names that the module has.
     """
-    return AttributeError(f"module {module!r} has no attribute {name!r}{_advice(name, present)}")
+    instead = _MODULES.get(name) if module == "jflow" else None
+    advice = f"; {instead}" if instead else _advice(name, present)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
 
 def _advice(name: str, present: Iterable[str]) -> str:
@@ -107,6 +129,4 @@ def _advice(name: str, present: Iterable[str]) -> str:
     )
     if found is not None:
         return f"; use {found}"
-    public = [each for each in present if not each.startswith("_")]
-    close = difflib.get_close_matches(name, public, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return did_you_mean(name, (each for each in present if not each.startswith("_")))

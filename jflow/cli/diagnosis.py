@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from jflow.cluster import ClusterSpec, Task
 from jflow.cluster.membership import (
@@ -14,6 +13,7 @@ from jflow.cluster.membership import (
     find_membership,
     is_client,
 )
+from jflow.spelling import nearest
 
 _MAX_SHOWN = 200
 _VARIABLES = (
@@ -119,9 +119,9 @@ def _misspelt(environ: Mapping[str, str]) -> list[Finding]:
     for name in sorted(environ):
         if name in _VARIABLES or not name.upper().startswith(_BEGINNINGS):
             continue
-        similar = get_close_matches(name.upper(), _VARIABLES, 1, cutoff=0.85)
-        if similar and similar[0] not in environ:
-            what = f"the variable {name} is not read; did you mean {similar[0]}? Rename it"
+        similar = nearest(name, _VARIABLES, cutoff=0.85)
+        if similar and similar not in environ:
+            what = f"the variable {name} is not read; did you mean {similar}? Rename it"
             found.append(Finding("misspelt_variable", what))
     return found
 

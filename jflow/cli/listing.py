@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from jflow.cli.status import add_output, show
+from jflow.cli.status import abandoned_text, add_output, doing_text, show
 from jflow.cli.tables import age_text, bytes_text, table
 from jflow.cli.targets import add_options, parse_tasks
 
@@ -61,14 +61,14 @@ _COLUMNS: Mapping[str, tuple[Sequence[str], _Cells]] = {
         ("STEP", "AGE", "DEVICES", "WAITS"),
         lambda s: (
             *(s.step, age_text(s.age_s), ", ".join(d.partition("/device:")[2] for d in s.devices)),
-            "; ".join(s.waiting_for) or "computes",
+            doing_text(s),
         ),
     ),
     "pending": (
         ["STEP", "AGE", "OPERATION", "DEVICE", "WAITS"],
         lambda w: (
             *(w.step, age_text(w.age_s), w.op or "-", w.device.partition("/device:")[2] or "-"),
-            w.cause or "computes",
+            _cause_text(w),
         ),
     ),
 }
@@ -152,8 +152,15 @@ def _stack_text(seen: Seen) -> str:
     return "\n".join(lines)
 
 
+def _cause_text(wait: WaitStatus) -> str:
+    """What a step waits for, or that it computes."""
+    if wait.abandoned_s is not None:
+        return abandoned_text(wait.abandoned_s)
+    return wait.cause or "computes"
+
+
 def _wait_text(wait: WaitStatus) -> str:
     """What a step waits for, with the operation that waits if that is known."""
     if not wait.cause:
-        return "computes"
+        return _cause_text(wait)
     return f"{wait.op!r} waits {wait.cause}" if wait.op else f"waits {wait.cause}"

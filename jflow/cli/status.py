@@ -18,6 +18,7 @@ from jflow.printable import printable
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen, Watcher
+    from jflow.watch import StepStatus
 
 KINDS = ("devices", "sessions", "steps")
 PARTIAL = 3
@@ -156,7 +157,7 @@ def status_text(seen: Sequence[Seen]) -> str:
             one.report.task,
             step.step,
             age_text(step.age_s),
-            "; ".join(step.waiting_for) or "computes",
+            doing_text(step),
         )
         for one in seen
         for step in one.items("steps")[:_N_STEPS]
@@ -164,6 +165,19 @@ def status_text(seen: Sequence[Seen]) -> str:
     parts = [text, "\n".join(silent)]
     parts.append(table(["TASK", "STEP", "AGE", "WAITS"], steps) if steps else "")
     return "\n\n".join(part for part in parts if part)
+
+
+def doing_text(step: StepStatus) -> str:
+    """What a step waits for, or that it computes; and of which client, if it was abandoned."""
+    if step.abandoned_s is None:
+        return "; ".join(step.waiting_for) or "computes"
+    claim = f" that has claimed {step.claim!r}" if step.claim else ""
+    return f"{abandoned_text(step.abandoned_s)}; of a client of {step.master}{claim}"
+
+
+def abandoned_text(seconds: float) -> str:
+    """That a program still runs whose step was abandoned so many seconds ago."""
+    return f"computes, and was abandoned {age_text(seconds)} ago"
 
 
 def _row(seen: Seen) -> Sequence[object]:

@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from jflow.cluster.spec import ClusterSpec
+from jflow.spelling import nearest
 
 # The keys that TensorFlow and the cluster managers for it write; others are ignored.
 _KEYS = (
@@ -132,9 +132,9 @@ def _object(value: object, source: str) -> dict[str, Any]:
 def _check_keys(found: Mapping[str, Any], known: tuple[str, ...], source: str) -> None:
     """Refuses misspelled keys: unknown ones that resemble a known key that is missing."""
     for key in found:
-        similar = [] if key in known else get_close_matches(key.lower(), known, 1, cutoff=0.7)
-        if similar and similar[0] not in found:
-            raise ValueError(f"{source} has the unknown key {key!r}; did you mean {similar[0]!r}?")
+        similar = None if key in known else nearest(key, known, cutoff=0.7)
+        if similar and similar not in found:
+            raise ValueError(f"{source} has the unknown key {key!r}; did you mean {similar!r}?")
 
 
 def _text(found: Mapping[str, Any], key: str, source: str) -> str | None:

@@ -75,7 +75,7 @@ class _Options(NamedTuple):
 class _OnePerStrategy(type):
     """Returns the coordinator that a strategy has, or makes it."""
 
-    def __call__(cls, strategy: ParameterServerStrategy, **options: Any) -> Any:
+    def __call__(cls, strategy: Any = None, **options: Any) -> Any:
         if not isinstance(strategy, ParameterServerStrategy):
             raise ValueError(
                 "ClusterCoordinator requires a jflow.distribute.ParameterServerStrategy, got "

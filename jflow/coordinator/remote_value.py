@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from enum import Enum
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import jax
 
@@ -19,7 +19,8 @@ from jflow.coordinator.metrics import Meter
 from jflow.deadline import Deadline
 from jflow.deadline.notices import WaitNotice
 from jflow.errors import OpError, UnavailableError
-from jflow.values import is_key
+from jflow.uncopyable import Uncopyable
+from jflow.values import Conversions, is_key
 from jflow.xla import internals
 
 
@@ -53,7 +54,7 @@ class Results(Protocol):
         """Whether a result was lost with its worker."""
 
 
-class RemoteValue:
+class RemoteValue(Conversions, Uncopyable):
     """The result of a scheduled function; made by `ClusterCoordinator.schedule`.
 
     The value is copied to the coordinator's process when the function ends, so that it can be read
@@ -78,6 +79,8 @@ class RemoteValue:
         *("__weakref__", "_answer", "_engine", "_is_kept", "_is_wanted", "_lock", "_out_avals"),
         *("_out_tree", "_waiting", "depth", "name", "number", "owner"),
     )  # there are many, and each object of which it consists costs time of the garbage collector
+
+    _instead_of_copy = "fetch() it, and copy or send the result"
 
     def __init__(
         self,
@@ -147,6 +150,12 @@ class RemoteValue:
     def done(self) -> bool:
         """Whether the closure has ended, with a value or an error."""
         return self._is_kept or self.is_here
+
+    def _value_for(self, use: str) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is not an array but the result of a function that a worker runs; fetch() "
+            "it, or pass it as an argument of another function that you schedule"
+        )
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()

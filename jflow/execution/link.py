@@ -7,7 +7,7 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import dropwhile, pairwise, takewhile
 from types import MappingProxyType
@@ -39,7 +39,7 @@ from jflow.plan import (
 from jflow.resources import VariableId
 from jflow.resources.kernel import Kernel
 from jflow.resources.kinds import kind_of
-from jflow.xla.compile import CompiledProgram, is_bounded
+from jflow.xla.compile import CompiledProgram, is_bounded, result_bytes
 
 _LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, Latency] = weakref.WeakKeyDictionary()
 
@@ -87,6 +87,7 @@ class LinkedRun:
       latency: the expected time of a run, shared by all steps that run the program.
       specs, keys: the variables of the plan.
       may_be_quick: False if the time of a run cannot be predicted from earlier ones.
+      result_bytes: the sizes of its outputs by slot, if they are known before a run.
     """
 
     instruction: Run
@@ -96,6 +97,7 @@ class LinkedRun:
     specs: tuple[VariableSpec, ...] = ()
     keys: tuple[VariableId, ...] = ()
     may_be_quick: bool = True
+    result_bytes: Mapping[Slot, int] = field(default_factory=dict)
 
     # Computed once, so that a step does no more than necessary. Variables are indices into `keys`.
 
@@ -194,6 +196,16 @@ class LinkedPlan:
     fetches: tuple[Fetch, ...]
     stages: tuple[tuple[LinkedInstruction, ...], ...]
     slots: tuple[Any, ...]
+
+    @property
+    def fetched_bytes(self) -> int:
+        """The size of what it fetches of the results of programs, in bytes.
+
+        Results whose sizes are unknown until a step count as nothing.
+        """
+        runs = [one for stage in self.stages for one in stage if isinstance(one, LinkedRun)]
+        sizes = {slot: n_bytes for run in runs for slot, n_bytes in run.result_bytes.items()}
+        return sum(sizes.get(one.slot, 0) for one in self.fetches)
 
     @cached_property
     def last_sends(self) -> frozenset[int]:
@@ -325,8 +337,10 @@ def link(
                 run = _unchecked(found) if checks_nans else found
                 run = with_checks(run, instruction) if instruction.sizes else run
                 is_quick = is_bounded(found)
+                sizes = result_bytes(found)[len(instruction.writes) :]
+                by_slot = dict(zip(instruction.outputs, sizes, strict=False))
                 yield LinkedRun(
-                    instruction, run, constants, latency, plan.variables, keys, is_quick
+                    instruction, run, constants, latency, plan.variables, keys, is_quick, by_slot
                 )
 
     return LinkedPlan(

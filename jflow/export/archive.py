@@ -8,6 +8,7 @@ compressed, so nothing that is read is larger than the file. ZIP keeps a CRC of 
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -16,11 +17,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from jflow.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from jflow.export.document import ArrayEntry, Document
 from jflow.values import NUMBERS, Array, raw_bytes, read_strings, string
 
 _DOCUMENT = "document"
+_DAMAGED = (
+    *(zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError),
+    *(OSError, OverflowError, ValueError, struct.error),
+)
+"""What `zipfile` raises for damaged files: it seeks to where their fields say, for example."""
 _DATE = (1980, 1, 1, 0, 0, 0)  # equal graphs give equal files
 
 
@@ -77,17 +88,24 @@ def read_archive(path: str) -> Archive:
       NotFoundError: if there is no such file.
       InvalidArgumentError: if it is another kind of file, or its content is malformed.
       DataLossError: if a part of it is damaged or missing.
+      PermissionDeniedError: if it cannot be read.
     """
     if not os.path.isfile(path):
         raise NotFoundError(f"{path!r}: expected a file of an exported graph, found none")
     try:
-        with zipfile.ZipFile(path) as packed:
+        file = open(path, "rb")  # noqa: SIM115 - its errors are not those of its content
+    except OSError as error:
+        raise PermissionDeniedError(f"{path!r} cannot be read: {error.strerror}") from None
+    with file:
+        try:
+            packed = zipfile.ZipFile(file)
+        except _DAMAGED as error:
+            raise InvalidArgumentError(
+                f"{path!r}: expected a graph or function that jflow.export wrote (a ZIP archive), "
+                f"got another or an incomplete file: {error}"
+            ) from None
+        with packed:
             return _read(path, packed)
-    except zipfile.BadZipFile as error:
-        raise InvalidArgumentError(
-            f"{path!r}: expected a graph or function that jflow.export wrote (a ZIP archive), got "
-            f"another or an incomplete file: {error}"
-        ) from None
 
 
 def _read(path: str, packed: zipfile.ZipFile) -> Archive:
@@ -127,7 +145,7 @@ def _bytes(path: str, packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
         raise InvalidArgumentError(f"{where} announces {entry.file_size} bytes, more than it has")
     try:
         return packed.read(entry)
-    except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
+    except _DAMAGED as error:
         raise DataLossError(f"{where} is damaged: {error}") from None
 
 

@@ -28,6 +28,7 @@ ENUMS: dict[str, type[enum.Enum]] = {
         *(jax.lax.AccuracyMode, jax.lax.DotAlgorithmPreset, jax.lax.FftType),
         *(jax.lax.GatherScatterMode, jax.lax.Precision, jax.lax.RandomAlgorithm),
         jax.lax.RoundingMethod,
+        *filter(None, [getattr(jax, "Inline", None)]),  # since JAX 0.12
     )
 }
 RECORDS: dict[str, Any] = {

@@ -71,9 +71,14 @@ def _write_call(eqn: jex.JaxprEqn, _: Depth) -> Written:
     return _CALL, {
         "body": params["jaxpr"],
         "name": params["name"],
-        "inline": params["inline"],
+        "inline": _inline(params["inline"]),
         "options": options,
     }
+
+
+def _inline(value: Any) -> Any:
+    """How JAX inlines a call: a boolean, for which JAX 0.12 writes one of its choices."""
+    return {"AUTO": False, "JAX_LATE": True}.get(getattr(value, "name", ""), value)
 
 
 def _write_closed_call(eqn: jex.JaxprEqn, _: Depth) -> Written:
@@ -180,7 +185,7 @@ def _traced(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def _call(*args: Any, body: jex.ClosedJaxpr, name: str, inline: bool, options: Any) -> Any:
+def _call(*args: Any, body: jex.ClosedJaxpr, name: str, inline: Any, options: Any) -> Any:
     fun = jex.jaxpr_as_fun(body)
 
     def called(*values: Any) -> Any:

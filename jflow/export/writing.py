@@ -183,7 +183,7 @@ class Tables:
         try:
             return written(value, self)
         except UnwritableError as error:
-            raise UnwritableError(f"the parameter {name!r} is {error}") from None
+            raise UnwritableError(f"the parameter {name!r}, {error}") from None
 
     def _exported(
         self, eqn: jex.JaxprEqn, inputs: Sequence[jex.Var], reason: str

@@ -207,7 +207,7 @@ class Concrete:
 
     def feeds(self, args: Sequence[Any]) -> list[Array]:
         """What a step is fed with for these arguments."""
-        return [narrowed(np.asarray(value)) for value in self._fed(args)]
+        return [narrowed(value) for value in self._fed(args)]
 
     def start(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None = None

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -70,6 +70,8 @@ class Connection(Closing):
       ValueError: if its address is malformed.
     """
 
+    _instead_of_copy = "another process opens one of its own: jflow.connect(connection.target)"
+
     def __init__(
         self,
         target: str = "",
@@ -93,6 +95,7 @@ class Connection(Closing):
         self._made: dict[tuple[str, DeviceSpec], VariableRef] = {}
         self.timeout = self._config.operation_timeout_in_ms / 1000 or None
         self.keeps_weak_types = self._backend.keeps_weak_types
+        self.has_one_device = self._backend.has_one_device
 
     @property
     def target(self) -> str:
@@ -280,7 +283,9 @@ class Connection(Closing):
                 "calls_of",
                 "check",
                 "create",
+                "default_device",
                 "explain",
+                "has_one_device",
                 "incarnation",
                 "is_lost",
                 "keeps_weak_types",
@@ -337,6 +342,10 @@ class Connection(Closing):
         # A new one each time: each function has a graph of its own, and placements of other graphs
         # must not be kept.
         return placer_of(self._config, self._strategy if strategy is None else strategy)
+
+    def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
+        """The device that a call with these arguments requests; see `Backend.default_device`."""
+        return self._backend.default_device(values)
 
     def step(
         self,

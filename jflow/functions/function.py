@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 import jax
 import jax.extend.core as jex
-import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.tree_util import SequenceKey, keystr, tree_flatten
 
 from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import Deadline
+from jflow.functions.arguments import PLAIN, check_outputs, paths, refused
 from jflow.functions.captures import trace_with_captures
 from jflow.functions.concrete import Concrete, PreparedCall, insert
 from jflow.functions.connection import Connection, current
@@ -25,6 +25,7 @@ from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, trac
 from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
+from jflow.graph.request import default_request_scope
 from jflow.graph.tracing import Static
 from jflow.ops import group
 from jflow.ops.variable import VariableLike
@@ -32,6 +33,7 @@ from jflow.ops.variable import read as read_variable
 from jflow.placement import Explanation
 from jflow.runtime.steps import named_strategy
 from jflow.tracebacks import boundary, hide_frames
+from jflow.uncopyable import Uncopyable
 from jflow.values import is_key, refuse_host
 from jflow.xla import internals
 from jflow.xla.internals import ConcreteArray
@@ -41,8 +43,6 @@ P = ParamSpec("P")
 Rest = ParamSpec("Rest")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-_PLAIN = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 class _Traced(NamedTuple):
@@ -58,8 +58,10 @@ class _Traced(NamedTuple):
 
 
 @_forks.guarded("__call__")
-class Function(Generic[P, R_co]):
+class Function(Uncopyable, Generic[P, R_co]):
     """A Python function compiled by `jflow.function`, with the same signature and types."""
+
+    _instead_of_copy = "copy or send the Python function, and apply jflow.function to the copy"
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Function(Generic[P, R_co]):
 
         Raises:
           TypeError: if an argument is neither an array, tensor or variable nor static.
+          OverflowError: if an integer does not fit into JAX's type.
           NotImplementedError: if a variable is written in a loop or branch.
           OpError: as `Session.run`; UnimplementedError if a loop on a cluster calls Python.
           Exception: any error that a callback raises.
@@ -236,9 +239,10 @@ class Function(Generic[P, R_co]):
         try:
             kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
         except OverflowError as error:
-            raise ValueError(f"{self!r} got an integer out of range: {error}") from None
+            raise OverflowError(f"{self!r} got an integer out of range: {error}") from None
         settings = internals.trace_context()
-        return calls, (tree, tuple(kinds), settings, internals.debug_nans.value), leaves
+        device = connection.default_device(leaves)
+        return calls, (tree, tuple(kinds), settings, internals.debug_nans.value, device), leaves
 
     def _made(
         self, calls: dict[Any, CompiledCall], key: Any, leaves: list[Any], deadline: Deadline
@@ -251,6 +255,8 @@ class Function(Generic[P, R_co]):
                 return call
             traced = self._trace(key, leaves)
             graph = _graph_of(traced, leaves)
+            if graph is not None and key[4] is not None:
+                traced = self._trace((*key[:4], None), leaves)
             return self._make_call(key, traced, leaves) if graph is None else (graph, traced)
 
     def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> CompiledCall:
@@ -266,7 +272,7 @@ class Function(Generic[P, R_co]):
                 )
         names = [
             self._argument(path, simple=True, separator="/")
-            for path, leaf in zip(_paths(key[0], leaves), leaves, strict=True)
+            for path, leaf in zip(paths(key[0], leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
         concrete = Concrete(connection, traced.jaxpr, names, self._strategy)
@@ -286,21 +292,22 @@ class Function(Generic[P, R_co]):
             filled = [_static(leaf) if isinstance(leaf, _STATIC) else next(rest) for leaf in leaves]
             args, kwargs = jax.tree.unflatten(tree, filled)
             outputs, out_tree = jax.tree.flatten(_read(self._fun(*args, **kwargs)))
-            _check_outputs(outputs, out_tree, self)
+            check_outputs(outputs, out_tree, self)
             out_trees.append(out_tree)
             return outputs
 
         names = [
             self._argument(path, simple=True)
-            for path, leaf in zip(_paths(tree, leaves), leaves, strict=True)
+            for path, leaf in zip(paths(tree, leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
         tracing.name_after(call, self._fun, names)
         arguments = _dynamic(leaves)
         avals = [shape_of(_aval(x)) for x in arguments]
-        jaxpr = trace_with_captures(
-            self._fun, settings, lambda: unify.make_jaxpr(call, avals, arguments)
-        )
+        with default_request_scope(key[4]):
+            jaxpr = trace_with_captures(
+                self._fun, settings, lambda: unify.make_jaxpr(call, avals, arguments)
+            )
         # Gradients may still be taken of a graph, so it keeps custom derivative rules.
         return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 
@@ -338,13 +345,8 @@ class Function(Generic[P, R_co]):
 
     def _check(self, tree: Any, leaves: list[Any]) -> None:
         for number, leaf in enumerate(leaves):
-            if not isinstance(leaf, (*_PLAIN, Tensor, *_STATIC)):
-                raise TypeError(
-                    f"{self!r} requires an array or number as "
-                    f"{self._argument(_paths(tree, leaves)[number])}, got {leaf!r:.80} of type "
-                    f"{type(leaf).__name__}; declare settings in static_argnums or "
-                    "static_argnames, or bind them with functools.partial"
-                )
+            if not isinstance(leaf, (*PLAIN, Tensor, *_STATIC)):
+                raise refused(leaf, self, self._argument(paths(tree, leaves)[number]))
             if isinstance(leaf, Tensor):
                 refuse_host(leaf, self)
 
@@ -398,8 +400,10 @@ def function(
     Like `jax.jit`, but the result runs where `jflow.connect` says, on as many devices as its
     `jflow.device` blocks name, and can read and write eager variables. It is traced once for each
     combination of structure, shapes, dtypes and static values of its arguments. Accesses to a
-    variable happen in program order. Called with graph tensors, or using variables of a graph, it
-    becomes part of that graph.
+    variable happen in program order. In this process, what requests no device runs where `jax.jit`
+    would run it: on the device that arguments are committed to, or else on that of
+    `jax.default_device`; its results are committed to it. Called with graph tensors, or using
+    variables of a graph, it becomes part of that graph.
 
     Args:
       fun: a function of pytrees of arrays that returns a pytree of arrays. It can use all of JAX,
@@ -437,7 +441,7 @@ def _kind(leaf: Any) -> Any:
     """The properties of an argument that the jaxpr depends on."""
     if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
         return leaf.shape, leaf.dtype  # much faster than the abstract value
-    if isinstance(leaf, _PLAIN):
+    if isinstance(leaf, PLAIN):
         return shaped_abstractify(leaf)
     return leaf  # static, or refused later
 
@@ -452,25 +456,6 @@ def _static(leaf: Any) -> Any:
 
 def _read(tree: Any) -> Any:
     return jax.tree.map(read_variable, tree)
-
-
-def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -> None:
-    for number, output in enumerate(outputs):
-        if not isinstance(output, _PLAIN):
-            raise TypeError(
-                f"{fun!r} must return arrays or numbers, got {output!r:.80} of type "
-                f"{type(output).__name__} as result{keystr(_paths(tree, outputs)[number])}"
-            )
-        if isinstance(output, int):
-            try:
-                shaped_abstractify(output)
-            except OverflowError as error:
-                raise ValueError(f"{fun!r} returned an integer out of range: {error}") from None
-
-
-def _paths(tree: Any, leaves: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The path of each leaf in a structure."""
-    return [path for path, _ in jax.tree.leaves_with_path(tree.unflatten(leaves))]
 
 
 def _parameters(fun: Callable[..., Any]) -> list[str]:

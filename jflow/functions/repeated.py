@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from jflow.cluster import DeviceSpec
 from jflow.functions.concrete import Concrete
 from jflow.functions.connection import Connection, current
 from jflow.runtime.tracing import BLOCKS
@@ -19,8 +20,12 @@ from jflow.xla import internals
 from jflow.xla.compile import CompiledProgram
 from jflow.xla.internals import ConcreteArray
 
-Key = tuple[Any, Sequence[Any], Any, Any]
-"""Structure and kinds of the arguments of a call, JAX's settings, and whether it checks for NaN."""
+Key = tuple[Any, Sequence[Any], Any, Any, DeviceSpec | None]
+"""What a call is compiled for.
+
+Structure and kinds of the arguments, JAX's settings, whether it checks for NaN, and the device that
+it requests because of its arguments or of `jax.default_device`.
+"""
 
 
 class RepeatableCall:
@@ -34,7 +39,10 @@ class RepeatableCall:
       unflatten: makes its result of those of the program.
     """
 
-    __slots__ = ("_connection", "_kinds", "_nans", "_pick", "_program", "_settings", "_unflatten")
+    __slots__ = (
+        *("_connection", "_is_alone", "_kinds", "_nans", "_pick", "_program", "_settings"),
+        "_unflatten",
+    )
 
     def __init__(
         self,
@@ -44,9 +52,10 @@ class RepeatableCall:
         taken: Sequence[int] | None,
         unflatten: Callable[[Any], Any],
     ) -> None:
-        _, kinds, self._settings, self._nans = key
+        _, kinds, self._settings, self._nans, _ = key
         self._kinds: list[Any] | None = list(kinds)
         self._connection = connection
+        self._is_alone = connection is None or connection.has_one_device
         self._program = program
         self._pick = None if taken is None else _picking(taken)
         self._unflatten = unflatten
@@ -59,6 +68,7 @@ class RepeatableCall:
             and internals.trace_context() == self._settings
             and internals.debug_nans.value == self._nans
             and not BLOCKS.n_open
+            and (self._is_alone or current().default_device(args) is None)
         )
 
     def run(self, args: Sequence[Any]) -> Any:
@@ -115,11 +125,13 @@ class CompiledCall:
             # Structures that happen to have as many leaves as there are arguments do no harm: they
             # are not arrays, which is all that a repeated call accepts.
             is_flat = not kwargs and len(args) == len(key[1]) and not self.has_static
-            found = self.run.lone_program() if is_flat else None
+            # The program would move arrays of another device to its own.
+            is_first = key[4] is None
+            found = self.run.lone_program() if is_flat and is_first else None
             if found is not None:
                 self.repeated = RepeatableCall(current(), key, *found, self.out_tree.unflatten)
         return self.repeated
 
 
-NEVER = RepeatableCall(None, (None, (), None, None), _nothing, None, _nothing)
+NEVER = RepeatableCall(None, (None, (), None, None, None), _nothing, None, _nothing)
 """It accepts no call, because no connection is None."""

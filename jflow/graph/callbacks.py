@@ -222,8 +222,8 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
     if others:
         raise NotImplementedError(
             f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) has an effect that graphs do not "
-            f"support ({', '.join(sorted(map(_described, others)))}); use and return values, "
-            "or put the code that uses a jax.Ref into one function under jax.jit"
+            f"support ({', '.join(sorted(map(_described, others)))}); use and return values; a "
+            "jax.Ref is made and used within one function under jax.jit"
         )
 
 

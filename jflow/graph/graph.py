@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import jax.extend.core as jex
@@ -21,7 +21,7 @@ from jflow.cluster import DeviceSpec
 from jflow.context import Stack
 from jflow.graph import origin, request, stack, text, tracing, unify
 from jflow.graph.effect_order import EffectOrder
-from jflow.graph.members import Members
+from jflow.graph.members import GraphMember, Members
 from jflow.graph.names import Names
 from jflow.graph.primitives import (
     ACCESSES,
@@ -51,12 +51,12 @@ from jflow.values import (
     refuse_host,
     to_physical,
 )
-from jflow.xla import internals, jaxprs
+from jflow.xla import jaxprs, wide
 
 graphs: Stack[Graph] = Stack()
 
 
-class Tensor(Symbolic):
+class Tensor(GraphMember, Symbolic):
     """An output of an operation: a symbolic array with a dtype and shape."""
 
     __slots__ = ("index", "op", "var")
@@ -120,16 +120,6 @@ class Tensor(Symbolic):
     def to_tensor(self) -> Tensor:
         return self
 
-    @property
-    def __jax_array__(self) -> NoReturn:
-        if internals.asker() is internals.Asker.OPERATOR:
-            raise AttributeError("__jax_array__")  # JAX then defers to the tensor's operator
-        # A ValueError, because JAX replaces a TypeError by a less specific one.
-        raise ValueError(
-            f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
-            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
-        )
-
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
         return self.graph.apply(fun, args)
 
@@ -142,7 +132,7 @@ class Tensor(Symbolic):
         return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
 
 
-class Operation:
+class Operation(GraphMember):
     """A node of the graph: a JAX equation with a name and control inputs.
 
     Attributes:
@@ -368,14 +358,19 @@ class Graph(Members[Operation, Tensor]):
             order.add(op)
             return outvars
 
-        consts = [self.constant(value).var for value in jaxpr.consts]
+        consts = [t.var for t in map(self._traced_constant, jaxpr.consts, jaxpr.jaxpr.constvars)]
         atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
         return [self._literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
 
     def _literal(self, atom: jex.Literal) -> Tensor:
         if getattr(atom.aval, "dtype", None) == jax.dtypes.float0:  # no constant can hold it
             return self.add(jex.primitives.copy_p, [atom], [atom.aval], name="float0").outputs[0]
-        return self.constant(np.asarray(atom.val))
+        return self._traced_constant(np.asarray(atom.val), atom)
+
+    def _traced_constant(self, value: Any, like: jaxprs.Atom) -> Tensor:
+        """Adds a constant of equations, which has 64 bits if it had them when these were traced."""
+        with wide.allowing(wide.are_wide([like.aval])):
+            return self.constant(value)
 
     def constant(
         self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False

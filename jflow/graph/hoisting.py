@@ -9,7 +9,8 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
 * A loop or branch whose body requests a device runs there as a whole.
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
-  divided (`branches.py`); in the body of a loop it remains part of the loop.
+  divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
+  maps it (`mapped_callbacks.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import jax.extend.core as jex
 from jflow.graph import branches, origin, request
 from jflow.graph.callbacks import SOLVE, as_operation, check_effects, has_callback, is_callback
 from jflow.graph.libraries import program_of
+from jflow.graph.mapped_callbacks import as_callback
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p, state_of
 from jflow.graph.request import Request
 from jflow.xla import internals, jaxprs
@@ -141,7 +143,7 @@ class _Flattener:
         """Whether an equation must be changed."""
         if not self._in_loop:
             check_effects(eqn)
-            if is_callback(eqn) or self._is_cut(eqn):
+            if is_callback(eqn) or self._is_cut(eqn) or as_callback(eqn) is not None:
                 return True
         return _is_nested(eqn)
 
@@ -162,8 +164,9 @@ class _Flattener:
             self._note(eqn)
         if not self._in_loop:
             check_effects(eqn)
-            if is_callback(eqn):
-                return self._append(as_operation(eqn), args)
+            callback = eqn if is_callback(eqn) else as_callback(eqn)
+            if callback is not None:
+                return self._append(as_operation(callback), args)
         is_cut = self._is_cut(eqn)
         if not is_cut and not _is_nested(eqn):
             return self._append(eqn, args)

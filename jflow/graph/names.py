@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from difflib import get_close_matches
-from itertools import islice
 
-_N_COMPARED = 5000
-"""With how many names of a graph one that it does not have is compared, which takes 30 ms."""
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/\\]*")
 
 
@@ -47,15 +42,3 @@ class Names:
         self._counts[key] = count + 1
         self._counts[unique.casefold()] = 1
         return unique
-
-
-def unknown_operation(name: str, names: Iterable[str]) -> str:
-    """What an error says of an operation that a graph does not have.
-
-    Args:
-      name: the name that was asked for.
-      names: those of its operations.
-    """
-    close = get_close_matches(name, islice(names, _N_COMPARED), n=1, cutoff=0.75)
-    advice = f"; did you mean {close[0]!r}?" if close else ""
-    return f"the graph has no operation {name!r}{advice}"

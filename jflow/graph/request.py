@@ -130,6 +130,13 @@ def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
     return block
 
 
+def default_request_scope(spec: DeviceSpec | None) -> AbstractContextManager[Any]:
+    """Returns a block that requests a device for what is in no device block, here or inside."""
+    if spec is None or not _current().is_empty:
+        return nullcontext()
+    return device_request_scope(spec)
+
+
 @contextmanager
 def request_scope(request: Request) -> Iterator[None]:
     """A block whose equations have `request`, nested inside the current request."""

@@ -4,22 +4,56 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jflow.values import Dtype, TensorShape, as_operand
+from jflow.values import Conversions, Dtype, as_operand, is_known
+from jflow.values.host import string
+from jflow.xla import internals
+
+_FETCH = "or fetch it with session.run first"
+_INSTEAD = {
+    "NumPy": f"so NumPy cannot use it; use the same name in jflow.numpy, {_FETCH}",
+    "bool": f"so Python cannot branch on it; use jflow.numpy.where or jflow.lax.cond, {_FETCH}",
+    "float": (
+        "so Python cannot convert it to a number; use jflow.cast in place of float() and int(), "
+        f"and jflow.numpy in place of math and round(), {_FETCH}"
+    ),
+    "format": f"so it cannot be formatted; {_FETCH.removeprefix('or ')}, and format the result",
+    "in": f"so Python cannot search it; use jflow.numpy.isin or jflow.numpy.any, {_FETCH}",
+    "index": (
+        "so Python cannot use it as an index or a size; use jflow.numpy.take to index by it, or "
+        f"jflow.lax.fori_loop to count up to it, {_FETCH}"
+    ),
+    "iter": f"so Python cannot iterate; index it instead, or use jflow.numpy.unstack, {_FETCH}",
+}
+"""What Python and NumPy would do with a value, and what does the same in a graph."""
+_OF_ARRAYS = {
+    "T": "jflow.numpy.transpose",
+    "astype": "jflow.cast",
+    **dict.fromkeys(("item", "numpy", "tolist"), "session.run, or value() of an eager variable"),
+    "view": "jflow.lax.bitcast_convert_type",
+}
+"""What does the same as attributes of arrays that have no function of their name in jflow.numpy."""
+_OPERANDS = int | float | complex | np.ndarray | np.generic | jax.Array
+_NOT_OPERANDS = (str, bytes, dict, set, frozenset, type(None))
 
 
-class Symbolic(ABC):
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, _OPERANDS | Symbolic) or hasattr(value, "__jax_array__")
+
+
+class Symbolic(Conversions, ABC):
     """Stands for an array that exists only while a step runs."""
 
     __slots__ = ()
 
-    # NumPy must hand `array + tensor` to us instead of looping over its own elements.
-    __array_ufunc__ = None
+    # An array leaves `array + tensor` to the tensor, instead of adding to each of its elements.
+    __array_priority__ = 100
 
     @abstractmethod
     def to_tensor(self) -> Any:
@@ -36,10 +70,10 @@ class Symbolic(ABC):
 
     @property
     @abstractmethod
-    def shape(self) -> TensorShape:
-        """The sizes of the dimensions."""
+    def shape(self) -> Any:
+        """The sizes of the dimensions, a `TensorShape`."""
 
-    def get_shape(self) -> TensorShape:
+    def get_shape(self) -> Any:
         """Returns `shape`."""
         return self.shape
 
@@ -49,10 +83,13 @@ class Symbolic(ABC):
 
     def _binary(self, fun: Callable[..., Any], left: Any, right: Any) -> Any:
         """An operator of this value and another one, which may also be a list or tuple."""
+        other = right if left is self else left
         if isinstance(left, list | tuple):
             left = self._packed(left)
         elif isinstance(right, list | tuple):
             right = self._packed(right)
+        elif not _is_operand(other):
+            return self._without_number(fun, other)
         return self._apply(fun, left, right)
 
     def _packed(self, values: Sequence[Any]) -> Any:
@@ -173,17 +210,74 @@ class Symbolic(ABC):
     def __getitem__(self, index: Any) -> Any:
         return self._apply(operator.getitem, self, index)
 
+    def _without_number(self, fun: Callable[..., Any], other: Any) -> Any:
+        """An operator of this value and what is not a number; JAX would speak of its tracers.
+
+        Returns NotImplemented if the other operand may have the operator; else raises TypeError.
+        """
+        if isinstance(other, Conversions):
+            other._value_for("operand")
+        if not isinstance(other, _NOT_OPERANDS):
+            return NotImplemented
+        advice = ""
+        if isinstance(other, str | bytes):
+            is_text = self.dtype == string
+            mine = "the tensor" if is_text else "jflow.as_string(the tensor)"
+            advice = f"; to join text in a step, use jflow.string_join([{mine}, ...])"
+        raise TypeError(
+            f"{fun.__name__} of {self!r} expected a number, an array, a tensor or a list of these "
+            f"as the other operand, got {other!r:.80} of type {type(other).__name__}{advice}"
+        )
+
+    if not TYPE_CHECKING:  # a type checker is to refuse names that there are not
+
+        def __getattr__(self, name: str) -> Any:
+            is_public = name[:1] != "_"
+            if is_public and hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # raises its own AttributeError
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_ARRAYS or (is_public and hasattr(jnp, name)):
+                message += f"; use {_OF_ARRAYS.get(name, f'jflow.numpy.{name}')}"
+            raise AttributeError(message, name=name, obj=self)
+
+    @property
+    def __jax_array__(self) -> Any:
+        self._refuse_jax(internals.asker())
+
+    def _refuse_jax(self, asker: internals.Asker) -> NoReturn:
+        """Raises what JAX's functions are to raise where there is no value."""
+        if asker is internals.Asker.OPERATOR:
+            raise AttributeError("__jax_array__")  # JAX then defers to the operator of this class
+        # A ValueError, because JAX replaces a TypeError by a less specific one.
+        raise ValueError(
+            f"{self!r} has no value while the graph is built, so JAX's own functions cannot use "
+            "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or for a "
+            "function of another library tensor.graph.apply(function, (tensor,))"
+        )
+
+    def _value_for(self, use: str) -> Any:
+        raise TypeError(f"{self!r} has no value while the graph is built, {_INSTEAD[use]}")
+
     def __bool__(self) -> bool:
-        raise TypeError(
-            f"{self!r} has no value while the graph is built, so Python cannot branch on it; "
-            "use jflow.numpy.where or jflow.lax.cond, or fetch it with session.run first"
-        )
+        return bool(self._value_for("bool"))
 
-    def __iter__(self) -> NoReturn:
-        raise TypeError(f"{self!r} has no value while the graph is built; index it instead")
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._value_for("iter"))
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            f"{self!r} has no value while the graph is built, so NumPy cannot use it; "
-            "use the same name in jflow.numpy, or fetch it with session.run first"
-        )
+    def __contains__(self, item: Any) -> bool:
+        return item in self._value_for("in")
+
+    def __len__(self) -> int:
+        if not self.shape:
+            kind = "has an unknown rank" if self.shape is None else "is a scalar"
+            raise TypeError(f"len() of {self!r}, which {kind}")
+        if not is_known(self.shape[0]):
+            raise TypeError(
+                f"len() of {self!r}, whose first size is known in a step only; use its shape[0], "
+                "which operations can compute with"
+            )
+        n: int = self.shape[0]
+        return n
+
+
+internals.convert_by_jax_array(Symbolic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Hashable, Sequence
@@ -20,6 +21,7 @@ from jflow.graph.primitives import ensure_sizes
 from jflow.values import Sizes
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
+from jflow.xla.wide import allowing, are_wide
 
 _NEEDS_A_VALUE = (
     jax.errors.ConcretizationTypeError,  # the one for `if` among them
@@ -153,7 +155,11 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
     Errors about code that needs concrete values get a note with the user's line.
     """
     try:
-        return jax.make_jaxpr(fun)(*shapes)
+        if not are_wide(shapes):
+            return jax.make_jaxpr(fun)(*shapes)
+        # Arguments of 64 bits keep them, as under `jax.jit`; the function has its own setting.
+        with allowing(True):
+            return jax.make_jaxpr(_narrow(fun))(*shapes)
     except _NEEDS_A_VALUE as error:
         location = origin.location_in(error.__traceback__)
         if location is not None:
@@ -163,6 +169,17 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
         if "Effects not supported" in str(error) and "a write to" in str(error):
             raise NotImplementedError(f"{error}: {WRITE_REFUSED}") from None
         raise
+
+
+def _narrow(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which does not allow 64 bits."""
+
+    @functools.wraps(fun)
+    def narrow(*args: Any) -> Any:
+        with jax.enable_x64(False):
+            return fun(*args)
+
+    return narrow
 
 
 def name_after(call: Callable[..., Any], fun: Callable[..., Any], arguments: Sequence[str]) -> None:

@@ -23,6 +23,8 @@ class StartedCluster(Closing):
     _spec: ClusterSpec
     """Set once the tasks have addresses."""
 
+    _instead_of_copy = "other processes reach it by a target: jflow.connect(cluster.target())"
+
     def __init__(self, ps: int, workers: int, name: str) -> None:
         self._tasks = numbered_tasks({"ps": ps, "worker": workers})
         if not self._tasks:

@@ -18,9 +18,11 @@ def refuse_callbacks(ops: Iterable[Operation]) -> None:
     for op in ops:
         if has_callback(op.eqn):
             inner = next(callbacks_inside(op.eqn))
+            # JAX batches some callbacks in frames of its own.
+            line = origin.line_of(inner) or origin.line_of(op.eqn) or op.origin
             raise UnimplementedError(
                 f"{op.name!r} is a {op.type!r} that contains a {inner.primitive.name!r} (at "
-                f"{origin.line_of(inner)}); it runs on a server as one XLA program, which cannot "
+                f"{line}); it runs on a server as one XLA program, which cannot "
                 "call a Python function of the client; return the value and call the function "
                 "after it, use a local session, or set EQX_ON_ERROR=nan if it is a check of "
                 "Equinox",

@@ -24,6 +24,7 @@ from jflow.xla import internals, jaxprs
 from jflow.xla.cache import SharedCache
 from jflow.xla.export import serialize
 from jflow.xla.structure import structure_of
+from jflow.xla.wide import allowing, needs_64_bits
 
 N_KEPT = 128
 """How many exported programs a process keeps, those that were used last."""
@@ -37,6 +38,11 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
 
     It is exported once, as long as it is kept, whatever graphs it is of.
     """
+    with allowing(needs_64_bits(jaxpr.jaxpr)):
+        return _exported(jaxpr, platform)
+
+
+def _exported(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
     stripped = jaxprs.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
     bare = jex.ClosedJaxpr(stripped, jaxpr.consts)
     rename = canonical_sizes(aval.shape for aval in bare.in_avals)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.lowering.explain import explained
 from jflow.lowering.export import export
 from jflow.lowering.segment import Lowered
-from jflow.xla import CompiledProgram, compile_exported, export_platform, jaxprs
-from jflow.xla.compile import is_dynamic, jitted
+from jflow.xla import CompiledProgram, compile_exported, export_platform, inspected, jaxprs
+from jflow.xla.compile import jitted
+from jflow.xla.validation import is_dynamic
+from jflow.xla.wide import allowing, needs_64_bits
 
 
 def compile_all(
@@ -48,10 +52,43 @@ def _prepare(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
 ) -> Callable[[], CompiledProgram]:
     """Returns a function that compiles a program; any thread may call it."""
+    if not needs_64_bits(jaxpr.jaxpr):
+        return _prepared(jaxpr, device, donated)
+    with allowing(True):
+        compile_ = _prepared(jaxpr, device, donated)
+
+    def compiled() -> CompiledProgram:
+        with allowing(True):
+            return _wide(compile_(), [aval.dtype for aval in jaxpr.in_avals])
+
+    return compiled
+
+
+def _wide(program: CompiledProgram, dtypes: Sequence[Any]) -> CompiledProgram:
+    """The program, for callers whose threads do not allow 64 bits.
+
+    JAX would take a NumPy array or number of 64 bits as it is; what it narrows elsewhere is
+    narrowed here.
+    """
+
+    def call(*args: Any) -> list[jax.Array]:
+        with allowing(True):
+            return program(*map(_narrowed, args, dtypes))
+
+    return call
+
+
+def _narrowed(value: Any, dtype: Any) -> Any:
+    return value if isinstance(value, jax.Array) else np.asarray(value, dtype)
+
+
+def _prepared(
+    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
+) -> Callable[[], CompiledProgram]:
     if is_dynamic(jaxpr.in_avals):
         # JAX compiles programs of symbolic sizes only once they are exported.
         data = export(jaxpr, export_platform(device)).tobytes()
-        return lambda: compile_exported(data, device, donated)
+        return lambda: compile_exported(inspected(data), device, donated)
     program = jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
     lowered = program.lower(*map(jaxprs.shape_of, jaxpr.in_avals))
 

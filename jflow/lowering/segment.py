@@ -10,17 +10,18 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.bundle import Bundle
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.bundles import bundling, unbundling
+from jflow.lowering.limits import check_limits
 from jflow.lowering.meshes import without_devices
 from jflow.lowering.sizes import with_equal_sizes
 from jflow.lowering.text import program_text, signature
 from jflow.plan import EqualSizes
-from jflow.values import Array, is_switched_off, to_physical, unwrapping, wrapping
+from jflow.values import Array, to_physical, unwrapping, wrapping
 from jflow.xla import jaxprs
+from jflow.xla.wide import allowing, are_wide
 
 HOISTED_BYTES = 16 * 1024
 """Constants of at least this size are arguments of the program, so that they are sent once."""
@@ -174,9 +175,21 @@ def lower(
       for_cpu: whether it runs on a CPU.
 
     Raises:
-      InvalidArgumentError: if an operation has a 64-bit dtype and `jax_enable_x64` is off.
+      InvalidArgumentError: if an operation is larger or deeper than XLA can compile.
       UnimplementedError: if an operation requires several devices.
     """
+    with allowing(are_wide(tensor.aval for op in ops for tensor in (*op.inputs, *op.outputs))):
+        return _lowered(ops, reads, inputs, writes, outputs, for_cpu)
+
+
+def _lowered(
+    ops: Sequence[Operation],
+    reads: Sequence[VariableRef],
+    inputs: Sequence[Tensor | Bundle],
+    writes: Sequence[VariableRef],
+    outputs: Sequence[Tensor | Bundle],
+    for_cpu: bool,
+) -> Lowered:
     body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)), for_cpu)
     invars = []
     for ref in reads:
@@ -191,7 +204,7 @@ def lower(
         physical, body.known[value.var] = body.arrive(value.var)
         invars.append(physical)
     for op in ops:
-        _check_width(op)
+        check_limits(op)
         body.add(op)
     invars.extend(body.hoisted)
     results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]
@@ -204,14 +217,3 @@ def lower(
     program = jaxprs.close(invars, outvars, body.eqns, body.consts)
     program, sizes = with_equal_sizes(program, ops, inputs)
     return Lowered(program, tuple(body.hoisted.values()), tuple(ops), sizes)
-
-
-def _check_width(op: Operation) -> None:
-    """Refuses an operation whose results JAX would silently narrow to 32 bits."""
-    wide = [tensor.dtype for tensor in op.outputs if is_switched_off(tensor.dtype)]
-    if wide:
-        raise InvalidArgumentError(
-            f"{op.name!r} has the dtype {wide[0]}, but 64-bit types are disabled in JAX; run the "
-            "graph with the setting of jax_enable_x64 that it was built with",
-            op=op.name,
-        )

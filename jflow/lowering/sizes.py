@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Graph, Operation, Tensor
@@ -38,14 +39,14 @@ def with_equal_sizes(
     Raises:
       InvalidArgumentError: if a size would have to be two numbers.
     """
-    needed = dict.fromkeys(pair for op in ops for pair in _pairs_of(op))
+    needed = dict.fromkeys(pair for op in ops for pair in _pairs(op.eqn))
     if not needed:
         return program, ()
     history = [*_history(ops[0].graph, needed)]
     sizes = history[-1][1]
-    bare = jex.ClosedJaxpr(jaxprs.Rewriting(_copied).jaxpr(program.jaxpr), program.consts)
-    resized = jaxprs.Resizing(lambda dim: substituted(dim, sizes)).closed(bare)
-    return resized, tuple(_checks(inputs, history))
+    resized = jaxprs.Resizing(lambda dim: substituted(dim, sizes)).closed(program)
+    bare = jaxprs.Rewriting(_simplified).jaxpr(resized.jaxpr)
+    return jex.ClosedJaxpr(bare, resized.consts), tuple(_checks(inputs, history))
 
 
 def _history(graph: Graph, needed: dict[_Pair, None]) -> Iterator[tuple[Operation, Sizes]]:
@@ -55,7 +56,7 @@ def _history(graph: Graph, needed: dict[_Pair, None]) -> Iterator[tuple[Operatio
     """
     sizes: Sizes = {}
     for op in graph.get_operations():
-        for pair in _pairs_of(op):
+        for pair in _pairs(op.eqn):
             if pair in needed:
                 del needed[pair]
                 sizes = _joined(sizes, pair, op)
@@ -75,11 +76,6 @@ def _joined(sizes: Sizes, pair: _Pair, op: Operation) -> Sizes:
         ) from None
 
 
-def _pairs_of(op: Operation) -> Iterator[_Pair]:
-    if not all(is_known(dim) for tensor in op.inputs for dim in tensor.aval.shape or ()):
-        yield from _pairs(op.eqn)
-
-
 def _pairs(eqn: jex.JaxprEqn) -> Iterator[_Pair]:
     if eqn.primitive is ensure_sizes_p:
         yield from eqn.params["equal"]
@@ -88,10 +84,15 @@ def _pairs(eqn: jex.JaxprEqn) -> Iterator[_Pair]:
             yield from _pairs(inner)
 
 
-def _copied(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-    if eqn.primitive is not ensure_sizes_p:
+def _simplified(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+    """Returns an equation without what only unknown sizes need."""
+    inputs = eqn.invars
+    if eqn.primitive.name == "dim_as_value" and is_known(eqn.params["dim"]):
+        aval: Any = eqn.outvars[0].aval
+        inputs = [jex.Literal(np.asarray(eqn.params["dim"], aval.dtype), aval)]
+    elif eqn.primitive is not ensure_sizes_p:
         return eqn
-    copy: jex.JaxprEqn = eqn.replace(primitive=jex.primitives.copy_p, params={})
+    copy: jex.JaxprEqn = eqn.replace(primitive=jex.primitives.copy_p, params={}, invars=inputs)
     return copy
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.deadline.clock import now
 from jflow.errors import AbortedError, InvalidArgumentError, OpError
-from jflow.fencing import Fences
+from jflow.fencing import Claim, Fences
 from jflow.logs import event
 from jflow.master.session import ClientSession
 from jflow.master.view import ClusterView
@@ -51,6 +51,7 @@ class Master:
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, _Opened] = {}
         self._begun: set[ClientSession] = set()
+        self._servers.fences.add_user(self._used_claims)
 
     def open_session(self) -> MasterSession:
         """Opens a session for a client."""
@@ -67,6 +68,11 @@ class Master:
         found = [(one, opened) for one, opened in self._sessions.items() if not one.only_watches]
         page = found[request.first : request.first + request.limit]
         return len(found), tuple(one.status(number, present - at) for one, (number, at) in page)
+
+    def _used_claims(self) -> Iterator[Claim]:
+        """The claims of the sessions that are open."""
+        claims = (session.used_claim for session in self._sessions)
+        return (claim for claim in claims if claim is not None)
 
     def _begin(self, session: ClientSession) -> None:
         self._begun.add(session)

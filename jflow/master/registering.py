@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from jflow.cluster import Task
@@ -76,7 +75,7 @@ class Registrar:
             own = {digest: sent for digest, sent in artifacts.items() if digest in needed}
             entry = await self._reached(task, plans, is_restartable, connect_timeout, deadline)
             registered = await self._register(entry, own, deadline)
-            return replace(entry, handle=registered.handle), registered
+            return entry.registered_as(registered), registered
 
         results = await self._everywhere(by_task, register)
         missing = dict.fromkeys(digest for _, result in results for digest in result.missing)
@@ -168,7 +167,7 @@ class Registrar:
                 "programs or constants of the step; open a new session",
                 task=str(task),
             )
-        entry = replace(entry, handle=registered.handle)
+        entry = entry.registered_as(registered)
         if step.entries[task] is lost:
             step.entries[task] = entry
         elif self.is_current(step.entries[task]):  # another run of the step was first

@@ -21,13 +21,14 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.master.claiming import SessionClaim
 from jflow.master.effects import EffectRunner, lone_staging
 from jflow.master.moving import StateMover
 from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
-from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
+from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans, reply_of
 from jflow.master.straight import begin_straight
 from jflow.master.view import ClusterView
 from jflow.master.watching import ClusterWatch
@@ -98,6 +99,11 @@ class ClientSession:
         """Whether it is of a program that watches the cluster, and has done nothing else."""
         return self.watch.is_used and not self._steps
 
+    @property
+    def used_claim(self) -> Claim | None:
+        """The claim that it works under; None if it has claimed nothing."""
+        return self._claim.claim
+
     def status(self, number: int, age_s: float) -> SessionStatus:
         """What it says to its watchers, given its number and age in seconds."""
         claim = self._claim.claim
@@ -167,7 +173,7 @@ class ClientSession:
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[1].proxy.is_direct))
-        reply = None if _is_blocking(plans) else ReplySize()
+        reply = None if _is_blocking(plans) else reply_of(entries.values())
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         if handle == 1:
             self._began(self)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from jflow.errors import CancelledError, InternalError, InvalidArgumentError, Op
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
 from jflow.plan import Plan
-from jflow.protocol import Array, PromptFuture, ReplySize, TaskProxy, Waited, begin
+from jflow.protocol import Array, PromptFuture, Registered, ReplySize, TaskProxy, Waited, begin
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class TaskPlans:
       plans: the plans, which are registered again over a new connection.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
       connection: the number of the connection over which they were registered.
+      n_bytes: see `Registered`.
     """
 
     task: Task
@@ -40,6 +41,11 @@ class TaskPlans:
     plans: tuple[Plan, ...]
     is_restartable: bool
     connection: int
+    n_bytes: int = 0
+
+    def registered_as(self, registered: Registered) -> TaskPlans:
+        """The same plans, once they are registered."""
+        return replace(self, handle=registered.handle, n_bytes=registered.n_bytes)
 
     def given(self, feeds: Sequence[Array]) -> Sequence[Array]:
         """The fed values of these plans. Raises InvalidArgumentError if there are too few."""
@@ -51,6 +57,11 @@ class TaskPlans:
                 f"the step requires {wanted[-1] + 1} fed values, got {len(feeds)}"
             )
         return [feeds[index] for index in wanted]
+
+
+def reply_of(entries: Iterable[TaskPlans]) -> ReplySize:
+    """What the first reply of a step is expected to take, given the plans of its tasks."""
+    return ReplySize(max(ReplySize().n_bytes, sum(entry.n_bytes for entry in entries)))
 
 
 @dataclass(frozen=True)

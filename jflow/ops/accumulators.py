@@ -18,6 +18,8 @@ _INT32 = np.dtype(np.int32)
 class _AccumulatorBase(Handle):
     """Base of dense and sparse accumulators."""
 
+    _instead_of_value = "take its gradient first: accumulator.take_grad(n)"
+
     def __init__(
         self,
         dtype: Any,

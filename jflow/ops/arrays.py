@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,8 @@ from jflow.graph import Graph, Operation, Symbolic, Tensor
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call, on_any_rank
-from jflow.graph.primitives import group_p, placeholder_p, with_shape
+from jflow.graph.primitives import group_p, placeholder_p, recorded_p, with_shape
+from jflow.graph.recorded import RecordedCall
 from jflow.graph.tracing import refuse_tracer
 from jflow.values import (
     HostArray,
@@ -89,7 +90,7 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
 def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     """Returns the tensor with a shape that is checked when a step runs.
 
-    Gradients flow through the check, unless the rank of the tensor is unknown.
+    Gradients flow through the check, unless the tensor is fed or dequeued without a known rank.
 
     Args:
       x: a tensor of any shape, also of unknown rank; or a value in a function that JAX traces.
@@ -109,18 +110,34 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
         raise ValueError(f"{tensor!r} cannot have the shape {shape}")
     wanted = None if isinstance(tensor.aval, HostArray) else _known_more(tensor.aval.shape, shape)
     if wanted is not None:
-
-        def checked(value: Any) -> Any:
-            return jnp.copy(with_shape(value, wanted))
-
-        found: Tensor = checked(x) if is_traced else graph.apply(checked, (tensor,), name=name)
+        fit = _fitting(wanted)
+        found: Tensor = fit(x) if is_traced else graph.apply(fit, (tensor,), name=name)
         return found
     refuse_tracer(x)
-    aval = abstract(dims, tensor.dtype)
-    attributes = {"shape": declared(dims)}
-    return call(graph, "ensure_shape", [tensor], [aval], name=name, attributes=attributes).outputs[
-        0
-    ]
+    aval, attributes = abstract(dims, tensor.dtype), {"shape": declared(dims)}
+
+    def on_host(here: Graph, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return call(here, "ensure_shape", inputs, [aval], name=name, attributes=attributes).outputs
+
+    if dims is None or tensor.op.eqn.primitive is not recorded_p:
+        return on_host(graph, [tensor])[0]
+
+    def replay(here: Graph, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [here.apply(_fitting(dims), inputs, name=name)]
+
+    recorded = RecordedCall((aval,), None, (), replay, on_host)
+    return graph.add_recorded([tensor.var], recorded, name).outputs[0]
+
+
+def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
+    """Returns the function of JAX that gives a value of known rank a shape."""
+
+    def ensure_shape(value: Any) -> Any:
+        if not is_compatible(shape, value.shape):
+            raise ValueError(f"expected a value of shape {declared(shape)}, got {value.shape}")
+        return jnp.copy(with_shape(value, shape))
+
+    return ensure_shape
 
 
 def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:

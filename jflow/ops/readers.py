@@ -32,6 +32,8 @@ class ReaderBase(Handle):
       name: name of the operation that stands for it.
     """
 
+    _instead_of_value = "read a record first: reader.read(queue)"
+
     def __init__(
         self, kind: str, options: dict[str, Any], shared_name: str | None, name: str
     ) -> None:

@@ -90,6 +90,9 @@ class IndexedSlices(Symbolic):
             return fun(*(x.to_tensor() if isinstance(x, IndexedSlices) else x for x in args))
         return self.graph.apply(fun, args)
 
+    def _value_for(self, use: str) -> Any:
+        return self.to_tensor() if self.is_array else super()._value_for(use)
+
     def __repr__(self) -> str:
         n_rows = declared(self.indices.shape)[0]  # type: ignore[index]
         said = f"{n_rows} rows of shape={self.shape} dtype={self.dtype.name}"

@@ -18,12 +18,18 @@ from jflow.ops.creators import CreatedByScope
 from jflow.ops.flags import check_flag
 from jflow.ops.in_place import InPlaceOperators
 from jflow.stateful import GraphVariable, VariableOperations, counting, scatter
+from jflow.uncopyable import Uncopyable
 from jflow.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.xla import internals
 
 
-class VariableLike(InPlaceOperators, Symbolic):
+class VariableLike(InPlaceOperators, Uncopyable, Symbolic):
     """What is used as an array and can be assigned: a variable, or several that are one value."""
+
+    _instead_of_copy = (
+        "it stands for state that a copy would share; copy its value, as in "
+        "jflow.Variable(variable.value()), or save it with jflow.checkpoint.save or a train.Saver"
+    )
 
     @abstractmethod
     def value(self) -> Any:
@@ -396,34 +402,18 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     @property
     def __jax_array__(self) -> Callable[[], Any]:
-        if internals.asker() is not internals.Asker.JIT:
-            return lambda: self._operations.bind(read_p)
-        raise ValueError(
-            f"JAX cannot trace {self._ref} directly; pass its value(), or use the function of the "
-            "same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
-        )
+        asker = internals.asker()
+        if asker is internals.Asker.JIT:
+            raise ValueError(
+                f"JAX cannot trace {self._ref} directly; pass its value(), or use the function of "
+                "the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+            )
+        if not self.is_eager and not internals.is_tracing():
+            self._refuse_jax(asker)
+        return lambda: self._operations.bind(read_p)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        if not self.is_eager:
-            return super().__array__()
-        return np.array(self._operations.bind(read_p), dtype, copy=copy)
-
-    def __float__(self) -> float:
-        return float(self.value())
-
-    def __int__(self) -> int:
-        return int(self.value())
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError(f"len() of {self._ref}, which is a scalar")
-        return int(self.shape[0])
-
-    def __iter__(self) -> Any:
-        return iter(self.value()) if self.is_eager else super().__iter__()
-
-    def __bool__(self) -> bool:
-        return bool(self.value()) if self.is_eager else super().__bool__()
+    def _value_for(self, use: str) -> Any:
+        return self._operations.bind(read_p) if self.is_eager else super()._value_for(use)
 
     def __repr__(self) -> str:
         attributes = f"{self.name!r} shape={declared(self.shape)} dtype={self.dtype.name}"

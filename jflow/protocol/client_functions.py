@@ -28,11 +28,6 @@ class ClientFunctions:
         self._stream = stream
         self._pending: dict[tuple[int, int], asyncio.Future[Sequence[Array]]] = {}
 
-    @property
-    def is_receiving(self) -> bool:
-        """Whether a part of a message of the client has come, and not the rest."""
-        return self._stream.is_receiving
-
     def of_call(self, call: int) -> Client:
         """Calls functions of the step that the client's call with that id runs."""
         return partial(self._request, call)

@@ -3,7 +3,7 @@
 The calls of a stream run at the same time, and each may end with a large reply. What has ended is
 in memory until the client has read it. So a step that cannot wait for other steps begins only while
 there is room for its reply. Its size is that of the step's last reply, since most steps give as
-much each time.
+much each time; before the first one, what is known of the results of its programs.
 
 A step with large feeds that waits for credits keeps the stream from being read, because the feeds
 of all that follow would be in memory. It waits for nothing but the client, which has to read.
@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from jflow.protocol import settings
 from jflow.values import Array
 
 MAX_UNREAD_BYTES = 16 << 20
@@ -28,7 +29,7 @@ and the calls themselves, a client that does not read costs less than 32 MB. One
 larger: it is sent from the memory of its values, in chunks, as the client reads."""
 
 UNKNOWN_BYTES = 4 << 20
-"""What a reply is expected to take whose step has not run before."""
+"""What a reply is expected to take whose step has not run before, if no more is known."""
 
 SMALL_BYTES = 64 << 10
 """Replies up to this size take no credits: messages of calls take as much. See `Unsent`."""
@@ -120,14 +121,26 @@ class Reservation:
 
 
 class Unsent:
-    """How much the small replies of one stream take that are being sent.
+    """How much the small replies of one stream take that are being sent, and whether any leaves.
+
+    Args:
+      n_taken: gives a number that grows when a part of a large reply is taken.
+      stalled: called once nothing of what is sent was taken for once to twice `UNREAD_S`.
 
     Attributes:
       n_bytes: how much that is, in bytes; above `MAX_UNSENT_BYTES` nothing is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        n_taken: Callable[[], int] = lambda: 0,
+        stalled: Callable[[], object] = lambda: None,
+    ) -> None:
         self.n_bytes = 0
+        self._n_taken = n_taken
+        self._stalled = stalled
+        self._n_sending = self._n_sent = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     @contextmanager
@@ -137,9 +150,14 @@ class Unsent:
         # Larger ones are sent from the memory of their values, and credits limit them.
         counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
         self.n_bytes += counted
+        self._n_sending += 1
+        if self._timer is None:
+            self._watch()
         try:
             yield
         finally:
+            self._n_sending -= 1
+            self._n_sent += 1
             self.n_bytes -= counted
             if self._waiter is not None and self.n_bytes <= MAX_UNSENT_BYTES:
                 if not self._waiter.done():
@@ -151,3 +169,23 @@ class Unsent:
         while self.n_bytes > MAX_UNSENT_BYTES:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
+
+    def close(self) -> None:
+        """Watches no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch(self) -> None:
+        """Looks again later whether something was taken meanwhile."""
+        seen = self._n_sent + self._n_taken()
+        later = asyncio.get_running_loop().call_later
+        self._timer = later(settings.UNREAD_S, self._look, seen)
+
+    def _look(self, seen: int) -> None:
+        self._timer = None
+        if not self._n_sending:
+            return
+        if self._n_sent + self._n_taken() == seen:
+            self._stalled()
+        else:
+            self._watch()

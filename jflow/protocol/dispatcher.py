@@ -17,6 +17,7 @@ from jflow.errors import (
     ResourceExhaustedError,
 )
 from jflow.logs import event
+from jflow.protocol import settings
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
@@ -75,7 +76,7 @@ class Dispatcher(Generic[S]):
         self._session = session
         self._functions = ClientFunctions(stream)
         self._credits = Credits()
-        self._unsent = Unsent()
+        self._unsent = Unsent(lambda: stream.n_taken, self._give_up)
         self._working: dict[int, asyncio.Task[None]] = {}
         # Tasks that watch calls whose messages are coming; None once they have answered.
         self._coming: dict[int, asyncio.Task[None] | None] = {}
@@ -103,11 +104,18 @@ class Dispatcher(Generic[S]):
         times.
         """
         self._stream.end()
+        self._unsent.close()
         tasks = list(self._all)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         close()
+
+    def _give_up(self) -> None:
+        """Ends the stream of a caller that takes no answers."""
+        if not self._over.done():
+            said = f"it has taken no answer for {settings.UNREAD_S:g} s"
+            self._over.set_result(BrokenStreamError(said))
 
     def _read_on(self) -> None:
         self._start(self._read())

@@ -281,6 +281,10 @@ class Assembler:
         self._n_bytes -= partial.n_bytes
         return partial.message
 
+    def close(self) -> None:
+        """Forgets the messages that are not complete; nothing may be fed any more."""
+        self.unfinished.clear()
+
     def _check_room(self, n_bytes: int) -> None:
         if n_bytes + self._n_bytes > self._max_bytes:
             raise ResourceExhaustedError(

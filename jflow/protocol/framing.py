@@ -26,7 +26,6 @@ class Framing(Protocol):
 
     Attributes:
       n_received: a number that grows when something is received.
-      has_unfinished: whether a part of a message has come, and not the rest.
       write_now: writes a message as `frames` would, without waiting; returns whether all of it has
         left, and None if nothing was done. What has not left goes with the next frame, or with one
         that is empty. None if the stream cannot.
@@ -34,9 +33,6 @@ class Framing(Protocol):
 
     @property
     def n_received(self) -> int: ...
-
-    @property
-    def has_unfinished(self) -> bool: ...
 
     @property
     def write_now(self) -> Callable[[int, bytes, Sequence[Array]], bool | None] | None: ...
@@ -68,6 +64,9 @@ class Framing(Protocol):
         Their payload is not there yet. It may raise what `feed` raises.
         """
 
+    def close(self) -> None:
+        """Ends the reading of the stream, and frees what has come and was not read."""
+
     def is_sign_of_life(self, frame: Any) -> bool:
         """Whether the other end must have read something for the stream to take this frame."""
 
@@ -84,16 +83,15 @@ class ByteFraming:
     def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
         return frames_of(encode, message_id, control, tensors)
 
-    @property
-    def has_unfinished(self) -> bool:
-        return bool(self._assembler.unfinished)
-
     def feed(self, read: bytes) -> Message | None:
         self.n_received += 1
         return self._assembler.feed(read)
 
     def watch_long(self, begun: Callable[[Message], object]) -> None:
         self._assembler.on_long = begun
+
+    def close(self) -> None:
+        self._assembler.close()
 
     def offer_first(self, first: Callable[[Message], object | None]) -> None:
         """Nothing is offered: the stream has tasks of its own."""
@@ -110,6 +108,7 @@ class PartsFraming:
       encode: makes the frames.
       write_now: writes a small frame, which has its length in front; as that of a `Framing`.
       offer_first: see `Framing`.
+      end: ends the stream, and frees the messages of the parser that were not read.
     """
 
     def __init__(
@@ -118,12 +117,14 @@ class PartsFraming:
         encode: Encoder[Any] = encode_parts,
         write_now: Callable[[bytes], bool | None] | None = None,
         offer_first: Callable[[Callable[[Message], object | None]], None] = lambda _: None,
+        end: Callable[[], object] = lambda: None,
     ) -> None:
         self._parser = parser
         self._encode = encode
         self._write_frame = write_now
         self.write_now = None if write_now is None else self._write_small
         self.offer_first = offer_first
+        self._end = end
 
     def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
         return frames_of(self._encode, message_id, control, tensors)
@@ -140,15 +141,15 @@ class PartsFraming:
     def n_received(self) -> int:
         return self._parser.n_received
 
-    @property
-    def has_unfinished(self) -> bool:
-        return self._parser.has_unfinished
-
     def feed(self, read: Message) -> Message:
         return read
 
     def watch_long(self, begun: Callable[[Message], object]) -> None:
         self._parser.assembler.on_long = begun
+
+    def close(self) -> None:
+        self._end()
+        self._parser.close()
 
     def is_sign_of_life(self, frame: Buffers) -> bool:
         # Socket buffers of the kernel are smaller.

@@ -18,6 +18,7 @@ class Inbox:
       on_wait: called when that task has to wait.
 
     Attributes:
+      n_bytes: the size of the messages that it has kept since it was last empty.
       is_over: whether nothing more comes.
       error: what is raised then, behind the messages; None for the end of the stream.
     """
@@ -28,6 +29,7 @@ class Inbox:
         self._messages: deque[Any] = deque()
         self._first: Callable[[Message], object | None] | None = None
         self._reader: PromptFuture[None] | None = None
+        self.n_bytes = 0
         self.is_over = False
         self.error: Exception | None = None
 
@@ -49,6 +51,9 @@ class Inbox:
         if is_awaited and self._first is not None:
             left = self._first(message)
         if left is not None:
+            if not self._messages:
+                self.n_bytes = 0
+            self.n_bytes += len(message.payload)
             self._messages.append(left)
             self._wake()
 
@@ -72,6 +77,11 @@ class Inbox:
         self.is_over, self.error = True, error
         self._first = None
         self._wake()
+
+    def close(self) -> None:
+        """Drops what was not read, because nothing is read any more."""
+        self._messages.clear()
+        self._first = None
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():

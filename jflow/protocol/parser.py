@@ -90,11 +90,6 @@ class Parser:
         self._message_id = 0
 
     @property
-    def has_unfinished(self) -> bool:
-        """Whether a part of a message was received, and not the rest."""
-        return self._end > self._start or bool(self.assembler.unfinished)
-
-    @property
     def is_amid_payload(self) -> bool:
         """Whether `buffer` is the rest of the payload of a large frame."""
         return self._missing is not None
@@ -117,6 +112,11 @@ class Parser:
         self._missing = self._missing[n_bytes:] if n_bytes < len(self._missing) else None
         message = self.assembler.end(self._message_id) if self._missing is None else None
         return [] if message is None else [message]
+
+    def close(self) -> None:
+        """Frees what has come of messages that are not complete; nothing is received any more."""
+        self.assembler.close()
+        self._missing = None
 
     def _parse(self) -> list[Message]:
         """Takes what is complete in the scratch buffer."""

@@ -8,12 +8,9 @@ import logging
 from collections.abc import (
     Awaitable,
     Callable,
-    Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
@@ -21,18 +18,15 @@ from typing import Concatenate, ParamSpec, TypeVar
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
-from jflow.errors import OpError, RestartedError, UnavailableError
+from jflow.errors import RestartedError, UnavailableError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
 from jflow.logs import event
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import enter, new_nonce
-from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import begin, retrieve
-from jflow.protocol.frame import CHUNK_BYTES, aligned
 from jflow.protocol.handshake import Caller, CallerHandshake
-from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
+from jflow.protocol.peer_link import CALLER, PeerLink, UnsentError
 from jflow.protocol.records import (
     Artifacts,
     Client,
@@ -40,32 +34,25 @@ from jflow.protocol.records import (
     ServerInfo,
     Staging,
 )
-from jflow.protocol.reply import PendingReply
 from jflow.protocol.rpc import CallRequest
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
     RELEASE,
     RUN_PLANS,
-    SEND_TENSORS,
 )
 from jflow.protocol.run_rpcs import PlansRequest, ridden
 from jflow.protocol.signatures import rpc_of
-from jflow.protocol.stable import StableMessage
-from jflow.protocol.stream import MessageStream, Received
-from jflow.protocol.tasks import TaskSet
+from jflow.protocol.stream import Received
 from jflow.protocol.traced import without_records
 from jflow.protocol.transport import (
     BrokenStreamError,
-    EndedStreamError,
     Transport,
     stream_error,
 )
-from jflow.protocol.v1 import service_pb2 as pb
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
-_CALLER = "the server that called it"
 _CUT_OFF = "{} was cut off, and has forgotten the plans that were registered on it"
 _ADVICE = "start it or check the address in the cluster"
 
@@ -96,7 +83,7 @@ class Peer:
         self._task = task
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._link: _Link | None = None
+        self._link: PeerLink | None = None
         self.arrivals: Arrivals | None = None
 
     @property
@@ -147,7 +134,11 @@ class Peer:
         return result
 
     async def _reply(
-        self, incarnation: int, request: CallRequest, connection: int | None = None
+        self,
+        incarnation: int,
+        request: CallRequest,
+        connection: int | None = None,
+        step: int | None = None,
     ) -> Received:
         try:
             link = self._link
@@ -155,13 +146,13 @@ class Peer:
                 link = await self._incarnation(incarnation)
             if connection is not None and link.number != connection:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
-            return await link.call(request)
-        except _UnsentError:
+            return await link.call(request, step)
+        except UnsentError:
             if connection is not None:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task)) from None
             # The connection had ended before, unnoticed, and the request was not sent: it cannot be
             # executed twice.
-            return await (await self._incarnation(incarnation)).call(request)
+            return await (await self._incarnation(incarnation)).call(request, step)
 
     async def register(
         self,
@@ -192,7 +183,7 @@ class Peer:
         plans = PlansRequest(step, handle, feeds, is_traced, staging, asker)
         request = RUN_PLANS.prepared(plans)
         sent = now()
-        reply, tensors = await self._reply(incarnation, request, connection)
+        reply, tensors = await self._reply(incarnation, request, connection, step)
         if records is None:
             if arrivals is not None and reply.HasField("ran_plans"):
                 for edge, value in ridden(reply.ran_plans, tensors).items():
@@ -207,6 +198,9 @@ class Peer:
 
     def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
         """Sends values, and signals (None), by their edges of a step; together unless large.
+
+        They never overtake the call of `run` that begins the step, if that goes the same way: the
+        other end may not read on before it has begun.
 
         Returns:
           What to wait for at once until they have left; None if they have.
@@ -239,7 +233,7 @@ class Peer:
         if link is not None:
             await link.close()
 
-    async def _linked(self) -> _Link | None:
+    async def _linked(self) -> PeerLink | None:
         """The connection, opened if there is none or it broke."""
         if self._link is None or self._link.is_broken:
             # As a task: a timeout needs to know the task that it cancels (see `begin`).
@@ -247,7 +241,7 @@ class Peer:
             await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S, is_lost=is_lost))
         return self._link
 
-    async def _incarnation(self, incarnation: int) -> _Link:
+    async def _incarnation(self, incarnation: int) -> PeerLink:
         link = await self._linked()
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
@@ -277,191 +271,6 @@ class UnregisteredError(UnavailableError):
     """A task was cut off since plans were registered on it, and has forgotten them."""
 
 
-class _UnsentError(UnavailableError):
-    """The stream had ended before any byte of a message was sent."""
-
-
-def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
-    """The values of each message: several unless they are large."""
-    n_bytes = 0
-    some: dict[int, Array | None] = {}
-    for edge, value in values.items():
-        size = 0 if value is None else aligned(value.nbytes)
-        if some and n_bytes + size > CHUNK_BYTES:
-            yield some
-            n_bytes, some = 0, {}
-        some[edge] = value
-        n_bytes += size
-    yield some
-
-
-async def _all_sent(sending: Iterable[asyncio.Future[None]]) -> None:
-    """Waits until messages are sent, which a caller that is cancelled must not stop."""
-    for one in sending:
-        await asyncio.shield(one)
-
-
-class _Link:
-    """One stream to one incarnation of a task, after the handshake, and its pending calls."""
-
-    def __init__(
-        self, task: Task, address: str, stream: MessageStream, info: ServerInfo, number: int
-    ) -> None:
-        self.number = number
-        self._task = task
-        self._address = address
-        self._stream = stream
-        self.info = info
-        self._ids = itertools.count(1)
-        self._cancelling = TaskSet()
-        self._pending: dict[int, PendingReply] = {}
-        stream.offer_first(self._take)
-        self._reader = asyncio.create_task(self._read())
-        self._watcher = asyncio.create_task(self._watch(liveness_s()))
-        self._cause: object = "this end closed the connection"
-        self.is_broken = False
-
-    async def call(self, request: CallRequest) -> Received:
-        """Sends a request and waits for its reply; cancelling the wait cancels the call.
-
-        If the reply arrives nevertheless, it is returned.
-        """
-        key = next(self._ids)
-        reply = self._pending[key] = PendingReply()
-        sending: asyncio.Future[None] | None = None
-        try:
-            if (sending := self._send(request, key)) is not None:
-                sending.add_done_callback(reply.sent)
-            await reply.wait()
-            return reply.result()
-        except asyncio.CancelledError:
-            self._cancelling.start(self._cancel(key, sending))
-            return await reply.after_cancel()
-        finally:
-            self._pending.pop(key, None)
-
-    async def _cancel(self, key: int, sending: asyncio.Future[None] | None) -> None:
-        """Cancels a call at the other end, after its request was sent."""
-        with suppress(OpError):  # nothing to cancel, or the other end is gone
-            if sending is not None:
-                await sending
-            await self._send_control(pb.Envelope(cancel=pb.Cancel(id=key)).SerializeToString(), ())
-
-    async def push(self, request: CallRequest) -> None:
-        """Sends a message without a reply."""
-        if (sending := self._send(request)) is not None:
-            await asyncio.shield(sending)
-
-    def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
-        """See `Peer.deliver`."""
-        sending = [self._send(SEND_TENSORS.prepared(step, some)) for some in _together(values)]
-        left = [one for one in sending if one is not None]
-        return _all_sent(left) if left else None
-
-    async def close(self) -> None:
-        self._reader.cancel()
-        self._watcher.cancel()
-        await asyncio.gather(self._reader, self._watcher, return_exceptions=True)
-        await self._stream.close()
-
-    def _send(self, request: CallRequest, call: int = 0) -> asyncio.Future[None] | None:
-        """Sends a request; returns None if it has left, or what to wait for.
-
-        A caller that is cancelled must not cancel that: a message that is sent in part, or a write
-        that the transport sees cancelled, would break the stream.
-
-        Raises:
-          UnavailableError: if the connection has ended.
-        """
-        if self.is_broken:
-            raise self._lost(self._cause)
-        control = request.control(self._stream.stable, call, self.info.incarnation)
-        waiting = self._stream.send_now(control, request.tensors)
-        if waiting is None:
-            return None
-        sending = begin(self._sent(waiting))
-        if sending.done() and sending.exception() is None:
-            return None
-        sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
-        return sending
-
-    async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
-        if self.is_broken:
-            raise self._lost(self._cause)
-        await self._sent(self._stream.send_control(control, tensors))
-
-    async def _sent(self, sending: Awaitable[None]) -> None:
-        """Waits until a message is sent. Raises UnavailableError if the stream ends before."""
-        try:
-            await sending
-        except EndedStreamError as error:
-            self.is_broken = True
-            raise _UnsentError(self._lost(error).message, task=str(self._task)) from None
-        except BrokenStreamError as error:
-            raise self._lost(error) from None
-
-    async def _read(self) -> None:
-        cause: object = "it closed the connection"
-        try:
-            while (received := await self._stream.receive_any()) is not None:
-                self._receive(received)
-        except (BrokenStreamError, OpError) as error:
-            cause = error
-        except asyncio.CancelledError:
-            cause = self._cause
-            raise
-        finally:
-            self._lose(cause)
-            self._watcher.cancel()
-
-    def _lose(self, cause: object) -> None:
-        """Fails what waits for the other end."""
-        self.is_broken, self._cause = True, cause
-        for reply in self._pending.values():
-            reply.put(self._lost(cause))
-
-    async def _watch(self, liveness: float) -> None:
-        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
-        heartbeat = Heartbeat()
-        while not self.is_broken:
-            await asyncio.sleep(liveness / TICKS)
-            match heartbeat.tick(self._stream.n_signs, is_waiting=bool(self._pending)):
-                case Beat.ASK:
-                    self._cancelling.start(self._ping())
-                case Beat.LOST:
-                    self._lose(silence(liveness))
-                    self._reader.cancel()
-                    await self._stream.close()
-
-    async def _ping(self) -> None:
-        with suppress(OpError):  # its reader notices that the stream has ended
-            ping = pb.Envelope(id=next(self._ids), ping=pb.Ping())
-            await self._send_control(ping.SerializeToString(), ())
-
-    def _take(self, received: StableMessage) -> bool:
-        """Takes a reply as it comes; False if it is an error."""
-        if received.of.is_error:
-            return False
-        reply = self._pending.get(received.varying.id)
-        if reply is not None:
-            reply.put((received.of.envelope, received.tensors))
-        return True
-
-    def _receive(self, received: Received | StableMessage) -> None:
-        if isinstance(received, StableMessage):
-            if self._take(received):
-                return
-            received = received.common
-        envelope, _ = received
-        reply = self._pending.get(envelope.id)
-        if reply is not None:
-            reply.put(error_of(envelope.status) if envelope.status.code else received)
-
-    def _lost(self, cause: object) -> OpError:
-        where = f"{self._task} at {self._address}"
-        return stream_error(cause, where, _CALLER, str(self._task))
-
-
 class _Connector:
     """Makes connections to a task; arguments as for `Peer`."""
 
@@ -470,7 +279,7 @@ class _Connector:
         self._task = task
         self._caller = caller
 
-    async def connect(self, number: int, refused_s: float | None) -> _Link:
+    async def connect(self, number: int, refused_s: float | None) -> PeerLink:
         """The connection of this number, after the handshake.
 
         `refused_s` is as in `Transport.connect`.
@@ -488,10 +297,10 @@ class _Connector:
         handshake = CallerHandshake(self._caller, new_nonce())
         try:
             messages, info = await enter(stream, handshake)
-            return _Link(task, address, messages, info.over(messages.kind), number)
+            return PeerLink(task, address, messages, info.over(messages.kind), number)
         except BrokenStreamError as error:
             await stream.close()
-            raise stream_error(error, f"{task} at {address}", _CALLER, str(task)) from None
+            raise stream_error(error, f"{task} at {address}", CALLER, str(task)) from None
         except BaseException:
             await stream.close()
             raise

@@ -75,10 +75,16 @@ class ServerInfo:
 
 @dataclass(frozen=True)
 class Registered:
-    """The handle of registered plans; or the digests to send with the same call again."""
+    """The handle of registered plans; or the digests to send with the same call again.
+
+    Attributes:
+      n_bytes: the size of what they fetch of the results of programs, as far as that is known
+        before they run.
+    """
 
     handle: int
     missing: tuple[str, ...] = ()
+    n_bytes: int = 0
 
 
 class SavedState(NamedTuple):

@@ -41,11 +41,12 @@ def _nothing(_: Any, __: list[Array]) -> None:
 
 
 def _registered(message: pb.Registered, _: list[Array]) -> Registered:
-    return Registered(message.handle, tuple(message.missing))
+    return Registered(message.handle, tuple(message.missing), message.n_bytes)
 
 
 def _registered_to_proto(registered: Registered) -> Outgoing:
-    return pb.Registered(handle=registered.handle, missing=registered.missing), ()
+    handle, missing, n_bytes = registered.handle, registered.missing, registered.n_bytes
+    return pb.Registered(handle=handle, missing=missing, n_bytes=n_bytes), ()
 
 
 def _artifacts(sent: Sequence[pb.Artifact], tensors: list[Array]) -> dict[str, Array]:

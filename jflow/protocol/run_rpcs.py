@@ -280,16 +280,12 @@ def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
 
 async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.send_tensors
-    await _delivered(worker, body, body.step, call.tensors, call.functions)
+    await _delivered(worker, body, body.step, call.tensors)
     return _DONE
 
 
 async def _delivered(
-    worker: WorkerSession,
-    body: pb.SendTensors,
-    step: int,
-    tensors: list[Array],
-    functions: ClientFunctions,
+    worker: WorkerSession, body: pb.SendTensors, step: int, tensors: list[Array]
 ) -> None:
     """Hands over values and signals of a step."""
     if len(body.edges) != len(tensors):
@@ -303,8 +299,9 @@ async def _delivered(
         is_full |= worker.deliver(step, edge, tensor)
     for edge in body.signals:
         is_full |= worker.deliver(step, edge, None)
-    # The stream is not read meanwhile. What is on its way may be the beginning of the step.
-    if is_full and not functions.is_receiving:
+    # The stream is not read meanwhile. The beginning of the step comes on another one, because its
+    # sender sends it first: see `Peer.deliver`.
+    if is_full:
         await worker.make_room()
 
 
@@ -315,10 +312,10 @@ def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated
 
 
 def _begin_tensors(
-    worker: WorkerSession, call: StableMessage, functions: ClientFunctions
+    worker: WorkerSession, call: StableMessage, __: ClientFunctions
 ) -> StableReply | Rest:
     body, (step, *_) = call.of.envelope.send_tensors, call.varying.numbers
-    delivered = Started(_delivered(worker, body, step, call.tensors, functions))
+    delivered = Started(_delivered(worker, body, step, call.tensors))
     return _RECEIVED if delivered.is_done else partial(_received, delivered)
 
 

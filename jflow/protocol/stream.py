@@ -38,6 +38,7 @@ class MessageStream:
 
     Attributes:
       stable: makes stable control parts for `send_control`.
+      n_taken: how many large frames were taken.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class MessageStream:
         self._writing = asyncio.Lock()
         self._flushing: asyncio.Future[None] | None = None
         self._is_over = False
-        self._n_taken = 0
+        self.n_taken = 0
         self.stable = StableWriter()
         self._parser = StableParser()
 
@@ -128,7 +129,7 @@ class MessageStream:
                         broken = _ended(str(broken), n_sent)
                     raise broken from error
                 n_sent += bool(frame)  # one without bytes lets other messages pass
-                self._n_taken += framing.is_sign_of_life(frame)
+                self.n_taken += framing.is_sign_of_life(frame)
 
     @property
     def kind(self) -> str:
@@ -138,12 +139,7 @@ class MessageStream:
     @property
     def n_signs(self) -> int:
         """How many signs of life there were: something came, or a large frame was taken."""
-        return self._n_taken + self._framing.n_received
-
-    @property
-    def is_receiving(self) -> bool:
-        """Whether a part of a message has come, and not the rest."""
-        return self._framing.has_unfinished
+        return self.n_taken + self._framing.n_received
 
     def watch_long(self, begun: Callable[[pb.Envelope], object]) -> None:
         """Sets what is called with the envelope of a message that takes long to come.
@@ -178,8 +174,12 @@ class MessageStream:
         self._framing.offer_first(opened)
 
     def end(self) -> None:
-        """Refuses further messages."""
+        """Refuses further messages, and frees what has come: nothing is read any more.
+
+        Streams are in cycles of references, which the garbage collector may find much later.
+        """
         self._is_over = True
+        self._framing.close()
 
     async def receive(self) -> Received | None:
         """The next message in its common form; otherwise as `receive_any`."""
@@ -213,8 +213,9 @@ class MessageStream:
                 return envelope, await computed(cost, opened, message)
 
     async def close(self) -> None:
-        """Ends the stream and frees its connection."""
+        """Ends the stream and frees its connection, and what has come and was not read."""
         await self._stream.close()
+        self._framing.close()
 
 
 def _ended(details: str, n_sent: int) -> BrokenStreamError:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 
-from jflow.cluster import Task
+from jflow.cluster import DeviceSpec, Task
 from jflow.deadline import Deadline
 from jflow.effects import Effect
 from jflow.graph import VariableRef
@@ -127,12 +127,14 @@ class Backend(Protocol):
 
     Attributes:
       keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
+      has_one_device: whether `default_device` is always None.
       moves_private: whether state that is not shared can move.
       reconnects: whether a call connects again when the connection was lost.
       restarts: what it does when tasks have restarted.
     """
 
     keeps_weak_types: bool
+    has_one_device: bool
     moves_private: bool
     reconnects: bool
     restarts: Restarts
@@ -225,6 +227,12 @@ class Backend(Protocol):
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """The value of a variable in this process, None if there is none; never blocks."""
+
+    def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
+        """The device that a function of these values requests, as it would under `jax.jit`.
+
+        None if it is the first one, or none of this process.
+        """
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, the master's own first."""

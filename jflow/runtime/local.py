@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from queue import SimpleQueue
+from typing import Any
 
 import jax
 
 from jflow import _forks
-from jflow.cluster import LOCAL_TASK, SAME_PROCESS, Task, Wiring
+from jflow.cluster import LOCAL_TASK, SAME_PROCESS, DeviceSpec, Task, Wiring
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, memory_limits, put
@@ -32,6 +33,7 @@ from jflow.runtime.process_options import warn_of_process_options
 from jflow.runtime.restarts import Restarts
 from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
+from jflow.xla import internals
 
 
 @_forks.guarded(
@@ -62,8 +64,14 @@ class LocalBackend:
         _forks.mark_used()
         config = ConfigProto() if config is None else config
         self._devices = local_devices(LOCAL_TASK, config.device_count)
+        self.has_one_device = len(self._devices) == 1
         warn_of_process_options(config, {device.type for device in self._devices})
         self._memory = memory_limits(self._devices)
+        self._specs = {
+            found: DeviceSpec(type=device.type, index=device.index)
+            for device, found in self._devices.items()
+        }
+        self._first = next(iter(self._specs))
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
         self._gate = StepGate()
         by_name = {str(device): found for device, found in self._devices.items()}
@@ -151,6 +159,24 @@ class LocalBackend:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
         key = VariableKey(ref.container, ref.name)
         return None if device is None else self._containers.peek(device, key)
+
+    def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
+        if self.has_one_device:
+            return None
+        default = internals.default_device()
+        others: set[jax.Device] = set()
+        for value in values:
+            if (
+                internals.is_committed(value)
+                if type(value) is internals.ConcreteArray
+                else isinstance(value, jax.Array) and value.committed
+            ):
+                devices = value.devices()
+                # Results of functions are committed to the default device, and do not decide.
+                if len(devices) == 1 and default not in devices:
+                    others |= devices
+        device = others.pop() if len(others) == 1 else default
+        return None if device == self._first else self._specs.get(device)
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         return [

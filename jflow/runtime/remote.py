@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from weakref import WeakValueDictionary
 
 from jflow import _forks
@@ -39,6 +40,8 @@ from jflow.watch import SessionWait
 from jflow.wire import connect
 
 _RECONNECT_TIMEOUT_S = 2.0
+_MAX_RESTARTS = 10
+"""How many restarts are outlived while one step is registered."""
 _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
@@ -62,6 +65,7 @@ class RemoteBackend:
         are used.
     """
 
+    has_one_device = True
     keeps_weak_types = False  # arrays are sent as NumPy arrays, which have none
     moves_private = False  # a task frees what is not shared with the last step that uses it there
 
@@ -106,14 +110,17 @@ class RemoteBackend:
 
     def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
-        tasks = {plan.device.task for plan in step.plans}
+        tasks, n_left = {plan.device.task for plan in step.plans}, _MAX_RESTARTS
         while True:
             known = self.restarts.known(tasks)
             try:
                 handle = step.offer(client, self._connect_timeout, deadline, known)
                 break
             except RestartedError as error:
-                self.outlive(error, is_undone=True)
+                self.outlive(error, is_rolled_back=True)
+                n_left -= 1
+                if not n_left:
+                    raise
         self.restarts.uses(step.plans, client.info.task)
         self._steps[handle] = step
         for plan in step.plans:
@@ -123,14 +130,14 @@ class RemoteBackend:
                 self._kept.setdefault(plan.device.task, step)
         return handle
 
-    def outlive(self, error: RestartedError, *, is_undone: bool) -> None:
+    def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
         """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
         if self.restarts.are_outlived and error.task is not None:
             task = Task.parse(error.task)
             self._devices.pop(task, None)
             for step in [*self._steps.values()]:
                 step.forget(task)
-        self.restarts.go_on(error, is_undone=is_undone)
+        self.restarts.go_on(error, is_rolled_back=is_rolled_back)
 
     def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
         return _completed(config, self.connected(deadline).info)
@@ -190,6 +197,9 @@ class RemoteBackend:
 
     def peek(self, _: VariableRef) -> None:
         return None  # a request to the server could block
+
+    def default_device(self, _: Iterable[Any]) -> None:
+        return None  # arrays of this process say nothing about devices of others
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connected(deadline)
@@ -288,7 +298,7 @@ class RemoteBackend:
                     "session",
                     task=str(task),
                 ) from None
-            self.outlive(error, is_undone=True)
+            self.outlive(error, is_rolled_back=True)
             client = _connected_again(replace(meant, incarnation=0), timeout, deadline)
         except OpError as error:
             error.with_context(task=str(task))

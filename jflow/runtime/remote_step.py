@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 import jax
-import numpy as np
 
 from jflow import _forks
 from jflow.cluster import Task
@@ -57,7 +56,7 @@ class StepRegistry(Protocol):
     def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step with the master and returns its handle."""
 
-    def outlive(self, error: RestartedError, *, is_undone: bool) -> None:
+    def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
         """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
 
 
@@ -166,7 +165,7 @@ class RemoteExecutable:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         internals.release_host_memory()  # that of a large result is received into again
-        values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
+        values = self.run([narrowed(feed) for feed in feeds], deadline)
         # Nothing writes to the memory of a received array, so JAX can use it without a copy.
         return [internals.to_device(value) for value in values]
 
@@ -178,7 +177,7 @@ class RemoteExecutable:
     ) -> tuple[list[Any], list[TaskRecord]]:
         client, handle = self._register(deadline)
         records: list[TaskRecord] = []
-        given = [narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
+        given = [narrowed(feed) for feed in feeds] if as_jax else feeds
         try:
             values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
         except RestartedError as error:
@@ -194,7 +193,7 @@ class RemoteExecutable:
     def _outlive(self, error: RestartedError, used: tuple[MasterClient, int]) -> None:
         """Returns if the step can be run again, over another registration than was used."""
         if self._registered[:1] == [used]:
-            self._backend.outlive(error, is_undone=error.is_rolled_back)
+            self._backend.outlive(error, is_rolled_back=error.is_rolled_back)
         elif not error.is_rolled_back:
             raise error
 

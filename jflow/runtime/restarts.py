@@ -51,12 +51,12 @@ class Restarts:
             self._known.difference_update(found)
             return found
 
-    def go_on(self, error: RestartedError, *, is_undone: bool) -> None:
+    def go_on(self, error: RestartedError, *, is_rolled_back: bool) -> None:
         """Returns if the call that has failed can be made again, on the new life of the task.
 
         Args:
           error: why it failed.
-          is_undone: whether it is certain that the call has done nothing.
+          is_rolled_back: whether it is certain that the call has done nothing.
 
         Raises:
           RestartedError: if not. The next call goes on, if this is of a connection.
@@ -67,7 +67,7 @@ class Restarts:
         with self._lock:
             self._known.add(task)
             lost = [*self._used.pop(task, {})]
-        if is_undone and not lost:
+        if is_rolled_back and not lost:
             return
         what = error.message.partition(";")[0]
         raise RestartedError(f"{what}; {_advice(lost)}", op=error.op, task=error.task) from None

@@ -42,6 +42,7 @@ from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bi
 from jflow.server.role import which_task
 from jflow.server.slow_steps import SlowSteps
 from jflow.server.watched import ServedTask
+from jflow.validator import VALIDATOR
 from jflow.wire import TRANSPORTS, cluster_name, file_system_id, load_secret, load_tls
 from jflow.worker import Worker
 from jflow.xla import export_platform
@@ -92,6 +93,8 @@ class Server(Closing):
 
     _worker_type: ClassVar[type[Worker]] = Worker
     """What runs plans; the placement lab has servers whose workers pretend to compute."""
+
+    _instead_of_copy = "other processes reach it by its target: jflow.connect(server.target)"
 
     def __init__(
         self,
@@ -189,6 +192,7 @@ class Server(Closing):
             SERVERS.run(self._running.watch_steps(options.slow_step_s))
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
+            VALIDATOR.start()
             event(_LOG, logging.INFO, "server_started", server=str(self._task), at=self._address)
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -226,6 +230,7 @@ class Server(Closing):
             # Without waiting: a device may be busy with a program that cannot be cancelled.
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
+            VALIDATOR.stop()
             event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
         self._stopped.set()
 

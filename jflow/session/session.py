@@ -79,6 +79,8 @@ class Session(Closing):
       ValueError: if its address is malformed.
     """
 
+    _instead_of_copy = "open another one: jflow.Session(session.target, graph=session.graph)"
+
     def __init__(
         self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None
     ) -> None:

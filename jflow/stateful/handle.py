@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Graph, Operation, ResourceRef, owners
@@ -13,9 +13,11 @@ from jflow.graph.completion import visible
 from jflow.graph.primitives import resource_p
 from jflow.packing import Record
 from jflow.stateful.calls import GraphCalls
+from jflow.uncopyable import Uncopyable
+from jflow.values import Conversions
 
 
-class Handle:
+class Handle(Conversions, Uncopyable):
     """The user's reference to a resource.
 
     In graph code it is part of the graph. Inside `jflow.connect` it is *eager*: its methods for
@@ -32,6 +34,13 @@ class Handle:
     Raises:
       InvalidArgumentError: if the shared name starts with "_".
     """
+
+    _instead_of_copy = (
+        "it stands for state that a copy would share; where it is needed, make one with the same "
+        "arguments and the same shared_name"
+    )
+    _instead_of_value = "use its methods"
+    """What to use in place of the whole, which is not an array."""
 
     def __init__(self, kind: str, definition: Record, shared_name: str | None, name: str) -> None:
         is_text = isinstance(shared_name, str)
@@ -90,6 +99,9 @@ class Handle:
     def is_eager(self) -> bool:
         """Whether it can be used without a session."""
         return self._owner is not None
+
+    def _value_for(self, use: str) -> NoReturn:
+        raise TypeError(f"{self!r} is not an array; {self._instead_of_value}")
 
     def __repr__(self) -> str:
         mode = "eager " if self.is_eager else ""

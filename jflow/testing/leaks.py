@@ -10,8 +10,11 @@ from contextlib import contextmanager
 import psutil
 
 from jflow.testing.waiting import PATIENCE_S, wait_until
+from jflow.validator import VALIDATOR
 
-_FOR_THE_PROCESS = re.compile(r"jflow servers|asyncio_|Thread-\d+ \(_poll_wrapper\)")
+_FOR_THE_PROCESS = re.compile(
+    r"jflow servers|jflow validator|asyncio_|Thread-\d+ \(_poll_wrapper\)"
+)
 """Names of threads that live as long as the process once they are needed; the last is gRPC's."""
 
 
@@ -48,7 +51,9 @@ def _held() -> set[str]:
     held = {
         f"process {child.pid}"
         for child in this.children(recursive=True)
-        if child.is_running() and child.status() != psutil.STATUS_ZOMBIE
+        if child.is_running()
+        and child.status() != psutil.STATUS_ZOMBIE
+        and child.pid != VALIDATOR.pid  # lives as long as the process once it is needed
     }
     held |= {
         f"port {connection.laddr.port}"

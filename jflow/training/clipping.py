@@ -7,8 +7,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jflow.graph import Tensor, get_default_graph
+from jflow.graph import Symbolic, Tensor, get_default_graph
 from jflow.ops import IndexedSlices
+from jflow.ops.arrays import as_scalar
 
 
 def global_norm(t_list: Sequence[Any], name: str = "global_norm") -> Tensor:
@@ -50,7 +51,8 @@ def clip_by_global_norm(
     Returns:
       The scaled tensors, NaN if the norm is not finite, and the norm before.
     """
-    norm = global_norm(t_list) if use_norm is None else use_norm
+    norm = global_norm(t_list) if use_norm is None else as_scalar(use_norm)
+    clip_norm = as_scalar(clip_norm)
     scaled = [
         None
         if t is None
@@ -83,6 +85,8 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str = "clip_by_
         return jnp.where(norm > limit, value * (limit / norm), value)
 
     tensor: Tensor = _apply(clipped, t, clip_norm, name=name)
+    if isinstance(t, Symbolic):
+        tensor.set_shape(t.shape)  # A limit of unknown rank does not change it
     return tensor
 
 

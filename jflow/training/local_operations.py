@@ -12,7 +12,7 @@ import numpy as np
 from jflow.graph import colocate_with, request
 from jflow.ops import Variable
 from jflow.training.locality import Shapes, key_of, local_calls, owner_of
-from jflow.xla.jaxprs import shape_of
+from jflow.xla.jaxprs import open_calls, shape_of
 
 
 def call_beside(
@@ -42,7 +42,7 @@ def call_beside(
         return results
 
     with request.empty_request_scope():
-        traced = jax.make_jaxpr(flat)(*(shape_of(tensor.aval) for tensor in tensors))
+        traced = open_calls(jax.make_jaxpr(flat)(*(shape_of(tensor.aval) for tensor in tensors)))
     (out_tree,) = out_trees
     outputs = jax.tree.unflatten(out_tree, traced.out_avals)
     results = [

@@ -20,7 +20,7 @@ from jflow.graph import (
     name_scope,
 )
 from jflow.graph.row_gathers import row_gathers
-from jflow.ops import IndexedSlices, Variable, group, trainable_variables
+from jflow.ops import IndexedSlices, Variable, ensure_shape, group, trainable_variables
 from jflow.ops.variable import VariableLike
 from jflow.training import rows
 from jflow.training.hyperparameters import Hyperparameters, LearningRate
@@ -34,6 +34,7 @@ from jflow.training.locality import (
 )
 from jflow.training.loss_gradients import loss_gradients
 from jflow.training.slots import EagerSlots
+from jflow.values import is_compatible
 
 Gradient = Tensor | IndexedSlices
 GradsAndVars = Iterable[tuple[Any, Any]]
@@ -249,7 +250,7 @@ class Optimizer:
         _check(pairs)
         if pairs[0][1].is_eager:
             return self._apply_at_once(pairs, global_step)
-        grads = [grad for grad, _ in pairs]
+        grads = [_fitted(*pair) for pair in pairs]
         variables = [variable for _, variable in pairs]
         with name_scope(name or self._name), control_dependencies(None):
             update = self._update(grads, variables)
@@ -468,6 +469,14 @@ def _dense(grad: Gradient) -> Tensor:
     return grad.to_tensor()
 
 
+def _fitted(grad: Any, variable: VariableLike) -> Any:
+    """Returns a gradient with the shape of its variable, which the step checks if it is unknown."""
+    if not isinstance(grad, Tensor) or grad.shape == variable.shape:
+        return grad
+    with grad.graph.as_default():
+        return ensure_shape(grad, variable.shape)
+
+
 def _check(pairs: Sequence[tuple[Any, Any]]) -> None:
     if not pairs:
         raise ValueError("expected the gradient of at least one variable, got none")
@@ -481,7 +490,7 @@ def _check(pairs: Sequence[tuple[Any, Any]]) -> None:
             raise ValueError(f"{variable.name!r} is listed twice; add up its gradients")
         seen.add(variable)
         shape = variable.shape if grad is None else getattr(grad, "shape", np.shape(grad))
-        if shape != variable.shape:
+        if not is_compatible(variable.shape, shape):
             raise ValueError(
                 f"the gradient of {variable.name!r} has shape {shape}, expected {variable.shape}"
             )

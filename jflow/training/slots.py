@@ -45,7 +45,7 @@ from jflow.training.rows import (
 from jflow.variables import ShardedVariable
 from jflow.variables.beside import beside
 from jflow.xla import internals
-from jflow.xla.jaxprs import shape_of
+from jflow.xla.jaxprs import open_calls, shape_of
 
 
 class EagerSlots:
@@ -246,7 +246,7 @@ def _traced(
         return [leaf for _, leaf in out]
 
     with request.empty_request_scope():
-        return jax.make_jaxpr(flat)(*avals), results
+        return open_calls(jax.make_jaxpr(flat)(*avals)), results
 
 
 def _aval_of_rows(

@@ -1,5 +1,6 @@
 """Values and their types: dtypes, host tensors, physical forms outside XLA, unknown sizes."""
 
+from jflow.values.conversions import Conversions as Conversions
 from jflow.values.dims import Dim as Dim
 from jflow.values.dims import Sizes as Sizes
 from jflow.values.dims import as_shape as as_shape

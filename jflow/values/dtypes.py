@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
+from jflow.spelling import did_you_mean
 from jflow.values.dims import plain_shape
 from jflow.values.host import Array, HostArray, HostDtype, as_strings, is_host, string
 from jflow.values.physical import is_key
@@ -54,11 +55,11 @@ def as_dtype(dtype: Any) -> Dtype:
         return dtype
     if isinstance(dtype, str) and dtype == string.name:
         return string
-    wanted = _native(np.dtype(dtype))
+    wanted = _native(_parsed(dtype))
     if wanted.kind in "SU":
         return string
     if wanted not in _KNOWN:
-        raise TypeError(f"{wanted} is not a dtype of tensors; expected one of {', '.join(NUMBERS)}")
+        raise TypeError(_not_a_dtype(wanted))
     if is_switched_off(wanted):
         raise ValueError(
             f"{wanted} requires 64-bit types, which are disabled in JAX; "
@@ -72,8 +73,24 @@ def host_dtype(dtype: Any) -> Dtype:
     is_text = isinstance(dtype, str) and dtype == string.name
     if is_text or isinstance(dtype, HostDtype) or is_key(dtype):
         return as_dtype(dtype)
-    wanted = np.dtype(dtype)
+    wanted = _parsed(dtype)
     return _native(wanted) if is_switched_off(wanted) else as_dtype(wanted)
+
+
+def _parsed(dtype: Any) -> np.dtype[Any]:
+    """The dtype that NumPy understands. Raises TypeError."""
+    try:
+        parsed: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(_not_a_dtype(dtype)) from error
+    return parsed
+
+
+def _not_a_dtype(value: Any) -> str:
+    advice = did_you_mean(value, NUMBERS) if isinstance(value, str) else ""
+    return f"{value if isinstance(value, np.dtype) else repr(value)} is not a dtype of tensors" + (
+        advice or f"; expected one of {', '.join(NUMBERS)}"
+    )
 
 
 def is_switched_off(dtype: Dtype) -> bool:
@@ -83,8 +100,14 @@ def is_switched_off(dtype: Dtype) -> bool:
     return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
 
 
-def narrowed(array: Array) -> Array:
-    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64`."""
+def narrowed(value: Any) -> Array:
+    """The value as an array in the dtype that JAX gives it, which depends on `jax_enable_x64`.
+
+    A JAX array keeps its dtype.
+    """
+    array: Array = np.asarray(value)
+    if isinstance(value, jax.Array):
+        return array
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
@@ -115,7 +138,9 @@ def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
     array = np.asarray(value)
     own = _native(array.dtype)
     if own not in _KNOWN:
-        raise TypeError(f"expected numbers or booleans, got {array.dtype}: {value!r:.80}")
+        kind = "text" if array.dtype.kind in "SU" else array.dtype
+        aim = "" if dtype is None else f" for {wanted.name}"
+        raise TypeError(f"expected numbers or booleans{aim}, got {kind}: {value!r:.80}")
     wanted = jax.dtypes.canonicalize_dtype(own) if wanted is None else wanted
     return array.astype(wanted, copy=False) if own == wanted else _cast(array, wanted)
 

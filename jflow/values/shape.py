@@ -296,6 +296,9 @@ class TensorShape(tuple[Any, ...]):
         return TensorShape, (None if self.rank is None else self.as_list(),)
 
 
+_ADVICE = "declare it with set_shape or jflow.ensure_shape"
+
+
 class _UnknownShape(TensorShape):
     """The shape of a tensor of unknown rank. Equal to None and false; it has no sizes to take."""
 
@@ -309,13 +312,13 @@ class _UnknownShape(TensorShape):
         return False
 
     def __len__(self) -> NoReturn:
-        raise ValueError("Cannot take the length of a shape with unknown rank.")
+        raise ValueError(f"Cannot take the length of a shape with unknown rank; {_ADVICE}")
 
     def __iter__(self) -> NoReturn:
-        raise ValueError("Cannot iterate over a shape with unknown rank.")
+        raise ValueError(f"Cannot iterate over a shape with unknown rank; {_ADVICE}")
 
     def __getitem__(self, index: SupportsIndex | slice) -> NoReturn:
-        raise ValueError("Cannot take a size of a shape with unknown rank.")
+        raise ValueError(f"Cannot take a size of a shape with unknown rank; {_ADVICE}")
 
     def __eq__(self, other: object) -> bool:
         return other is None or isinstance(other, _UnknownShape)

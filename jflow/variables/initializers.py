@@ -25,10 +25,11 @@ from jax.nn import initializers as of_jax
 
 from jflow.graph import Graph, owners
 from jflow.graph import get_default_graph as _default_graph
-from jflow.values import as_dtype, host_dtype
+from jflow.values import as_dtype, host_dtype, string
 
 Shape = tuple[int, ...]
 
+_NO_STRINGS = "variables hold numbers and random keys"
 _FLOAT32 = np.dtype(np.float32)
 _SEEDS: weakref.WeakKeyDictionary[Graph, tuple[int, Iterator[int]]] = weakref.WeakKeyDictionary()
 
@@ -71,6 +72,12 @@ class Initializer(ABC):
 
     dtype: Any
 
+    def __post_init__(self) -> None:
+        if self.dtype is not None and host_dtype(self.dtype) is string:
+            raise ValueError(
+                f"the dtype of {type(self).__name__} cannot be {string}; {_NO_STRINGS}"
+            )
+
     def __call__(
         self,
         shape: Sequence[int],
@@ -95,6 +102,8 @@ class Initializer(ABC):
         """
         own = _FLOAT32 if self.dtype is None else self.dtype
         wanted = as_dtype(own if dtype is None else dtype)
+        if wanted is string:
+            raise TypeError(f"{self!r:.80} makes no strings; {_NO_STRINGS}")
         sizes = _sizes(shape)
         whole = partition_info or PartitionInfo(sizes, _sizes(partition_offset or [0] * len(sizes)))
         return self._make(_sizes(partition_shape or sizes), wanted, whole)
@@ -184,6 +193,7 @@ class Constant(Initializer):
     dtype: Any = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         is_traced = isinstance(self.value, jax.core.Tracer)
         is_array = isinstance(self.value, list | tuple | np.ndarray | jax.Array) and not is_traced
         if not is_array and not np.isscalar(self.value):

@@ -12,11 +12,13 @@ import numpy as np
 from jflow.graph import Graph, Symbolic, Tensor, control_dependencies
 from jflow.ops import Variable
 from jflow.ops.flags import check_flag
+from jflow.ops.variable import VariableLike
+from jflow.uncopyable import Uncopyable
 from jflow.values import Dtype, TensorShape, declared
 from jflow.variables.partitioners import axis_of
 
 
-class PartitionedVariable(Symbolic):
+class PartitionedVariable(Uncopyable, Symbolic):
     """A variable cut along one dimension, so that several tasks may hold it.
 
     `get_variable` makes it if there is a partitioner. As an operand it is one tensor, the
@@ -30,6 +32,8 @@ class PartitionedVariable(Symbolic):
       variable_list: the parts, in order.
       partitions: the number of parts in each dimension, at most one of them larger than 1.
     """
+
+    _instead_of_copy = VariableLike._instead_of_copy
 
     def __init__(
         self,
@@ -85,6 +89,9 @@ class PartitionedVariable(Symbolic):
 
     def __iter__(self) -> Any:
         return iter(self._parts)
+
+    def __contains__(self, part: object) -> bool:
+        return part in self._parts
 
     def __len__(self) -> int:
         return len(self._parts)

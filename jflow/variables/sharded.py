@@ -89,8 +89,11 @@ class ShardedVariable(VariableLike):
         """True: it has a value outside of sessions."""
         return True
 
-    def __iter__(self) -> Iterator[Variable]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Variable]:
         return iter(self._variables)
+
+    def __contains__(self, shard: object) -> bool:
+        return shard in self._variables
 
     def __len__(self) -> int:
         return len(self._variables)
@@ -121,8 +124,8 @@ class ShardedVariable(VariableLike):
         whole: Tensor = _default_graph().apply(jnp.concatenate, (parts,), name="concat")
         return whole
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(self.numpy(), dtype, copy=copy)
+    def _value_for(self, use: str) -> Any:
+        return self.numpy()
 
     @property
     def __jax_array__(self) -> Callable[[], Any]:
@@ -132,9 +135,6 @@ class ShardedVariable(VariableLike):
             f"JAX cannot trace {self!r} directly; pass its value(), or use the function of the "
             "same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
         )
-
-    def __bool__(self) -> bool:
-        return bool(self.value())
 
     def __getitem__(self, index: Any) -> Any:
         """Returns `value()[index]`; an integer or slice of the first axis reads only its shards.

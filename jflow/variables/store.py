@@ -13,6 +13,7 @@ import numpy as np
 from jflow.graph import Graph, GraphKeys, Symbolic, colocate_with, name_scope, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.ops import Variable
+from jflow.spelling import did_you_mean
 from jflow.values import SaveSliceInfo, as_array, as_dtype, as_shape, is_compatible, is_static
 from jflow.variables import initializers
 from jflow.variables.initializers import PartitionInfo
@@ -204,9 +205,10 @@ def _single(store: VariableStore, wanted: _Wanted) -> Variable:
         _check_same("share variable", found, wanted)
         return found
     if wanted.reuse is True:
+        advice = did_you_mean(name, store.single) or "."
         raise ValueError(
-            f"Variable {name} does not exist, or was not created with jflow.get_variable(). Did "
-            f"you mean to set reuse=jflow.AUTO_REUSE in VarScope?"
+            f"Variable {name} does not exist, or was not created with jflow.get_variable(){advice} "
+            "Did you mean to set reuse=jflow.AUTO_REUSE in VarScope?"
         )
     made = store.single[name] = _made(wanted)
     if wanted.regularizer is not None:

@@ -17,6 +17,7 @@ from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.protocol.settings import HELLO_S
+from jflow.wire.listening import check_free
 from jflow.wire.open_files import max_connections
 from jflow.wire.tls import Tls
 
@@ -128,6 +129,7 @@ def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | No
     """
     for host in hosts:
         address = join_address(host, port)
+        check_free(host, port)
         try:
             if tls is None:
                 port = server.add_insecure_port(address)

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from jflow.deadline.clock import now
-from jflow.errors import ResourceExhaustedError, UnauthenticatedError
+from jflow.errors import OpError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.data_listener import DataListener
 from jflow.wire.data_streams import DataStreams
@@ -23,10 +23,7 @@ from jflow.wire.listening import check_alone
 from jflow.wire.tls import Tls
 
 _LOG = logging.getLogger(__name__)
-_STATUS = {
-    UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
-    ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-}
+_STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
 class GrpcServer:
@@ -113,9 +110,9 @@ async def _serve(
     with suppress(BrokenStreamError):  # the caller is gone
         try:
             await serve(stream)
-        except (UnauthenticatedError, ResourceExhaustedError) as error:
+        except OpError as error:  # it has not proven itself, or a message of it is malformed
             refusals.add(context.peer(), error.message)
-            await hang_ups.refuse(context, _STATUS[type(error)], error.message)
+            await hang_ups.refuse(context, _STATUS[error.error_code], error.message)
         finally:
             stream.end_data()
 

@@ -196,11 +196,9 @@ class _Upgrade:
 class _HandedOver:
     """The framing of messages that are handed over: each is one frame; see `Framing`."""
 
-    has_unfinished = False
-
     def __init__(self, stream: InprocStream) -> None:
         self._client = stream.client
-        self.offer_first = stream.inbox.offer_first
+        self.offer_first, self.close = stream.inbox.offer_first, stream.inbox.close
         self.n_received = 0
 
     def frames(

@@ -1,4 +1,6 @@
-"""Makes sure that at a server's port no other process listens beside it, as far as Linux tells.
+"""Makes sure that a server's port is free, and that no other process listens beside it.
+
+What has a port is known as far as Linux tells.
 
 For all addresses (`0.0.0.0`, `::`) gRPC is content with those of IPv4 or those of IPv6, so another
 user may have the port on the others. A process that can be reached by an address of the server
@@ -7,22 +9,26 @@ could pass a caller's handshake on.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from jflow.cluster import join_address
 from jflow.errors import UnknownError
+from jflow.printable import printable
+from jflow.wire.tcp_sockets import bound
 
 _PROC = Path("/proc/self")
 _LISTENS = "0A"
 _VERSIONS = frozenset({4, 6})
+_FREE = " (0 for any that is free)"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -39,6 +45,40 @@ class _Listener(NamedTuple):
     address: Address
     user: int
     inode: int
+
+
+def check_free(host: str, port: int) -> None:
+    """Checks that a server can listen at an address, before gRPC tries and prints why it cannot.
+
+    Args:
+      host: the numeric address.
+      port: the port; 0 for one that the system chooses.
+
+    Raises:
+      UnknownError: if it cannot, with what has the port and what to do.
+    """
+    try:
+        bound(host, port, reuses=True).close()
+    except OSError as error:
+        raise UnknownError(
+            f"Could not start gRPC server: {join_address(host, port)} cannot be bound: "
+            f"{_reason(error, host, port)}"
+        ) from None
+
+
+def _reason(error: OSError, host: str, port: int) -> str:
+    """Why an address cannot be bound, and what to do."""
+    if error.errno == errno.EACCES:
+        return f"only root may listen at port {port}; choose one from 1024{_FREE}"
+    if error.errno != errno.EADDRINUSE:
+        return f"{error.strerror}; choose another address"
+    process = "another process may be using the port"
+    with suppress(OSError):
+        mine, own = _address(host), _own_sockets()
+        for found in _listeners(port):
+            if found.address == mine or found.address.is_unspecified or mine.is_unspecified:
+                process = _listening_process(found, port, own)
+    return f"{process}; stop it, if it is of an earlier run, or choose another port{_FREE}"
 
 
 def check_alone(hosts: Sequence[str], port: int) -> None:
@@ -62,11 +102,10 @@ def check_alone(hosts: Sequence[str], port: int) -> None:
     addresses = {_address(host) for host in hosts}
     for found in listeners:
         if found.inode not in own and (everywhere or found.address in addresses):
-            where = join_address(str(found.address), port)
             raise UnknownError(
-                f"Could not start gRPC server: a process of the user with the number {found.user} "
-                f"listens at {where}, so callers of {join_address(hosts[0], port)} could come to "
-                "it; choose another port, or stop that process"
+                f"Could not start gRPC server: {_listening_process(found, port, own)}, so "
+                f"callers of {join_address(hosts[0], port)} could come to it; choose another port, "
+                "or stop that process"
             )
     missing = _usable() - _reached(listeners, own) if everywhere else frozenset[int]()
     for version in missing:
@@ -75,6 +114,25 @@ def check_alone(hosts: Sequence[str], port: int) -> None:
             f"IPv{version}; another process may be using the port there, so choose another one, or "
             "an address instead of all of them"
         )
+
+
+def _listening_process(found: _Listener, port: int, own: Mapping[int, int]) -> str:
+    """The process of a socket that listens, as an error says it."""
+    where = join_address(str(found.address), port)
+    if found.inode in own:
+        return f"a server of this process listens at {where}"
+    return f"{_process_of(found.inode)} of the user with the number {found.user} listens at {where}"
+
+
+def _process_of(inode: int) -> str:
+    """The process that has a socket, by number and name; of another user, these are not known."""
+    for process in _PROC.parent.glob("[0-9]*"):
+        with suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                if os.readlink(descriptor) == f"socket:[{inode}]":
+                    name = printable((process / "comm").read_text().strip())
+                    return f"the process {process.name} ({name})"
+    return "a process"
 
 
 def _listeners(port: int) -> Iterator[_Listener]:

@@ -35,7 +35,7 @@ class PairedStream:
         self.read: Callable[[], Awaitable[Any]] = data.read
         self.write: Callable[[Any], Awaitable[None]] = data.write
         self.framing = PartsFraming(
-            data.parser, data.segments.encode, data.write_now, data.offer_first
+            data.parser, data.segments.encode, data.write_now, data.offer_first, data.discard
         )
         self._reading = asyncio.ensure_future(lifeline.read()) if reading is None else reading
         self._reading.add_done_callback(self._on_lifeline)
@@ -51,7 +51,7 @@ class PairedStream:
 
     def end(self) -> None:
         """Ends the data stream; the lifeline goes on."""
-        self._data.end(EndedStreamError("this end closed the data stream"))
+        self._data.discard()
         self._reading.cancel()
 
     async def close(self) -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from jflow.errors import PermissionDeniedError
 
+MAX_BYTES = 1 << 20
+"""The most bytes of a file that is read: more than any token, certificate or key has."""
+
 _MAX_LINKS = 40
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 """How directories are opened; with O_PATH those as well that this user may not list."""
@@ -43,7 +46,7 @@ def read_private(path: Path, forbidden: int = 0o077) -> bytes:
     Raises:
       PermissionDeniedError: if it is of another user, or others may replace it, a link or a
         directory that leads to it, or have forbidden permissions; the message says which.
-      OSError: if it cannot be read, or is not a regular file.
+      OSError: if it cannot be read, is not a regular file, or has more than `MAX_BYTES`.
     """
     with _naming(path), _entry(path) as entry:
         if entry.loose is not None:
@@ -53,7 +56,10 @@ def read_private(path: Path, forbidden: int = 0o077) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             check_private(path, status, "600", forbidden)
-            return file.read()
+            content: bytes = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise OSError(errno.EFBIG, f"it has more than {MAX_BYTES} bytes")
+            return content
 
 
 def check_private(path: Path, status: os.stat_result, mode: str, forbidden: int = 0o077) -> None:

@@ -329,6 +329,7 @@ class SocketClient:
                 self._connection.close()
                 self._wake.close()
                 self._segments.close()
+                self._parser.close()
                 self._unsent = []
 
 

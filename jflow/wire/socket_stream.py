@@ -22,8 +22,9 @@ from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
 
-_MAX_QUEUED = 64
-"""How many messages may be parsed and not taken before the stream is not read any more."""
+_MAX_QUEUED, _MAX_QUEUED_BYTES = 64, 16 << 20
+"""How many messages, and bytes of them, may be parsed and not taken before the stream is not read
+any more."""
 
 
 class SocketStream:
@@ -63,7 +64,12 @@ class SocketStream:
         return error if isinstance(error, BrokenStreamError) else BrokenStreamError(str(error))
 
     async def close(self) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Ends the stream, and drops the messages that have come and were not read."""
         self.end(EndedStreamError("this end closed the data stream"))
+        self._inbox.close()
 
     def end(self, error: Exception | None) -> None:
         """Ends the stream.
@@ -109,11 +115,15 @@ class SocketStream:
             return
         if not is_open:
             self.end(None)
-        elif len(self._inbox) > _MAX_QUEUED:
+        elif self._is_full():
             self._is_reading = False
             self._loop.remove_reader(self._fd)
         else:
             self._read_buffered()
+
+    def _is_full(self) -> bool:
+        n_queued = len(self._inbox)
+        return n_queued > _MAX_QUEUED or (n_queued > 0 and self._inbox.n_bytes > _MAX_QUEUED_BYTES)
 
     def _receive(self) -> bool:
         """Takes what has come, and the rest of a large frame as far as it is there.

@@ -48,6 +48,23 @@ def listen(hosts: Sequence[str]) -> tuple[list[socket.socket], int]:
 
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens at an address. Raises OSError."""
+    one = bound(host, port)
+    try:
+        one.listen(_BACKLOG)
+    except BaseException:
+        one.close()
+        raise
+    return one
+
+
+def bound(host: str, port: int, *, reuses: bool = False) -> socket.socket:
+    """A socket that is bound to an address and does not listen. Raises OSError.
+
+    Args:
+      host: the numeric address.
+      port: the port; 0 for one that the system chooses.
+      reuses: whether the port may be one whose server has ended less than a minute ago.
+    """
     family, *_, where = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
     )[0]
@@ -58,8 +75,8 @@ def _listening(host: str, port: int) -> socket.socket:
             # As gRPC does, callers of all addresses (::) may come by IPv4.
             is_all = ipaddress.ip_address(host.partition("%")[0]).is_unspecified
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_all)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuses)
         one.bind(where)
-        one.listen(_BACKLOG)
     except BaseException:
         one.close()
         raise

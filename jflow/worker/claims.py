@@ -27,6 +27,7 @@ class ClaimedRuns:
     def __init__(self) -> None:
         self.fences = Fences()
         self._running: dict[Claim, set[asyncio.Task[Any]]] = {}
+        self.fences.add_user(lambda: self._running)
 
     @property
     def n_running(self) -> int:

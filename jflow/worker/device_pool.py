@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -45,6 +46,7 @@ class DevicePool:
     ) -> None:
         self._slots = {device: asyncio.Semaphore(N_LONG) for device in devices}
         self._queued: dict[jax.Device, list[int]] = {device: [] for device in devices}
+        self._running: Counter[int] = Counter()
         self._threads = ThreadPoolExecutor(
             N_LONG * len(self._slots) + _N_WAITING,
             thread_name_prefix=name,
@@ -71,10 +73,21 @@ class DevicePool:
         except BaseException:
             slots.release()
             raise
+        self._running[step] += 1
         # The slot is free when the work ends, not when its caller is cancelled: the device still
         # runs it then.
-        job.add_done_callback(lambda _: _tell(loop, slots.release))
+        job.add_done_callback(lambda _: _tell(loop, partial(self._ended, slots, step)))
         return job
+
+    def runs(self, step: int) -> bool:
+        """Whether work of a step has begun and not ended, maybe after the step."""
+        return step in self._running
+
+    def _ended(self, slots: asyncio.Semaphore, step: int) -> None:
+        slots.release()
+        self._running[step] -= 1
+        if not self._running[step]:
+            del self._running[step]
 
     def queued(self, device: jax.Device) -> Collection[int]:
         """The steps whose work waits for a free slot of a device."""

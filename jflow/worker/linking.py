@@ -14,12 +14,17 @@ from jflow.execution.functions import HostFunction
 from jflow.execution.link import LinkedPlan, link
 from jflow.plan import Plan, Program
 from jflow.protocol import Artifacts
-from jflow.worker.artifacts import sent
+from jflow.validator import VALIDATOR
+from jflow.worker.artifacts import DroppedError, sent
 from jflow.worker.constants import ConstantCache
 from jflow.worker.gather import all_of
 from jflow.xla.cache import ProgramCache
 from jflow.xla.compile import CompiledProgram
 from jflow.xla.export import digest_of
+from jflow.xla.validation import ValidProgram
+
+ValidPrograms = Mapping[str, ValidProgram]
+"""Programs by their digests."""
 
 
 class PlanLinker:
@@ -84,16 +89,26 @@ class PlanLinker:
 
         Raises:
           DroppedError: if an artifact is not cached any more.
-          InvalidArgumentError: if a program cannot be compiled, or a plan is malformed.
+          InvalidArgumentError: if a program is refused or cannot be compiled, or a plan is
+            malformed.
         """
-        await self._compile(plans, artifacts)
+        valid = await self._validated(plans, artifacts)
+        await self._compile(plans, valid)
         loop = asyncio.get_running_loop()
         return [
-            await loop.run_in_executor(self._threads, self._link, plan, artifacts, functions)
+            await loop.run_in_executor(self._threads, self._link, plan, artifacts, valid, functions)
             for plan in plans
         ]
 
-    async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
+    async def _validated(self, plans: Sequence[Plan], artifacts: Artifacts) -> ValidPrograms:
+        """The programs that were sent, as the validator process has written them."""
+        programs = {program.digest for plan in plans for program in plan.programs}
+        sent_here = [digest for digest in artifacts if digest in programs]
+        begun = [VALIDATOR.validate(digest, artifacts[digest].tobytes()) for digest in sent_here]
+        valid = await all_of(map(asyncio.wrap_future, begun))
+        return dict(zip(sent_here, valid, strict=True))
+
+    async def _compile(self, plans: Sequence[Plan], valid: ValidPrograms) -> None:
         """Compiles several programs concurrently; linking finds them in the cache."""
         loop = asyncio.get_running_loop()
         work = [(plan.device, program) for plan in plans for program in plan.programs]
@@ -105,28 +120,31 @@ class PlanLinker:
                 await asyncio.wait([asyncio.wrap_future(begun)])
         if len(work) > 1:
             await all_of(
-                loop.run_in_executor(self._threads, self._executable, *each, artifacts)
-                for each in work
+                loop.run_in_executor(self._threads, self._executable, *each, valid) for each in work
             )
 
     def _link(
-        self, plan: Plan, artifacts: Artifacts, functions: Mapping[str, HostFunction]
+        self,
+        plan: Plan,
+        artifacts: Artifacts,
+        valid: ValidPrograms,
+        functions: Mapping[str, HostFunction],
     ) -> LinkedPlan:
         device = self._devices[plan.device]
         return link(
             plan,
             device,
-            lambda program: self._executable(plan.device, program, artifacts),
+            lambda program: self._executable(plan.device, program, valid),
             lambda digest: self._constants.get(digest, device, sent(artifacts, digest)),
             functions,
         )
 
     def _executable(
-        self, device: Device, program: Program, artifacts: Artifacts
+        self, device: Device, program: Program, valid: ValidPrograms
     ) -> CompiledProgram:
-        return self.programs.get(
-            program.digest,
-            self._devices[device],
-            program.donated,
-            lambda: sent(artifacts, program.digest)().tobytes(),
-        )
+        def source() -> ValidProgram:
+            if program.digest not in valid:
+                raise DroppedError(program.digest)
+            return valid[program.digest]
+
+        return self.programs.get(program.digest, self._devices[device], program.donated, source)

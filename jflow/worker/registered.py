@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from jflow.cluster import Task
 from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.execution.link import LinkedPlan
 from jflow.execution.once import WritesOfTask
@@ -27,6 +28,7 @@ class RegisteredPlans:
       claim: what their client had claimed when they were registered.
       writes: what they write.
       refusal: the error of a step that is to be applied once, because of what it does.
+      master: the task whose client they are of.
     """
 
     handle: int
@@ -39,6 +41,7 @@ class RegisteredPlans:
     claim: Claim | None
     writes: WritesOfTask
     refusal: UnimplementedError | None
+    master: Task
 
     def check_feeds(self, feeds: Sequence[Array]) -> None:
         """Raises InvalidArgumentError if fed values are too few or too many."""

@@ -24,7 +24,7 @@ _N_SHOWN = 20
 
 
 class RunningSteps:
-    """The steps that have begun on a task and have not ended there.
+    """The steps that have begun on a task and have not ended there, or were abandoned.
 
     What a step waits for is found from the resources, the rendezvous and the devices, so that steps
     note nothing for watchers but when they began. Call it on the event loop only.
@@ -44,7 +44,7 @@ class RunningSteps:
         return self._context.rendezvous.n_opened
 
     def listed(self, request: StatusRequest) -> tuple[int, tuple[StepStatus, ...]]:
-        """How many there are, and those that are requested, the oldest first."""
+        """How many there are, and those that are requested; first those that were abandoned."""
         n_steps, page = self._page(request)
         return n_steps, tuple(
             StepStatus(
@@ -52,12 +52,15 @@ class RunningSteps:
                 found[0].age_s,
                 tuple(str(linked.plan.device) for linked in registered.plans),
                 tuple(wait.cause for wait in found if wait.cause),
+                str(registered.master),
+                "" if registered.claim is None else registered.claim.name,
+                found[0].abandoned_s,
             )
             for step, registered, found in page
         )
 
     def list_waits(self, request: StatusRequest) -> tuple[int, tuple[WaitStatus, ...]]:
-        """How many steps there are, and what those wait for that are requested, the oldest first.
+        """How many steps there are, and what those wait for that are requested, as `listed`.
 
         A step that waits for nothing is there once, and says so.
         """
@@ -67,14 +70,23 @@ class RunningSteps:
     def _page(
         self, request: StatusRequest
     ) -> tuple[int, list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]]]:
-        """How many steps there are, and the waits of those requested, at least one each."""
-        begun = sorted(self._context.begun.items(), key=lambda item: item[1][0])
-        page = begun[request.first : request.first + request.limit]
+        """How many steps there are, and the waits of those requested, at least one each.
+
+        Those that were abandoned come first, then the others, each the oldest first.
+        """
+        abandoned, present = self._context.abandoned_steps(), now()
+        begun = [(at, step, found) for step, (at, found) in self._context.begun.items()]
+        given_up = [(at, step, found) for step, (at, _, found) in abandoned.items()]
+        steps = [*sorted(given_up, key=lambda one: one[0]), *sorted(begun, key=lambda one: one[0])]
+        page = steps[request.first : request.first + request.limit]
         attempts = self._attempts() if page else {}
-        present = now()
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
-        for step, (at, registered) in page:
+        for at, step, registered in page:
             bare = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
+            if step in abandoned:
+                since = max(present - abandoned[step][1], 0.0)
+                found.append((step, registered, [replace(bare, abandoned_s=since)]))
+                continue
             noted = (
                 *attempts.get(step, ()),
                 *self._values(step, registered),
@@ -83,7 +95,7 @@ class RunningSteps:
             )
             told = [replace(bare, **one) for one in noted[:_N_SHOWN]]
             found.append((step, registered, told or [bare]))
-        return len(begun), found
+        return len(steps), found
 
     def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:
         """What steps wait for at resources, by step, as fields of `WaitStatus`."""

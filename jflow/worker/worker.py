@@ -6,7 +6,7 @@ import asyncio
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ClassVar, NoReturn
@@ -124,6 +124,7 @@ class Worker:
         self.moves = StateMoves(self._context, devices)
         self.running = RunningSteps(self._context, self.moves.plans)
         self.claims = ClaimedRuns()
+        self.claims.fences.add_user(self._used_claims)
         self.effects = TaskEffects(self._context)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
         self.saves = StateSaves(
@@ -190,11 +191,12 @@ class Worker:
             claim,
             WritesOfTask.of(linked),
             unsupported(plans),
+            self._sender.task or self._context.task,
         )
         if (straight := straight_plan(registered, self._context)) is not None:
             self._straight[handle] = straight
         self._of_caller.add(handle)
-        return Registered(handle)
+        return Registered(handle, n_bytes=sum(one.fetched_bytes for one in linked))
 
     def release(self, handle: int) -> None:
         """Forgets registered plans, and frees the session's state with its last plans here."""
@@ -399,6 +401,10 @@ class Worker:
         """See `WorkerSession.needs_task`: a later claim cancels the task of a step."""
         registered = self._registered.get(handle)
         return registered is not None and registered.claim is not None
+
+    def _used_claims(self) -> Iterator[Claim]:
+        """The claims of what is registered."""
+        return (one.claim for one in self._registered.values() if one.claim is not None)
 
     def _missing_plans(self, handle: int) -> NoReturn:
         task = str(self._context.task)

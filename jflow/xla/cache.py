@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import jax
 
 from jflow.xla.compile import CompiledProgram, compile_exported
+from jflow.xla.validation import ValidProgram
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -113,7 +114,7 @@ class ProgramCache:
         digest: str,
         device: jax.Device,
         donated: tuple[int, ...],
-        source: Callable[[], bytes],
+        source: Callable[[], ValidProgram],
     ) -> CompiledProgram:
         """Returns the executable, compiled from `source()` if it is not cached.
 

@@ -6,8 +6,9 @@ over the wire is safe only if it calls nothing but these functions, in the way J
 Types, sizes and options are therefore compared with a *signature* before the program is compiled.
 
 In a signature "T[m,n] -> T[m,n] T[k]" the letters in brackets are the last sizes of a buffer; the
-batch sizes before them are the same for all buffers. `k` is min(m, n), `p` is n - 1, and x, u, v
-and y depend on options (see `_derived`). "T()" is a scalar, whatever the batch is.
+batch sizes before them are the same for all buffers. `k` is min(m, n), `p` is n - 1, x, u, v and y
+depend on options (see `_derived`), and q, j and h on each other (see `_check_reflectors`). "T()" is
+a scalar, whatever the batch is.
 T is the type of the first operand, R and C its real and complex form, I is int32, U is uint32.
 """
 
@@ -15,10 +16,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.xla.internals import UNKNOWN, CallBuffer, CustomCall
+
+UNKNOWN = -1
+"""Stands for a dynamic size."""
+
+
+@dataclass(frozen=True)
+class CallBuffer:
+    """An operand or result of a native call: its sizes and MLIR element type."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join('None' if n == UNKNOWN else str(n) for n in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class CustomCall:
+    """A call of a native function in a StableHLO program."""
+
+    target: str
+    operands: tuple[CallBuffer, ...]
+    results: tuple[CallBuffer, ...]
+    attributes: dict[str, Any]
+
+    def __str__(self) -> str:
+        sides = (" ".join(map(str, side)) for side in (self.operands, self.results))
+        options = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
+        return f"{' -> '.join(sides)}" + (f" with {options}" if options else "")
+
 
 _SIGNATURES = {
     # LAPACK on a CPU, behind "lapack_" and the letter of the type.
@@ -36,10 +67,16 @@ _SIGNATURES = {
     "complex gees": "T[n,n] -> T[n,n] T[n,n] T[n] I[] I[]",
     "trsm": "T[a,a] T[m,n] -> T[m,n]",
     "gtsv": "T[n] T[n] T[n] T[n,m] -> T[n] T[n] T[n] T[n,m] I[]",
+    "ormqr": "T[q,j] T[h] T[m,n] -> T[m,n]",
+    "geqp3": "T[m,n] I[n] -> T[m,n] I[n] T[k]",
+    "gesvd": "T[m,n] -> T[m,n] R[k] T[x,u] T[v,y] I[]",
+    # JAX's own function on a CPU.
+    "tridiagonal_solve_perturbed_ffi": "T[n] T[n] T[n] T[n,m] -> T[n,m]",
     # cuSOLVER and hipSOLVER.
     "solver_potrf": "T[n,n] -> T[n,n] I[]",
     "solver_geqrf": "T[m,n] -> T[m,n] T[k]",
     "solver_orgqr": "T[m,n] T[r] -> T[m,n]",
+    "solver_ormqr": "T[q,j] T[h] T[m,n] -> T[m,n]",
     "solver_syevd": "T[n,n] -> T[n,n] R[n] I[]",
     "solver_gesvd": "T[m,n] -> T[m,n] R[k] T[x,u] T[v,y] I[]",
     "solver_gesvd of values": "T[m,n] -> T[m,n] R[k] T() T() I[]",
@@ -51,6 +88,7 @@ _SIGNATURES = {
     "sparse_gtsv2": "T[n] T[n] T[n] T[n,m] -> T[n,m]",
     "lu_pivots_to_permutation": "I[s] -> I[m]",
     "threefry2x32": "U[] U[] U[] U[] -> U[] U[]",
+    "tridiagonal_solve_perturbed": "T[n] T[n] T[n] T[n,m] -> T[n,m]",
     # What XLA replaces itself.
     "Qr": "T[m,n] -> T[m,n] T[k]",
     "ProductOfElementaryHouseholderReflectors": "T[m,n] T[r] -> T[m,n]",
@@ -67,6 +105,9 @@ _BY_XLA = frozenset(name for name in _SIGNATURES if name[0].isupper()) | {
     "annotate_device_placement"
 }
 
+_BY_NAME = _BY_XLA | {"tridiagonal_solve_perturbed_ffi"}
+"""Functions whose signature has their whole name."""
+
 _REPLACED = frozenset(
     {
         "shape_assertion",
@@ -80,9 +121,10 @@ _REPLACED = frozenset(
 
 _LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _TYPES = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
-_ALIASES = {"ungqr": "orgqr", "heevd": "syevd", "hetrd": "sytrd"}
+_ALIASES = {"ungqr": "orgqr", "unmqr": "ormqr", "heevd": "syevd", "hetrd": "sytrd"}
 _GPU = re.compile(
-    r"(?:cu|hip)(?:(solver|sparse)_(\w+)_ffi|_(lu_pivots_to_permutation|threefry2x32_ffi))"
+    r"(?:cu|hip)(?:(solver|sparse)_(\w+)_ffi"
+    r"|_(lu_pivots_to_permutation|threefry2x32_ffi|tridiagonal_solve_perturbed))"
 )
 
 _OPTIONS = {
@@ -95,7 +137,41 @@ _OPTIONS = {
     "trans_x": "NTC",
     "diag": "NU",
 }
-"""The letters that LAPACK options may have; `gesdd` has modes of its own."""
+"""The letters that LAPACK options may have; singular values have modes of their own."""
+
+WITHOUT_GUARANTEE = (
+    *(f"lapack_{kind}{name}_ffi" for name in ("geqp3", "gesvd") for kind in "sdcz"),
+    *("lapack_sormqr_ffi", "lapack_dormqr_ffi", "lapack_cunmqr_ffi", "lapack_zunmqr_ffi"),
+    *("cusolver_ormqr_ffi", "hipsolver_ormqr_ffi"),
+    *("tridiagonal_solve_perturbed_ffi", "cu_tridiagonal_solve_perturbed"),
+    "hip_tridiagonal_solve_perturbed",
+)
+"""Functions of these that JAX may change from version to version, so it exports no calls of them.
+
+A server takes a call of one only with the buffers of its signature, and JAX's function refuses
+options that it does not know.
+"""
+
+_REQUIRED = {
+    "potrf": ("uplo",),
+    "syevd": ("mode", "uplo"),
+    "real geev": ("compute_left", "compute_right"),
+    "complex geev": ("compute_left", "compute_right"),
+    "gesdd": ("mode",),
+    "gesvd": ("mode",),
+    "sytrd": ("uplo",),
+    "gehrd": ("low", "high"),
+    "real gees": ("mode", "sort"),
+    "complex gees": ("mode", "sort"),
+    "trsm": ("side", "uplo", "trans_x", "diag"),
+    "solver_potrf": ("lower",),
+    "solver_syevd": ("lower",),
+    "solver_gesvd": ("full_matrices", "compute_uv", "transposed"),
+    "solver_gesvdj": ("full_matrices", "compute_uv"),
+    "solver_gesdd": ("full_matrices", "compute_uv"),
+    "solver_sytrd": ("lower",),
+}
+"""The options that a call must have, by its signature."""
 
 _BUFFER = re.compile(r"([TRCIU])(?:\[([a-z,]*)\]|(\(\)))")
 
@@ -111,7 +187,8 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
       InvalidArgumentError: if a function is not allowed, or its arguments do not match.
     """
     for call in calls:
-        signature = _signature(call)
+        function = _function_of(call)
+        signature = _SIGNATURES.get(function or "")
         is_top_k = call.target == "ApproxTopK"
         if signature is None and not is_top_k and call.target not in _REPLACED:
             raise InvalidArgumentError(
@@ -120,7 +197,7 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
             )
         try:
             if sizes_known and signature is not None:
-                _check_options(call)
+                _check_options(call, function)
                 _check_buffers(call, signature)
             elif sizes_known and is_top_k:
                 _check_top_k(call)
@@ -140,21 +217,27 @@ def is_native(call: CustomCall) -> bool:
     return call.target not in _REPLACED
 
 
-def _signature(call: CustomCall) -> str | None:
+def is_replaced_by_xla(call: CustomCall) -> bool:
+    """Whether XLA or JAX replaces a call, so that no native function of its name is called."""
+    return call.target in _BY_NAME or call.target in _REPLACED
+
+
+def _function_of(call: CustomCall) -> str | None:
+    """The name of the signature of a call; None if it is none of those."""
     target = call.target
     lapack = _LAPACK.fullmatch(target)
     if lapack is not None:
         name = _ALIASES.get(lapack[2], lapack[2])
         if name in ("geev", "gees"):
             name = ("real " if lapack[1] in "sd" else "complex ") + name
-        return _SIGNATURES.get(name)
+        return name
     gpu = _GPU.fullmatch(target)
     if gpu is not None:
         name = f"{gpu[1]}_{gpu[2]}" if gpu[1] else gpu[3].removesuffix("_ffi")
         has_form_of_values = f"{name} of values" in _SIGNATURES
         values_only = has_form_of_values and call.attributes.get("compute_uv") is False
-        return _SIGNATURES.get(f"{name} of values" if values_only else name)
-    return _SIGNATURES[target] if target in _BY_XLA else None
+        return f"{name} of values" if values_only else name
+    return target if target in _BY_NAME else None
 
 
 def _check_buffers(call: CustomCall, signature: str) -> None:
@@ -183,7 +266,10 @@ def _check_buffers(call: CustomCall, signature: str) -> None:
                 )
         if buffer is buffers[0]:
             sizes |= _derived(call, **sizes)
-    _check_relations(call, **sizes)
+    if "h" in sizes:
+        _check_reflectors(call, **{letter: sizes[letter] for letter in "qjhmn"})
+    else:
+        _check_relations(call, **sizes)
 
 
 def _letters(letters: str) -> list[str]:
@@ -237,9 +323,23 @@ def _check_relations(
         raise _MisfitError("expected the first and last row as the options 'low' and 'high'")
 
 
-def _check_options(call: CustomCall) -> None:
+def _check_reflectors(call: CustomCall, *, q: int, j: int, h: int, m: int, n: int) -> None:
+    """Checks a product of a matrix with reflectors, which are columns of another one."""
+    left, transpose = (call.attributes.get(name) for name in ("left", "transpose"))
+    if not (isinstance(left, bool) and isinstance(transpose, bool)):
+        raise _MisfitError("expected true or false as the options 'left' and 'transpose'")
+    if h > min(q, j) or q != (m if left else n):
+        raise _MisfitError(f"got {h} reflectors in {q} x {j} numbers for a matrix of {m} x {n}")
+
+
+def _check_options(call: CustomCall, function: str | None) -> None:
+    required = _REQUIRED.get((function or "").removesuffix(" of values"), ())
+    missing = [option for option in required if option not in call.attributes]
+    if missing:
+        raise _MisfitError(f"expected the option {missing[0]!r}")
     for name, value in call.attributes.items() if _LAPACK.fullmatch(call.target) else ():
-        letters = "ASN" if "gesdd" in call.target else _OPTIONS.get(name)
+        is_svd = "gesdd" in call.target or "gesvd" in call.target
+        letters = "ASN" if is_svd else _OPTIONS.get(name)
         if letters is not None and not (type(value) is int and chr(value) in letters):
             raise _MisfitError(f"expected one of {', '.join(letters)} as the option {name!r}")
 

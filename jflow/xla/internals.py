@@ -8,21 +8,33 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import importlib.util
+import math
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array, config, core, traceback_util, xla_bridge
+from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
 from jax._src.interpreters import mlir, pxla
 from jax._src.lib import _jax as jaxlib
-from jax._src.lib.mlir import ir
+from jax._src.lib.mlir import dialects, ir, passmanager
 from jax._src.numpy import array_methods
 from jax._src.random import prng
+
+NEEDED: Any = (
+    *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
+    *(ir.Context, ir.DictAttr, ir.Module, ir.RankedTensorType, ir.StringAttr, ir.WalkResult),
+    *(dialects.sdy, dtypes.register_canonicalize_value_handler, jaxlib.mlir),
+    passmanager.PassManager,
+    *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
+    *(pxla.batched_device_put, traceback_util._exclude_paths),
+    xla_bridge.backends_are_initialized,
+)
+"""What functions of this file use, so that a name that JAX lacks is missed at once."""
 
 ConcreteArray = array.ArrayImpl
 """The type of concrete arrays; `isinstance(x, jax.Array)` takes ten times as long."""
@@ -47,88 +59,58 @@ def no_source_locations() -> AbstractContextManager[Any]:
     return context
 
 
-UNKNOWN = -1
-"""Stands for a dynamic size."""
+MLIR: Any = ir
+"""MLIR's Python API; JAX has no public name for it."""
+
+output_operand_alias: Callable[[Any], Any] = dialects.hlo.OutputOperandAlias
+"""Returns an attribute as an alias of a result and an operand of a native call."""
 
 
-@dataclass(frozen=True)
-class CallBuffer:
-    """An operand or result of a native call: its sizes and MLIR element type."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join('None' if n == UNKNOWN else str(n) for n in self.shape)}]"
+def mesh_size(mesh: Any) -> int:
+    """Returns the number of devices of a mesh in a program."""
+    attribute: Any = dialects.sdy.MeshAttr(mesh)
+    return math.prod(axis.size for axis in attribute.axes)
 
 
-@dataclass(frozen=True)
-class CustomCall:
-    """A call of a native function in a StableHLO program."""
+def program_context() -> Any:
+    """Returns an MLIR context, as a block, that knows what programs consist of and nothing else.
 
-    target: str
-    operands: tuple[CallBuffer, ...]
-    results: tuple[CallBuffer, ...]
-    attributes: dict[str, Any]
-
-    def __str__(self) -> str:
-        sides = (" ".join(map(str, side)) for side in (self.operands, self.results))
-        options = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
-        return f"{' -> '.join(sides)}" + (f" with {options}" if options else "")
-
-
-def custom_calls(program: str) -> list[CustomCall]:
-    """Returns the calls of native functions in a StableHLO program.
-
-    JAX checks them when it exports a program, but not when it loads one.
+    JAX's own, which knows all dialects, takes ten times as long.
     """
-    with mlir.make_ir_context():
-        return _custom_calls(ir.Module.parse(program))
+    context = ir.Context()
+    context.enable_multithreading(False)
+    dialects.hlo.register_dialect(context)
+    dialects.sdy.register_dialect(context)
+    return context
 
 
-def custom_calls_for_sizes(lowered: Any) -> list[CustomCall]:
-    """As `custom_calls`, for a program of symbolic sizes that was lowered for concrete sizes.
+def parsed_program(data: bytes) -> Any:
+    """Returns a StableHLO module of the bytes in a `jax.export.Exported`, in the current context.
+
+    MLIR crashes the process on some malformed bytes.
+    """
+    return jaxlib.mlir.deserialize_portable_artifact(data)
+
+
+def serialized_program(module: Any, *, is_sharded: bool) -> bytes:
+    """Returns the bytes of a StableHLO module, for this version of JAX only.
+
+    The module and the bytes lose their source locations.
+    """
+    passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+    version = dialects.hlo.get_current_version()
+    data: bytes = jaxlib.mlir.serialize_portable_artifact(module, version, is_sharded)
+    return data
+
+
+def refined_program(lowered: Any) -> Any:
+    """Returns the module of a program of symbolic sizes that was lowered for concrete sizes.
 
     JAX refines the sizes only when it compiles.
     """
     module = lowered.compiler_ir("stablehlo")
     with module.context:
-        return _custom_calls(mlir.refine_polymorphic_shapes(module))
-
-
-def _custom_calls(module: Any) -> list[CustomCall]:
-    found: list[CustomCall] = []
-
-    def look(op: Any) -> Any:
-        if op.name.endswith("custom_call"):
-            found.append(_custom_call(op))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    return found
-
-
-def _custom_call(op: Any) -> CustomCall:
-    attributes: dict[str, Any] = {}
-    if "mhlo.backend_config" in op.attributes:
-        options: Any = ir.DictAttr(op.attributes["mhlo.backend_config"])
-        for entry in options:
-            # Numbers and booleans have a value; other attributes are kept as text.
-            attributes[entry.name] = getattr(entry.attr, "value", str(entry.attr))
-    return CustomCall(
-        ir.StringAttr(op.attributes["call_target_name"]).value,
-        tuple(_buffer(operand.type) for operand in op.operands),
-        tuple(_buffer(result.type) for result in op.results),
-        attributes,
-    )
-
-
-def _buffer(kind: Any) -> CallBuffer:
-    if not isinstance(kind, ir.RankedTensorType):
-        return CallBuffer((), str(kind))  # a token
-    sizes = range(kind.rank)
-    shape = tuple(UNKNOWN if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in sizes)
-    return CallBuffer(shape, str(kind.element_type))
+        return mlir.refine_polymorphic_shapes(module)
 
 
 trace_context: Callable[[], Hashable] = config.trace_context
@@ -164,12 +146,20 @@ key_data: Callable[[Any], Any] = attrgetter("_base_array")
 """Returns the integers of a concrete random key; `jax.random.key_data` takes 4 µs more."""
 
 
+is_committed: Callable[[Any], Any] = attrgetter("_committed")
+"""Whether a concrete array is committed to its device; `committed` takes three times as long."""
+
+
 def key_maker(dtype: Any) -> Callable[[Any], Any]:
     """Returns a function from an array of integers to a concrete random key.
 
     `jax.random.wrap_key_data` takes 5 µs more.
     """
     return functools.partial(prng.PRNGKeyArray, dtype._impl)
+
+
+default_device: Callable[[], jax.Device] = pxla.get_default_device
+"""Returns the device of `jax.default_device`, or the first one of this process."""
 
 
 def to_device(value: np.ndarray[Any, Any]) -> jax.Array:
@@ -179,7 +169,7 @@ def to_device(value: np.ndarray[Any, Any]) -> jax.Array:
     dtype stays, also if it has 64 bits and JAX's present settings do not allow them.
     `jax.device_put` does the rest in 37 µs for a scalar; this takes 5 µs.
     """
-    device = pxla.get_default_device()
+    device = default_device()
     aval, sharding = _aval_of(value.shape, value.dtype), _sharding_on(device)
     array: jax.Array = pxla.batched_device_put(
         aval, sharding, [value], [device], committed=False, enable_x64=True
@@ -202,6 +192,29 @@ release_host_memory: Callable[[], None] = jaxlib.collect_garbage
 
 JAX does so itself when it next puts an array on a device, or when Python collects garbage.
 """
+
+
+_FLAT_TREE: Any = (
+    importlib.import_module("jax._src.flattree").FlatTree
+    if importlib.util.find_spec("jax._src.flattree")
+    else ()
+)
+
+
+def is_structure(value: Any) -> bool:
+    """Whether a parameter of an equation is a structure of arguments or results, without values.
+
+    Such parameters exist since JAX 0.12; equal ones are equal and have equal hashes.
+    """
+    return isinstance(value, _FLAT_TREE)
+
+
+def scan_sizes(params: dict[str, Any]) -> tuple[int, int]:
+    """Returns the number of constants of a `scan`, and that of carried values."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = params["ft_in"].unpack()
+    return len(constants), len(carry)
 
 
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
@@ -257,3 +270,12 @@ def asker() -> Asker:
     JAX uses one protocol for three purposes; symbolic tensors support only some of them.
     """
     return _ASKERS.get(sys._getframe(2).f_code.co_filename, Asker.CONVERSION)
+
+
+def convert_by_jax_array(kind: type) -> None:
+    """Makes primitives ask operands of a class for `__jax_array__`, as `jax.numpy.asarray` does.
+
+    Otherwise `jax.lax.exp` and `jax.nn.relu` say that the class is not valid, whatever is to be
+    done about it.
+    """
+    dtypes.register_canonicalize_value_handler(kind, lambda value: value.__jax_array__())

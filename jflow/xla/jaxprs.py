@@ -58,6 +58,29 @@ def inline(
     return [atom(x) for x in jaxpr.outvars]
 
 
+def open_calls(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Returns the program with the equations of functions under `jax.jit` in place of their calls.
+
+    Since JAX 0.12 there are calls also of functions that are to be inlined.
+    """
+    eqns: list[jex.JaxprEqn] = []
+    consts = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+
+    def emit(eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+        if eqn.primitive.name == "jit":
+            body: jex.ClosedJaxpr = eqn.params["jaxpr"]
+            inner = [jex.Var(var.aval) for var in body.jaxpr.constvars]
+            consts.update(zip(inner, body.consts, strict=True))
+            return inline(body.jaxpr, inner, args, emit)
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        eqns.append(eqn.replace(invars=args, outvars=outvars))
+        return outvars
+
+    jaxpr = program.jaxpr
+    outvars = inline(jaxpr, jaxpr.constvars, jaxpr.invars, emit)
+    return close(jaxpr.invars, outvars, eqns, consts)
+
+
 class Rewriting:
     """Rebuilds equations and their nested jaxprs; each nested jaxpr is rebuilt once.
 

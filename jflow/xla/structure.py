@@ -15,6 +15,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.values import Array, raw_bytes, type_name
+from jflow.xla import internals
 
 _RULES = frozenset({"jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees"})
 """Parameters of equations that are for derivatives only, and are made anew by each trace."""
@@ -81,6 +82,8 @@ class _Walk:
             return self.closed(value)
         if isinstance(value, jex.Jaxpr):
             return self._jaxpr(value)
+        if internals.is_structure(value):
+            return _itself(value)
         if (parts := _parts(value)) is not None:
             return kind, self._sequence(parts)
         is_array = isinstance(value, np.ndarray | np.generic | jax.Array)

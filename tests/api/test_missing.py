@@ -29,6 +29,28 @@ def test_a_name_of_tensorflow_says_what_does_the_same_here(name: str, instead: s
     assert str(caught.value) == f"module 'jflow' has no attribute {name!r}; use {instead}"
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("app", "absl.app.run"),
+        ("flags", "argparse, or absl.flags"),
+        ("gfile", "pathlib, or etils.epath"),
+        ("layers", "jflow.get_variable and jflow.numpy, .* Flax or Equinox"),
+        ("losses", "optax.losses"),
+        ("metrics", "jflow.assign_add"),
+    ],
+)
+def test_a_module_of_tensorflow_beside_the_graph_says_what_does_the_same(
+    name: str, instead: str
+) -> None:
+    with pytest.raises(
+        AttributeError, match=f"^module 'jflow' has no attribute '{name}'; .*{instead}"
+    ):
+        getattr(tf, name)
+    with pytest.raises(AttributeError, match=f"'jflow.train' has no attribute '{name}'(?!; .*use)"):
+        getattr(tf.train, name)
+
+
 def test_so_do_names_in_nn() -> None:
     with pytest.raises(AttributeError, match=r"'jflow.nn' .* use jflow.lax.conv_general_dilated"):
         tf.nn.conv2d  # noqa: B018

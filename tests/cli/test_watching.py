@@ -60,13 +60,19 @@ ITEMS = {
         "claim": TEXT,
         "restarted": LIST,
     },
-    "steps": {"step": TEXT, "age_s": float, "devices": LIST, "waiting_for": LIST},
+    "steps": {
+        **dict.fromkeys(("step", "master", "claim"), TEXT),
+        **dict.fromkeys(("devices", "waiting_for"), LIST),
+        "age_s": float,
+        "abandoned_s": (float, type(None)),
+    },
     "threads": {"name": TEXT, "frames": LIST},
     "pending": {
         **dict.fromkeys(("step", "cause", "op", "device"), TEXT),
         "plans": COUNT,
         "age_s": float,
         "edge": (int, type(None)),
+        "abandoned_s": (float, type(None)),
     },
 }
 """The fields of what is listed, and their types."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_a_flipped_bit_of_the_content_is_data_loss(file: Path) -> None:
         file.write_bytes(changed)
         with pytest.raises(tf.errors.DataLossError, match=f"{entry.filename}.*damaged"):
             load(file)
+
+
+def test_a_directory_that_is_damaged_anywhere_is_refused_as_any_damage(file: Path) -> None:
+    data = file.read_bytes()
+    directory = data.index(b"PK\x01\x02")
+    for at in range(directory, len(data)):
+        for value in (0x7F, 0xFF):
+            file.write_bytes(data[:at] + bytes([value]) + data[at + 1 :])
+            with suppress(tf.errors.InvalidArgumentError, tf.errors.DataLossError):
+                read_archive(str(file))
 
 
 def changed(file: Path, **fields: Any) -> None:

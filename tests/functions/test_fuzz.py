@@ -19,7 +19,7 @@ import jflow as tf
 from tests.clusters import BACKENDS, Backend
 from tests.drawn import examples
 
-EXPECTED = (tf.errors.OpError, TypeError, ValueError, RuntimeError)
+EXPECTED = (tf.errors.OpError, TypeError, ValueError, OverflowError, RuntimeError)
 _LIMITS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 Pair = namedtuple("Pair", "first second")

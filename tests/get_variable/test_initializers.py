@@ -143,3 +143,26 @@ def test_outside_of_graphs_an_initializer_gives_an_array() -> None:
         drawn = tf.initializers.he_normal(seed=1)([3, 3])
     assert isinstance(drawn, jax.Array)
     assert drawn.shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "make", [tf.zeros_initializer, tf.ones_initializer, tf.constant_initializer]
+)
+def test_an_initializer_of_strings_is_refused_because_variables_hold_none(
+    make: Any,
+) -> None:
+    with pytest.raises(ValueError, match=r"cannot be jflow\.string; variables hold"):
+        make(dtype=tf.string)
+    with pytest.raises(TypeError, match="makes no strings; variables hold numbers"):
+        tf.get_variable("v", [2], dtype=tf.string, initializer=make())
+
+
+def test_random_integers_are_uniform_and_wrong_values_of_constants_are_refused_at_once() -> None:
+    assert tf.random_uniform_initializer(0, 5, dtype=tf.int32)([3]).dtype == np.int32
+    with pytest.raises(ValueError, match="the dtype of RandomUniform must be a number"):
+        tf.random_uniform_initializer(dtype=tf.bool)
+    for value in (tf.constant(1.0), tf.Variable(1.0), object(), None):
+        with pytest.raises(TypeError, match="expected a number, list or array as the value"):
+            tf.constant_initializer(value)
+    for value in (1, 2.5, True, [1, 2], (1,), np.ones(2), np.float32(1), jax.numpy.ones(2)):
+        tf.constant_initializer(value)

@@ -169,10 +169,11 @@ def test_an_operation_that_is_not_there_is_a_key_error():
 def test_a_name_that_is_nearly_one_of_the_graph_is_told_of_it():
     tf.Variable(1.0, name="weights")
     with tf.Session() as session:
-        for names in ("weigths", "weigths:0"):
-            with pytest.raises(ValueError, match="no operation 'weigths'; did you mean 'weights'"):
-                session.run(names)
-        with pytest.raises(TypeError, match="did you mean 'weights'"):
+        for end in ("", ":0"):
+            words = rf"no operation 'weigths'; did you mean 'weights{end}'\?"
+            with pytest.raises(ValueError, match=words):
+                session.run(f"weigths{end}")
+        with pytest.raises(TypeError, match="did you mean 'weights:0'"):
             session.run(tf.constant(1.0), {"weight:0": 1.0})
 
 

@@ -161,7 +161,7 @@ def test_an_exported_program_gives_what_it_gave_here():
     program = lowered(*one_program.build())
     wanted = lowering.compile_jaxpr(program.jaxpr, CPU, ())(*program.constants)
     data = lowering.export(program.jaxpr, "cpu").tobytes()
-    found = xla.compile_exported(data, CPU, ())(*program.constants)
+    found = xla.compile_exported(xla.inspected(data), CPU, ())(*program.constants)
     for value, array in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(value, array)
 

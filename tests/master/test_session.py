@@ -19,6 +19,7 @@ from jflow.errors import (
 )
 from jflow.plan import Plan, Program, Run
 from jflow.protocol import Registered
+from jflow.protocol.credits import UNKNOWN_BYTES
 from tests.master.servers import (
     OTHER,
     OWN,
@@ -86,6 +87,22 @@ def test_each_task_is_given_its_own_plans_and_what_they_need():
         assert list(others) == [plans[1]]
         assert sorted(other_artifacts) == ["q"]
         assert servers.workers[OTHER].calls == []
+
+    check(use)
+
+
+def test_the_first_reply_is_expected_to_take_what_tasks_say_and_at_least_what_unknown_ones_do():
+    async def use(servers):
+        async def registered(*_):
+            return Registered(7, n_bytes=100 << 20)
+
+        session = servers.master.open_session()
+        small = (await session.register(THREE, 0, {}, 5.0)).handle
+        assert session.reply_size(small).n_bytes == UNKNOWN_BYTES
+        servers.script("register", registered, PS)
+        servers.script("register", registered, OWN)
+        large = (await session.register(THREE, 0, {}, 5.0)).handle
+        assert session.reply_size(large).n_bytes == 200 << 20
 
     check(use)
 

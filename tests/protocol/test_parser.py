@@ -85,7 +85,7 @@ def test_messages_arrive_as_they_were_sent_however_their_bytes_are_split_and_fra
         (message,) = filter(None, map(expected.feed, encode(message_id, control, tensors)))
         assert got[message_id].control == control
         assert bytes(got[message_id].payload) == bytes(message.payload)
-    assert not parser.has_unfinished
+    assert not parser.assembler.unfinished
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 24, 26, 100])

@@ -13,7 +13,9 @@ import pytest
 
 import jflow as tf
 from jflow.errors import FencedError
+from jflow.fencing import MAX_NAMES, Claim
 from jflow.graph import owners
+from jflow.server.loop import SERVERS
 from jflow.testing import start_servers, wait_until
 
 NAME = "a training run"
@@ -181,6 +183,19 @@ def test_a_task_that_was_down_hears_of_a_claim_with_the_first_call_under_it(
             new.count()
             with tf.Connection(f"grpc://{spec.task_address('ps', 0)}") as late:
                 refused(late.claim, NAME, old.epoch)
+
+
+def test_a_thousand_claims_of_others_keep_no_program_from_a_new_name(
+    old: Program, servers: list[tf.train.Server]
+) -> None:
+    for number in range(MAX_NAMES + 10):
+        claim = Claim(f"name {number}", 1 << 32)
+        for server in servers:
+            SERVERS.run(server.worker.claims.learn(claim))
+    with tf.Connection(servers[0].target) as another:
+        assert another.claim("a new name") > 1 << 32
+    old.count()
+    assert old.values() == [1, 1], "a claim that is in use is not forgotten"
 
 
 def test_a_claim_outlives_all_tasks_in_a_checkpoint(tmp_path: Path) -> None:

@@ -167,14 +167,18 @@ def test_arithmetic_of_64_bits_is_done_in_64_bits_on_every_device(backend: Backe
     assert counted.dtype == np.int64
 
 
-def test_a_graph_of_64_bits_does_not_run_with_less(backend: Backend) -> None:
+def test_a_graph_of_64_bits_runs_in_64_bits_and_takes_feeds_where_these_are_allowed(
+    backend: Backend,
+) -> None:
     with jax.enable_x64(True):
         third = tf.constant(1 / 3, name="third")
         x = tf.placeholder(tf.float64, (), name="x")
         wide, narrow = tf.identity(third), tf.constant(1, tf.int32) + 1
+        count = tf.Variable(np.int64(2**40), name="count")
+        more = count.assign_add(1)
     with backend.session() as session:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"float64.*disabled.*made at"):
-            session.run(wide)
+        session.run(count.initializer)
+        assert session.run([wide, more]) == [1 / 3, 2**40 + 1]
         with pytest.raises(TypeError, match=r"'x:0'.*jax_enable_x64"):
             session.run(x, {x: 1.0})
         assert session.run(narrow) == 2

@@ -102,9 +102,11 @@ def test_an_unknown_size_is_a_known_one_where_only_that_fits(backend: Backend) -
     assert tf.numpy.matmul(open_(5, 784), open_(None, 10)).shape == (5, 10)
     train = tf.train.GradientDescentOptimizer(1.0).minimize(product)
     total = tf.numpy.sum(tf.numpy.concatenate([product, x], axis=1), axis=1)
+    average = tf.numpy.mean(x) + tf.numpy.sum(x * ones(2, 3)) * x.shape[1]
     twice = x * ones(2, 3) + tf.numpy.sum(x * ones(4, 3))
     with backend.session() as session:
         session.run(v.initializer)
+        assert session.run(average, {x: ones(2, 3)}) == 19
         session.run(train, {x: ones(2, 3) / 2})
         assert session.run(total, {x: ones(2, 3)}).tolist() == [4.5, 4.5]
         for wrong in (ones(3, 3), ones(2, 4)):

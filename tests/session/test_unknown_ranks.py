@@ -397,3 +397,42 @@ def test_a_shape_that_contradicts_the_graph_is_refused() -> None:
     tf.get_default_graph().finalize()
     with pytest.raises(RuntimeError, match="finalized"):
         unknown.op.inputs[0].set_shape([2])
+
+
+def test_gradients_flow_through_a_shape_that_is_ensured(backend: Backend) -> None:
+    x = tf.placeholder(tf.float32)
+    v = tf.Variable(np.ones((2, 3), np.float32))
+    known = tf.ensure_shape(x @ v, (None, 3))
+    (slope,) = tf.gradients(known * known, v)
+    total = tf.numpy.sum(known)
+    assert known.shape == [None, 3]
+    with backend.session() as session:
+        session.run(v.initializer)
+        for n in (1, 4):
+            assert session.run(slope, {x: np.ones((n, 2))}).tolist() == [[4.0 * n] * 3] * 2
+        assert session.run(total, {x: np.ones((2, 2))}) == 12
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"'EnsureShape'.* got \(3,\)"):
+            session.run(slope, {x: np.ones(2)})
+
+
+def test_gradients_are_scaled_and_clipped_by_what_is_fed(backend: Backend) -> None:
+    scale, limit = tf.placeholder(tf.float32), tf.placeholder(tf.float32)
+    rows = tf.placeholder(tf.float32, (None,))
+    v = tf.Variable([3.0, 4.0])
+    (slope,) = tf.gradients(tf.numpy.sum(v * v) / 2, v)
+    clipped, (within,) = tf.clip_by_norm(slope, limit), tf.clip_by_global_norm([slope], limit)[0]
+    assert clipped.shape == within.shape == [2]
+    descent = tf.train.GradientDescentOptimizer(1.0)
+    steps = [descent.apply_gradients([(g, v)]) for g in (slope * scale, clipped, within, rows)]
+    feeds = [{scale: 0.5}, {limit: 2.5}, {limit: 2.5}, {rows: [1.0, 1.0]}]
+    with backend.session() as session:
+        for step, fed, value in zip(
+            steps, feeds, ([1.5, 2], [1.5, 2], [1.5, 2], [2, 3]), strict=True
+        ):
+            session.run(v.initializer)
+            session.run(step, fed)
+            np.testing.assert_allclose(session.run(v), value, rtol=1e-6)
+        for step, fed in ((steps[0], {scale: np.ones((2, 2))}), (steps[3], {rows: [1.0]})):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"EnsureShape.*, got"):
+                session.run(step, fed)
+        np.testing.assert_allclose(session.run(v), [2, 3], rtol=1e-6)

@@ -70,10 +70,30 @@ def a_declared_shape_holds_for_what_follows(tf: Any) -> Mapping[str, Any]:
     return {"sum": Steps((x + 3.0, {x: [2.0, 4.0]}))}
 
 
+@gives(scaled=[1.5, 2.0], clipped=[1.5, 2.0], within=[1.5, 2.0], by_w=[[8.0, 8.0]])
+def gradients_of_unknown_rank_are_applied(tf: Any) -> Mapping[str, Any]:
+    x, limit = tf.placeholder(tf.float32), tf.placeholder(tf.float32)
+    v, w = tf.Variable([3.0, 4.0]), tf.Variable([[1.0, 1.0]])
+    (slope,) = tf.gradients(v * v / 2.0, v)
+    descent = tf.train.GradientDescentOptimizer(1.0)
+    clipped, within = tf.clip_by_norm(slope, limit), tf.clip_by_global_norm([slope], limit)[0][0]
+    scaled, clipped, within = (
+        descent.apply_gradients([(g, v)]) for g in (slope * x, clipped, within)
+    )
+    known = tf.ensure_shape(x * w, [None, 2])
+    return {
+        "scaled": Steps((scaled, {x: 0.5}), v),
+        "clipped": Steps((clipped, {limit: 2.5}), v),
+        "within": Steps((within, {limit: 2.5}), v),
+        "by_w": Steps((tf.gradients(known * known, w)[0], {x: [[2.0]]})),
+    }
+
+
 PROGRAMS = [
     a_placeholder_without_a_shape_takes_any,
     a_learning_rate_without_a_shape_is_fed,
     gradients_flow_through_what_has_no_shape,
     derivatives_have_the_shape_that_is_fed,
     a_declared_shape_holds_for_what_follows,
+    gradients_of_unknown_rank_are_applied,
 ]

@@ -94,7 +94,13 @@ def test_parameters_keep_their_type() -> None:
     assert value.astype(float).tolist() == [0.5, 0.5]
 
 
-def test_only_gradients_and_scalars_go_to_the_parameter_servers() -> None:
+def _compiled(transformation: optax.GradientTransformation) -> optax.GradientTransformation:
+    """One whose whole update is one call."""
+    return optax.GradientTransformation(transformation.init, jax.jit(transformation.update))
+
+
+@pytest.mark.parametrize("form", [lambda x: x, _compiled], ids=["plain", "under jit"])
+def test_only_gradients_and_scalars_go_to_the_parameter_servers(form: Any) -> None:
     with in_process({"ps": 2, "worker": 1}) as backend, tf.Graph().as_default():
         variables = []
         for task, name in enumerate("wb"):
@@ -104,7 +110,7 @@ def test_only_gradients_and_scalars_go_to_the_parameter_servers() -> None:
         with tf.device("/job:worker/task:0"):
             loss = tf.numpy.sum(tf.numpy.dot(x, variables[0] * variables[1]))
             transformation = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.1))
-            train = tf.train.Optimizer(transformation).minimize(loss)
+            train = tf.train.Optimizer(form(transformation)).minimize(loss)
         with backend.session() as session:
             session.run(tf.global_variables_initializer())
             placed = session.placement(train, [x])

@@ -11,6 +11,7 @@ import pytest
 
 import jflow as tf
 from jflow import errors
+from jflow.cli.status import doing_text
 from jflow.cli.watcher import Seen, Watcher
 from jflow.cluster import Task
 from jflow.testing import PATIENCE_S, BackendUnderTest, wait_until
@@ -121,6 +122,32 @@ def test_a_step_that_waits_for_another_task_names_it(
 
     with shared_backend.session() as session, parked(session, total, lambda: session.run(put)):
         wait_until(lambda: waiting() == ["for a value from /job:ps/task:0"], "the step to wait")
+
+
+def test_a_program_that_its_caller_gave_up_is_listed_until_it_ends(
+    watcher: Watcher, shared_backend: BackendUnderTest
+) -> None:
+    with tf.device("/job:ps/task:0"):
+        rounds = tf.placeholder(tf.int32, ())
+        long = tf.lax.fori_loop(0, rounds, lambda _, y: y * 1.0000001 + 0.5, 1.0)
+
+    def found(kind: str) -> tuple[object, ...]:
+        return of_task(watcher, "/job:ps/task:0", kind).items(kind)
+
+    with shared_backend.session() as session:
+        session.run(long, {rounds: 1})
+        with pytest.raises(errors.DeadlineExceededError):
+            session.run(long, {rounds: 2**28}, tf.RunOptions(timeout_in_ms=300))
+    wait_until(lambda: any(step.abandoned_s is not None for step in found("steps")))
+    (step,), (wait,) = found("steps"), found("pending")
+    assert step.abandoned_s < step.age_s
+    assert (step.master, step.waiting_for) == ("/job:worker/task:0", ())
+    assert (wait.step, wait.cause) == (step.step, "")
+    assert wait.abandoned_s >= step.abandoned_s
+    text = doing_text(step)
+    assert text.startswith("computes, and was abandoned ")
+    assert text.endswith("of a client of /job:worker/task:0")
+    wait_until(lambda: not found("steps"), "the program to end")
 
 
 def test_sessions_are_listed_but_for_those_that_watch(

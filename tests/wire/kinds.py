@@ -2,7 +2,7 @@
 
 import pytest
 
-VALUES = {"unix": "auto", "tcp": "tcp", "tls": "tcp"}
+VALUES = {"unix": "auto", "tcp": "tcp", "tls": "tcp", "grpc": "grpc"}
 """What JFLOW_TRANSPORT is for each."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,7 +73,7 @@ def test_a_server_at_all_addresses_does_not_start_beside_a_listener_on_ipv6_only
 ) -> None:
     """gRPC is content with IPv4 then."""
     with held(other) as port:
-        words = rf"user with the number {OTHER} listens at \[{other}\]:{port}, .*another port"
+        words = rf"user with the number {OTHER} listens at \[{other}\]:{port}.*another port"
         with pytest.raises(errors.UnknownError, match=words):
             listen(host, port)
     listen(host, port)  # the port is free again
@@ -82,7 +84,9 @@ def test_a_server_at_all_addresses_does_not_start_beside_a_listener_on_ipv6_only
 def test_nor_beside_a_process_that_may_listen_there_later(host: str) -> None:
     with (
         held("::", listens=False) as port,
-        pytest.raises(errors.UnknownError, match=f":{port} cannot be bound for IPv6; another"),
+        pytest.raises(
+            errors.UnknownError, match=f":{port} cannot be bound.*another process may be"
+        ),
     ):
         listen(host, port)
     listen(host, port)
@@ -92,10 +96,48 @@ def test_a_server_does_not_share_its_port_with_a_twin(monkeypatch: pytest.Monkey
     """Should gRPC's own option against that not work."""
     options = {**dict(grpc_channels.server_options()), "grpc.so_reuseport": 1}
     monkeypatch.setattr(grpc_channels, "server_options", lambda: [*options.items()])
+    monkeypatch.setattr(grpc_channels, "check_free", lambda *_: None)
     with held("127.0.0.1", user=os.getuid()) as port:
         words = f"user with the number {os.getuid()} listens at 127.0.0.1:{port}"
         with pytest.raises(errors.UnknownError, match=words):
             listen("127.0.0.1", port)
+
+
+def test_a_port_in_use_says_which_process_has_it_and_what_to_do(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with held("127.0.0.1", user=os.getuid()) as port:
+        words = rf"127.0.0.1:{port} cannot be bound: the process \d+ \(\w.*\) of .*; stop it"
+        with pytest.raises(errors.UnknownError, match=words):
+            listen("127.0.0.1", port)
+    assert capfd.readouterr().err == ""  # gRPC would print a line of its own
+
+
+def test_a_port_of_this_process_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mine:
+        port = mine.getsockname()[1]
+        with pytest.raises(errors.UnknownError, match=rf"of this process listens at .*:{port};"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "only root may listen at port 80; choose one from 1024 "),
+        (errno.EADDRNOTAVAIL, "Cannot assign requested address; choose another address"),
+        (errno.EADDRINUSE, "another process may be using the port; stop it"),
+    ],
+)
+def test_an_address_that_cannot_be_bound_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(listening, "bound", refused)
+    monkeypatch.setattr(listening, "_listeners", lambda _: iter(()))
+    with pytest.raises(errors.UnknownError, match=f"127.0.0.1:80 cannot be bound: {words}"):
+        listening.check_free("127.0.0.1", 80)
 
 
 @pytest.mark.parametrize("other", ["127.0.0.2", pytest.param("::1", marks=needs_ipv6)])

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from jflow.wire import machine, machine_id
+from jflow.wire import file_system_id, machine, machine_id
 from jflow.wire.machine import machine_at
 from jflow.wire.names import looked_up
 from tests.protocol.hosts import PATIENCE_S, TOKEN, Host, on_loop, serving
@@ -35,6 +35,23 @@ def test_processes_are_on_one_machine_if_they_have_one_network(other_network):
     assert len(kernel) == 36
     assert _printed(*NUMBER) == network, "which other processes have, too"
     assert _printed(*other_network, *NUMBER) != network
+
+
+def test_processes_see_one_file_system_if_they_have_its_mounts_and_its_root(other_network):
+    program = "from jflow.wire.machine import file_system_id; print(file_system_id())"
+    command = [sys.executable, "-c", program]
+    assert _printed(*command) == file_system_id() != ""
+    assert _printed("unshare", "-Urm", *command) != file_system_id(), "as a container has"
+    assert _printed(*other_network, *command) == file_system_id(), "whose files are the same"
+
+
+@pytest.mark.parametrize("missing", ["_BOOT_ID", "_MOUNTS"])
+def test_where_there_is_no_proc_the_file_system_is_not_known(monkeypatch, tmp_path, missing):
+    monkeypatch.setattr(machine, missing, tmp_path / "missing")
+    machine.boot_id.cache_clear()
+    assert file_system_id() == ""
+    monkeypatch.undo()
+    machine.boot_id.cache_clear()
 
 
 @pytest.mark.parametrize("missing", ["_BOOT_ID", "_NETWORK"])

@@ -275,12 +275,18 @@ def _no_text(path):
     path.write_bytes(b"\xff\xfe\x80")
 
 
+def _eight_gibibytes(path):
+    path.touch(mode=0o600)
+    os.truncate(path, 8 << 30)
+
+
 def _dangling_link(path):
     path.symlink_to("nowhere")
 
 
 @pytest.mark.parametrize(
-    "make", [_directory, _in_a_file, _empty, _spaces, _no_text, _dangling_link]
+    "make",
+    [_directory, _in_a_file, _empty, _spaces, _no_text, _eight_gibibytes, _dangling_link],
 )
 def test_a_file_that_cannot_be_read_is_an_error_and_never_means_no_token(path, make):
     path.parent.mkdir(mode=0o700)

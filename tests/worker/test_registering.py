@@ -83,6 +83,14 @@ def test_a_constant_is_asked_for_sent_once_and_is_the_last_argument():
     check(use)
 
 
+def test_the_size_of_what_programs_give_is_known_before_they_run():
+    async def use(a, *_):
+        digest, code = code_of(double, 1)
+        assert (await a.register([DOUBLE], {digest: code})).n_bytes == 12
+
+    check(use)
+
+
 def test_what_a_cache_dropped_meanwhile_is_asked_for_again(monkeypatch):
     async def use(a, *_):
         monkeypatch.setattr(a.programs, "has", lambda *_: True)
@@ -110,7 +118,7 @@ def test_bytes_that_are_no_program_are_refused_and_forgotten():
         digest = xla.digest_of(noise)
         plan = plan_on(A0, Run(Program(digest)))
         for _ in range(2):
-            with pytest.raises(errors.InvalidArgumentError, match="cannot be compiled"):
+            with pytest.raises(errors.InvalidArgumentError, match="is refused"):
                 await a.register([plan], {digest: noise})
         assert (await a.register([plan], {})).missing == (digest,)
 

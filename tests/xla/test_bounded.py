@@ -12,6 +12,7 @@ from jax import lax
 
 from jflow.lowering import export
 from jflow.xla.compile import compile_exported, is_bounded
+from jflow.xla.validation import inspected
 
 CPU = jax.local_devices(backend="cpu")[0]
 
@@ -48,5 +49,5 @@ PROGRAMS: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
 def test_a_program_is_bounded_unless_its_values_decide_how_long_it_takes(name: str) -> None:
     program, expected = PROGRAMS[name]
     jaxpr = jax.make_jaxpr(lambda x, n: [program(x, n)])(jnp.ones(3), jnp.int32(2))
-    compiled = compile_exported(export(jaxpr, "cpu").tobytes(), CPU, ())
+    compiled = compile_exported(inspected(export(jaxpr, "cpu").tobytes()), CPU, ())
     assert is_bounded(compiled) is expected

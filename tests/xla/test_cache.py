@@ -9,9 +9,11 @@ import jflow as tf
 from jflow import lowering, xla
 from jflow.testing import PATIENCE_S
 from jflow.xla.cache import ProgramCache
+from jflow.xla.modules import ModuleFacts
 from tests.lowering.programs import lowered
 
 DEVICES = jax.local_devices(backend="cpu")
+_FACTS = ModuleFacts(has_loops=False, is_pure=True, calls_native=False, is_sharded=False)
 
 
 class _Source:
@@ -22,7 +24,7 @@ class _Source:
         program = lowering.export(lowered(x + number, inputs=(x,)).jaxpr, "cpu")
         self.digest = xla.digest_of(program)
         self.n_requested = 0
-        self._data = program.tobytes()
+        self._data = xla.inspected(program.tobytes())
 
     def __call__(self):
         self.n_requested += 1
@@ -72,7 +74,7 @@ def test_threads_that_wait_for_a_failure_all_hear_of_it():
     def source():
         requested.set()
         assert fail.wait(PATIENCE_S)
-        return b"rubbish"
+        return xla.ValidProgram(b"rubbish", _FACTS)
 
     def get():
         with pytest.raises(tf.errors.InvalidArgumentError):
@@ -89,7 +91,7 @@ def test_threads_that_wait_for_a_failure_all_hear_of_it():
 
 def test_a_failure_is_forgotten():
     cache, source = ProgramCache(), _Source(1.0)
-    for bad in (lambda: b"rubbish", lambda: 1 / 0):
+    for bad in (lambda: xla.ValidProgram(b"rubbish", _FACTS), lambda: 1 / 0):
         with pytest.raises((tf.errors.InvalidArgumentError, ZeroDivisionError)):
             cache.get(source.digest, DEVICES[0], (), bad)
         assert not cache.has(source.digest, DEVICES[0], ())

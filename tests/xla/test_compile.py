@@ -5,6 +5,7 @@ import pytest
 
 import jflow as tf
 from jflow import lowering, xla
+from jflow.xla.validation import validated
 from tests.lowering.programs import lowered
 
 DEVICES = jax.local_devices(backend="cpu")
@@ -19,7 +20,7 @@ def _both(program, device, donated):
     data = lowering.export(program.jaxpr, "cpu").tobytes()
     return [
         lowering.compile_jaxpr(program.jaxpr, device, donated),
-        xla.compile_exported(data, device, donated),
+        xla.compile_exported(xla.inspected(data), device, donated),
     ]
 
 
@@ -71,8 +72,8 @@ def test_random_numbers_and_linear_algebra_survive_the_export():
 
 @pytest.mark.parametrize("data", [b"", b"rubbish", b"\0" * 1000])
 def test_bytes_that_are_no_program_are_an_error(data):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"program of {len(data)} bytes"):
-        xla.compile_exported(data, DEVICES[0], ())
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{len(data)} bytes are no"):
+        validated(data)
 
 
 def test_a_damaged_program_is_an_error():
@@ -80,10 +81,10 @@ def test_a_damaged_program_is_an_error():
     for i in range(0, len(data), 7):
         data[i] ^= 0xFF
     with pytest.raises(tf.errors.InvalidArgumentError):
-        xla.compile_exported(bytes(data), DEVICES[0], ())
+        validated(bytes(data))
 
 
 def test_a_program_for_another_platform_is_an_error():
     data = lowering.export(_program().jaxpr, "tpu").tobytes()
     with pytest.raises(tf.errors.InvalidArgumentError, match="tpu"):
-        xla.compile_exported(data, DEVICES[0], ())
+        xla.compile_exported(validated(data), DEVICES[0], ())

@@ -88,6 +88,12 @@ def test_an_array_reaches_the_device_as_by_device_put(dtype, shape):
     np.testing.assert_array_equal(np.asarray(ours), value)
 
 
+def test_an_array_says_whether_it_is_committed():
+    device = jax.local_devices()[-1]
+    for array in (jnp.ones(3), jax.device_put(jnp.ones(3), device)):
+        assert internals.is_committed(array) is array.committed
+
+
 def test_an_array_reaches_the_default_device():
     cpu = jax.local_devices()[-1]
     for default in (cpu, "cpu"):
@@ -112,3 +118,14 @@ def test_host_memory_that_a_freed_array_has_shared_is_released():
     del owner, array
     internals.release_host_memory()
     assert alive() is None
+
+
+def test_a_primitive_asks_a_class_that_is_registered_for_its_array():
+    class Held:
+        def __jax_array__(self):
+            return jnp.float32(0.0)
+
+    with pytest.raises((TypeError, ValueError)):
+        jax.lax.exp(Held())
+    internals.convert_by_jax_array(Held)
+    assert jax.lax.exp(Held()) == 1.0

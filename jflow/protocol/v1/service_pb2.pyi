@@ -142,12 +142,14 @@ class RegisterPlans(_message.Message):
     def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ..., claim: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
 
 class Registered(_message.Message):
-    __slots__ = ("handle", "missing")
+    __slots__ = ("handle", "missing", "n_bytes")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    N_BYTES_FIELD_NUMBER: _ClassVar[int]
     handle: int
     missing: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+    n_bytes: int
+    def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ..., n_bytes: _Optional[int] = ...) -> None: ...
 
 class RunStep(_message.Message):
     __slots__ = ("handle", "calls_back", "is_traced", "effect")

@@ -225,7 +225,7 @@ class Adding:
         self.summaries.append((summary, global_step))
 
 
-def test_the_rate_of_steps_is_logged_and_written_by_what_adds_summaries(
+def test_the_rate_of_steps_is_logged_and_written(
     backend: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = counting_model(backend)

@@ -1,0 +1,71 @@
+"""The program of the validator process: it answers one program after another until its end."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+
+from jflow.errors import InvalidArgumentError
+from jflow.printable import printable
+from jflow.validator.messages import LAST, MessageKind, ValidatorMessage, receive, send, valid
+from jflow.xla.validation import MAX_PROGRAM_BYTES, validated
+
+_MAX_REASON = 2000
+_LARGE = 1 << 30
+"""A process that has had so much memory, in bytes, ends: the next one has it not."""
+
+
+def main() -> None:
+    """Runs the validator.
+
+    Its arguments are the number of its socket, the seconds that a program may take, and the bytes
+    that it may allocate for one.
+    """
+    number, seconds, n_bytes = map(int, sys.argv[1:])
+    _limit(n_bytes)
+    with socket.socket(fileno=number) as through:
+        send(through, ValidatorMessage(MessageKind.READY, b""))
+        is_last = False
+        while not is_last:
+            try:
+                message = receive(through, MAX_PROGRAM_BYTES)
+            except ConnectionError:  # the process that this one validates for has ended
+                break
+            # The default action of this signal ends the process, also within MLIR.
+            signal.alarm(seconds)
+            answer = _answer(message.data)
+            signal.alarm(0)
+            is_last = _is_large()
+            send(through, answer._replace(flags=answer.flags | LAST) if is_last else answer)
+    os._exit(0)
+
+
+def _answer(data: bytes) -> ValidatorMessage:
+    try:
+        return valid(validated(data))
+    except InvalidArgumentError as error:
+        return ValidatorMessage(
+            MessageKind.REFUSED, printable(error.message[:_MAX_REASON]).encode()
+        )
+
+
+def _limit(n_bytes: int) -> None:
+    """ValidationLimits what this process may do from now on: little but compute."""
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    limits = {
+        resource.RLIMIT_AS: used + n_bytes,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 0,
+    }
+    for kind, most in limits.items():
+        _, hard = resource.getrlimit(kind)
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (allowed, allowed))
+
+
+def _is_large() -> bool:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _LARGE

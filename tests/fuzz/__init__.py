@@ -1,0 +1,1 @@
+"""A fuzzer: mutated programs, plans, frames and graph files; `python -m tests.fuzz`."""
