@@ -102,7 +102,7 @@ def test_a_queue_says_what_it_holds() -> None:
         "<jflow.FIFOQueue 'q' capacity=3 names=['a', 'b'] dtypes=[float32, string] "
         "shapes=[(2, None), ()]>"
     )
-    assert "dtypes=[int64, float32] shapes=[(), None]" in repr(tf.PriorityQueue(1, [tf.float32]))
+    assert "float32] shapes=[(), TensorShape(None)]>" in repr(tf.PriorityQueue(1, [tf.float32]))
 
 
 def test_an_iterator_says_what_it_iterates() -> None:

@@ -50,6 +50,9 @@ class Dimension:
         self.assert_is_compatible_with(other)
         return Dimension(other) if self.value is None else self
 
+    def __repr__(self) -> str:
+        return str(plain_size(self))
+
 
 class _KnownDimension(Dimension, int):
     __slots__ = ()
