@@ -22,7 +22,7 @@ from jflow.export.params import read
 from jflow.export.primitives import OWN, check_params
 from jflow.export.reading import ProgramReader
 from jflow.functions import Function, function
-from jflow.functions.connection import current
+from jflow.functions.current import current
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
 from jflow.graph.primitives import HANDLES, constant_p, group_p, host_p, placeholder_p
 from jflow.graph.request import Request, request_scope

@@ -19,7 +19,8 @@ from jflow.deadline import Deadline
 from jflow.functions.arguments import PLAIN, check_outputs, paths, refused
 from jflow.functions.captures import trace_with_captures
 from jflow.functions.concrete import Concrete, PreparedCall, insert
-from jflow.functions.connection import Connection, current
+from jflow.functions.connection import Connection
+from jflow.functions.current import current
 from jflow.functions.repeated import NEVER, CompiledCall
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing, unify
 from jflow.graph.completion import visible

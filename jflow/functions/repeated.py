@@ -14,7 +14,8 @@ from typing import Any
 
 from jflow.cluster import DeviceSpec
 from jflow.functions.concrete import Concrete
-from jflow.functions.connection import Connection, current
+from jflow.functions.connection import Connection
+from jflow.functions.current import current
 from jflow.runtime.tracing import BLOCKS
 from jflow.xla import internals
 from jflow.xla.compile import CompiledProgram

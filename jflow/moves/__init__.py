@@ -22,5 +22,6 @@ from jflow.moves.states import MovedError as MovedError
 from jflow.moves.states import StateId as StateId
 from jflow.moves.states import changes_of as changes_of
 from jflow.moves.states import is_restartable as is_restartable
+from jflow.moves.states import sessions_of as sessions_of
 from jflow.moves.states import states_of as states_of
 from jflow.moves.states import writes_often as writes_often

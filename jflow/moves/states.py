@@ -95,6 +95,11 @@ def states_of(plans: Iterable[Plan]) -> frozenset[StateId]:
     return frozenset(state for plan in plans for state in (*_variables(plan), *_resources(plan)))
 
 
+def sessions_of(plans: Iterable[Plan]) -> set[str]:
+    """The sessions that own state which plans use."""
+    return {state.session for state in states_of(plans)} - {""}
+
+
 def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
     """What each instruction of plans changes, or may change; those that change nothing left out."""
     found = []

@@ -25,7 +25,7 @@ from jflow.execution.step_state import StepEffect
 from jflow.failpoints import async_failpoint
 from jflow.failpoints.points import actions as failpoints_on
 from jflow.fencing import Claim
-from jflow.moves import End, MovedError, StateId, changes_of, states_of, writes_often
+from jflow.moves import End, MovedError, StateId, changes_of, sessions_of, states_of, writes_often
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.protocol import (
     Array,
@@ -177,7 +177,7 @@ class Worker:
         await self.moves.plans.released(states)
         use = self.moves.plans.directory.add(states)
         handle = next(self._handles)
-        self._owners.update(_owners(plans))
+        self._owners.update(sessions_of(plans))
         self.saves.registered(handle, changes := changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = registered = RegisteredPlans(
@@ -207,7 +207,7 @@ class Worker:
             return
         self.moves.plans.directory.remove(registered.use)
         self.saves.released(handle)
-        owners = _owners([linked.plan for linked in registered.plans])
+        owners = sessions_of([linked.plan for linked in registered.plans])
         self._owners.subtract(owners)
         for owner in owners:
             if not self._owners[owner]:
@@ -495,8 +495,3 @@ class Worker:
             f"work: {error.message}",
             task=str(self._context.task),
         )
-
-
-def _owners(plans: Sequence[Plan]) -> set[str]:
-    """The sessions that own state which plans use."""
-    return {state.session for state in states_of(plans)} - {""}
