@@ -25,9 +25,9 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.testing import PATIENCE_S
 from jflow.wire import connect
 from jflow.xla import digest_of
+from tests.fuzz.campaign import Campaign
 from tests.fuzz.corpus import VECTOR, programs
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.plan import Part
 from tests.fuzz.tally import Growth, Tally
 from tests.ports import free_ports
 from tests.protocol.hosts import TOKEN, RawClient, connected, on_loop
@@ -99,27 +99,27 @@ class FuzzedServer:
         return said[said.index("Traceback") - 200 :][:2000] if "Traceback" in said else ""
 
 
-def try_programs(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_programs(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Has servers compile and run mutated programs."""
-    _try(part, tally, share, shares, _program)
+    _try(campaign, tally, thread, n_threads, _program)
 
 
-def try_plans(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_plans(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Has servers register mutated plans."""
-    _try(part, tally, share, shares, _plan)
+    _try(campaign, tally, thread, n_threads, _plan)
 
 
-def try_frames(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_frames(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Sends servers mutated frames."""
-    _try(part, tally, share, shares, _frame)
+    _try(campaign, tally, thread, n_threads, _frame)
 
 
-def _try(part: Part, tally: Tally, share: int, shares: int, attempt: Attempt) -> None:
+def _try(campaign: Campaign, tally: Tally, thread: int, n_threads: int, attempt: Attempt) -> None:
     server = FuzzedServer()
     number, data = None, b""
     try:
-        for number in part.numbers(share, shares):
-            data, give = attempt(server, part.mutator(number))
+        for number in campaign.numbers(thread, n_threads):
+            data, give = attempt(server, campaign.mutator(number))
             outcome = give()
             code = server.code
             if code == 0:  # what stops servers is a message like others
