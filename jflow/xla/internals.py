@@ -56,8 +56,9 @@ output_operand_alias: Callable[[Any], Any] = dialects.hlo.OutputOperandAlias
 
 def mesh_size(mesh: Any) -> int:
     """Returns the number of devices of a mesh in a program."""
-    attribute: Any = dialects.sdy.MeshAttr(mesh)
-    return math.prod(axis.size for axis in attribute.axes)
+    mesh_of: Any = dialects.sdy.MeshAttr(mesh)
+    sizes: Any = (dialects.sdy.MeshAxisAttr(axis) for axis in mesh_of.axes)
+    return math.prod(axis.size for axis in sizes)
 
 
 def program_context() -> Any:

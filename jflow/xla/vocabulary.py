@@ -68,7 +68,7 @@ use_global_device_ids value version window_dilations window_dimensions window_re
 window_strides
 jax.arg_info jax.buffer_donor jax.global_constant jax.result_info jax.uses_shape_polymorphism
 mhlo.backend_config mhlo.frontend_attributes mhlo.layout_mode mhlo.memory_kind
-mhlo.num_partitions mhlo.num_replicas mhlo.sharding sdy.sharding sdy.sharding_rule
+mhlo.num_partitions mhlo.num_replicas mhlo.sharding sdy.sharding sdy.sharding_rule stablehlo.mesh
 tf.aliasing_output
 """)
 )
