@@ -30,7 +30,7 @@ CAMPAIGNS: tuple[tuple[str, str, int, Try], ...] = (
     ("plans", "PLANS", 2_000, servers.try_plans),
     ("frames", "FRAMES", 2_000, servers.try_frames),
 )
-"""Each campaign: its name, the variable of its number of inputs, that number, and what tries them."""
+"""Each campaign: its name, the variable of the number of inputs, that number, what tries them."""
 
 
 def main() -> int:
