@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from jflow.cli.status import abandoned_text, add_output, doing_text, show
+from jflow.cli.status import add_output, doing_text, orphaned_text, show
 from jflow.cli.tables import age_text, bytes_text, table
 from jflow.cli.targets import add_options, parse_tasks
 
@@ -154,8 +154,8 @@ def _stack_text(seen: Seen) -> str:
 
 def _cause_text(wait: WaitStatus) -> str:
     """What a step waits for, or that it computes."""
-    if wait.abandoned_s is not None:
-        return abandoned_text(wait.abandoned_s)
+    if wait.orphaned_s is not None:
+        return orphaned_text(wait.orphaned_s)
     return wait.cause or "computes"
 
 

@@ -168,16 +168,16 @@ def status_text(seen: Sequence[Seen]) -> str:
 
 
 def doing_text(step: StepStatus) -> str:
-    """What a step waits for, or that it computes; and of which client, if it was abandoned."""
-    if step.abandoned_s is None:
+    """What a step waits for, or that it computes; and of which client, if it was orphaned."""
+    if step.orphaned_s is None:
         return "; ".join(step.waiting_for) or "computes"
     claim = f" that has claimed {step.claim!r}" if step.claim else ""
-    return f"{abandoned_text(step.abandoned_s)}; of a client of {step.master}{claim}"
+    return f"{orphaned_text(step.orphaned_s)}; of a client of {step.master}{claim}"
 
 
-def abandoned_text(seconds: float) -> str:
-    """That a program still runs whose step was abandoned so many seconds ago."""
-    return f"computes, and was abandoned {age_text(seconds)} ago"
+def orphaned_text(seconds: float) -> str:
+    """That a program still runs whose step was orphaned so many seconds ago."""
+    return f"computes, though its step ended {age_text(seconds)} ago"
 
 
 def _row(seen: Seen) -> Sequence[object]:

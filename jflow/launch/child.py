@@ -23,6 +23,7 @@ from jflow.cluster import ClusterSpec, Task
 from jflow.errors import OpError
 from jflow.logs import LogOptions, log_to_stderr
 from jflow.server import Server
+from jflow.validator import VALIDATOR
 from jflow.wire import remove_own_sockets
 
 
@@ -32,6 +33,7 @@ def main(server_type: Callable[..., Server] = Server) -> None:
     Args:
       server_type: the class of the server.
     """
+    VALIDATOR.fork()  # nothing of JAX has been started yet
     job, index = sys.argv[1], int(sys.argv[2])
     cluster = json.loads(sys.argv[3]) if sys.argv[3:] else {job: {index: "127.0.0.1:0"}}
     signal.signal(signal.SIGTERM, _exit)

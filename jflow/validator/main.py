@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+from typing import NoReturn
 
 from jflow.errors import InvalidArgumentError
 from jflow.printable import printable
@@ -14,17 +15,45 @@ from jflow.validator.messages import LAST, MessageKind, ValidatorMessage, receiv
 from jflow.xla.validation import MAX_PROGRAM_BYTES, validated
 
 _MAX_REASON = 2000
+_SOCKET = 3
+"""The number of the socket of a validator that was forked, the first behind the standard files."""
 _LARGE = 1 << 30
 """A process that has had so much memory, in bytes, ends: the next one has it not."""
 
 
 def main() -> None:
-    """Runs the validator.
+    """Runs the validator in a new Python.
 
     Its arguments are the number of its socket, the seconds that a program may take, and the bytes
     that it may allocate for one.
     """
-    number, seconds, n_bytes = map(int, sys.argv[1:])
+    run(*map(int, sys.argv[1:]))
+
+
+def become(number: int, seconds: int, n_bytes: int) -> NoReturn:
+    """Runs the validator in a process that has just been forked; arguments as of `main`.
+
+    Of the other process it keeps the socket only: no files, terminal, signals or settings of jflow.
+    """
+    try:
+        os.setsid()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(one, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDWR)
+        through = os.dup(number)  # above 2, whatever is closed in this process
+        for file in range(_SOCKET):
+            os.dup2(null, file)
+        os.dup2(through, _SOCKET)
+        os.closerange(_SOCKET + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        for name in [name for name in os.environ if name.startswith("JFLOW_")]:
+            del os.environ[name]
+        run(_SOCKET, seconds, n_bytes)
+    finally:
+        os._exit(1)
+
+
+def run(number: int, seconds: int, n_bytes: int) -> NoReturn:
+    """Answers programs until the other end of a socket is closed; arguments as of `main`."""
     _limit(n_bytes)
     with socket.socket(fileno=number) as through:
         send(through, ValidatorMessage(MessageKind.READY, b""))
@@ -53,7 +82,7 @@ def _answer(data: bytes) -> ValidatorMessage:
 
 
 def _limit(n_bytes: int) -> None:
-    """ValidationLimits what this process may do from now on: little but compute."""
+    """Limits what this process may do from now on: little but compute."""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     limits = {

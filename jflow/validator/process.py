@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jflow.errors import InternalError, InvalidArgumentError
+from jflow.validator.main import become
 from jflow.validator.messages import LAST, MessageKind, ValidatorMessage, program_of, receive, send
 from jflow.xla.validation import MAX_PROGRAM_BYTES, ValidProgram
 
 _MAIN = "from jflow.validator.main import main; main()"
 _START_S = 120.0
 """How long a validator may take to import JAX, in seconds."""
+_POLL_S = 0.002
 _GRACE_S = 5.0
 """How long a validator may take to notice that a program took too long, before it is killed."""
 _MAX_ANSWER = 2 * MAX_PROGRAM_BYTES
@@ -42,11 +44,13 @@ class ValidationLimits:
 class ValidatorProcess:
     """A validator process. It ends with this process, however that ends.
 
-    It is a new Python, because a process that has started JAX must not fork. It has imported JAX
-    and started no backend of it.
+    It has imported JAX and started no backend of it. It is a new Python, because a process that has
+    started JAX must not fork, unless `forks`.
 
     Args:
       limits: what a program may take.
+      forks: whether it is a fork of this process, which has imported JAX, and started neither that
+        nor a thread; a fork is ready at once.
 
     Attributes:
       pid: its process id.
@@ -54,24 +58,17 @@ class ValidatorProcess:
       is_ready: whether it has taken or can take programs.
     """
 
-    def __init__(self, limits: ValidationLimits = ValidationLimits()) -> None:
+    def __init__(
+        self, limits: ValidationLimits = ValidationLimits(), *, forks: bool = False
+    ) -> None:
         self._limits = limits
         self.has_ended = False
         self.is_ready = False
         here, there = socket.socketpair()
         self._socket = here
-        arguments = (there.fileno(), limits.seconds, limits.n_bytes)
         with there:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _MAIN, *map(str, arguments)],
-                pass_fds=[there.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # What MLIR says about malformed programs has their bytes in it.
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is not for it
-                env=_environment(),
-            )
+            start = _forked if forks else _started
+            self._process = start(there.fileno(), limits.seconds, limits.n_bytes)
         self.pid = self._process.pid
 
     def fileno(self) -> int:
@@ -83,7 +80,7 @@ class ValidatorProcess:
         """The signal that ended the process, or its exit code."""
         code = self._process.returncode
         with suppress(ValueError):
-            if code < 0:
+            if code is not None and code < 0:
                 return signal.Signals(-code).name
         return f"the exit code {code}"
 
@@ -163,6 +160,53 @@ class ValidatorProcess:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
         self.end()
+
+
+class _ForkedProcess:
+    """A process that was forked; has the methods of `subprocess.Popen` that are needed."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits for its end, in seconds. Raises TimeoutExpired if it goes on."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            pid, status = os.waitpid(self.pid, 0 if deadline is None else os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+            elif deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("validator", timeout or 0.0)
+            else:
+                time.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, unless it has ended."""
+        if self.returncode is None:  # until it is waited for, its process id is kept
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _started(*arguments: int) -> subprocess.Popen[bytes]:
+    """A validator in a new Python; the arguments are those of `main`."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _MAIN, *map(str, arguments)],
+        pass_fds=arguments[:1],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        # What MLIR says about malformed programs has their bytes in it.
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is not for it
+        env=_environment(),
+    )
+
+
+def _forked(*arguments: int) -> _ForkedProcess:
+    """A validator that is a fork of this process; the arguments are those of `main`."""
+    pid = os.fork()
+    if not pid:
+        become(*arguments)
+    return _ForkedProcess(pid)
 
 
 class ValidationOutcome(NamedTuple):

@@ -72,6 +72,14 @@ class Validator:
             self._n_users += 1
             self._run()
 
+    def fork(self) -> None:
+        """Forks the process from this one, which has imported JAX and started nothing.
+
+        A new Python takes a second of a processor for what this one has imported. Call it before
+        anything else, once.
+        """
+        self._process = ValidatorProcess(self._limits, forks=True)
+
     def stop(self) -> None:
         """Says that one of those that called `start` does not need the process any more."""
         with self._lock:

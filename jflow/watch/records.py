@@ -121,9 +121,9 @@ class SessionStatus(Record):
 
 @dataclass(frozen=True)
 class StepStatus(Record):
-    """A step that has begun on a task and has not ended there, or that was abandoned.
+    """A step that has begun on a task and has not ended there, or that was orphaned.
 
-    A step is abandoned if it was cancelled or has failed while a device ran a program of it, which
+    A step is orphaned if it was cancelled or has failed while a device ran a program of it, which
     cannot be interrupted.
 
     Attributes:
@@ -133,7 +133,7 @@ class StepStatus(Record):
       waiting_for: what it waits for; empty if it computes.
       master: the task whose client it is of.
       claim: the name that the client had claimed; "" if it had claimed nothing.
-      abandoned_s: since it was abandoned, in seconds; None if it was not.
+      orphaned_s: since it was orphaned, in seconds; None if it was not.
     """
 
     step: str
@@ -142,7 +142,7 @@ class StepStatus(Record):
     waiting_for: tuple[str, ...] = ()
     master: str = ""
     claim: str = ""
-    abandoned_s: float | None = None
+    orphaned_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class WaitStatus(Record):
       op: the operation that waits, "" if that is not known.
       device: where what it waits for is; "" if that is not known.
       edge: the number of the value that it waits for; None if it waits for no value.
-      abandoned_s: since the step was abandoned, in seconds; None if it was not. See `StepStatus`.
+      orphaned_s: since the step was orphaned, in seconds; None if it was not. See `StepStatus`.
     """
 
     step: str
@@ -168,7 +168,7 @@ class WaitStatus(Record):
     op: str = ""
     device: str = ""
     edge: _Count | None = None
-    abandoned_s: float | None = None
+    orphaned_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ class WorkerContext:
       senders: the tasks that send it values, and what waits for these.
       riding: by step, what takes values that ride on the reply.
       begun: by step, when it began, by `now`, and what it runs.
-      abandoned: by step that has ended while a device ran a program of it: when it began, when it
-        ended, and what it ran; see `abandoned_steps`.
+      orphaned: by step that has ended while a device ran a program of it: when it began, when it
+        ended, and what it ran; see `orphaned_steps`.
       plans: the runs of plans that have begun and not ended.
     """
 
@@ -88,7 +88,7 @@ class WorkerContext:
     senders: Senders[PromptFuture[Any]] = field(default_factory=Senders)
     riding: dict[int, Riding] = field(default_factory=dict)
     begun: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
-    abandoned: dict[int, tuple[float, float, RegisteredPlans]] = field(default_factory=dict)
+    orphaned: dict[int, tuple[float, float, RegisteredPlans]] = field(default_factory=dict)
     plans: set[object] = field(default_factory=set)
 
     def deliver(
@@ -121,16 +121,16 @@ class WorkerContext:
             self.rendezvous.end(step)
         began = self.begun.pop(step, None)
         if began is not None and self.devices.runs(step):
-            self.abandoned_steps()[step] = began[0], now(), registered
+            self.orphaned_steps()[step] = began[0], now(), registered
         for noted in (self.riding, self.blocked, self.recorders):
             if noted:
                 noted.pop(step, None)
 
-    def abandoned_steps(self) -> dict[int, tuple[float, float, RegisteredPlans]]:
-        """`abandoned`, without those whose programs have ended."""
-        for step in [step for step in self.abandoned if not self.devices.runs(step)]:
-            del self.abandoned[step]
-        return self.abandoned
+    def orphaned_steps(self) -> dict[int, tuple[float, float, RegisteredPlans]]:
+        """`orphaned`, without those whose programs have ended."""
+        for step in [step for step in self.orphaned if not self.devices.runs(step)]:
+            del self.orphaned[step]
+        return self.orphaned
 
     def watch(self, parks: Collection[StateId]) -> Watch | None:
         """What lets a move end the waits of a step that uses this state; None for no state."""

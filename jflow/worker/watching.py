@@ -24,7 +24,7 @@ _N_SHOWN = 20
 
 
 class RunningSteps:
-    """The steps that have begun on a task and have not ended there, or were abandoned.
+    """The steps that have begun on a task and have not ended there, or were orphaned.
 
     What a step waits for is found from the resources, the rendezvous and the devices, so that steps
     note nothing for watchers but when they began. Call it on the event loop only.
@@ -44,7 +44,7 @@ class RunningSteps:
         return self._context.rendezvous.n_opened
 
     def listed(self, request: StatusRequest) -> tuple[int, tuple[StepStatus, ...]]:
-        """How many there are, and those that are requested; first those that were abandoned."""
+        """How many there are, and those that are requested; first those that were orphaned."""
         n_steps, page = self._page(request)
         return n_steps, tuple(
             StepStatus(
@@ -54,7 +54,7 @@ class RunningSteps:
                 tuple(wait.cause for wait in found if wait.cause),
                 str(registered.master),
                 "" if registered.claim is None else registered.claim.name,
-                found[0].abandoned_s,
+                found[0].orphaned_s,
             )
             for step, registered, found in page
         )
@@ -72,20 +72,20 @@ class RunningSteps:
     ) -> tuple[int, list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]]]:
         """How many steps there are, and the waits of those requested, at least one each.
 
-        Those that were abandoned come first, then the others, each the oldest first.
+        Those that were orphaned come first, then the others, each the oldest first.
         """
-        abandoned, present = self._context.abandoned_steps(), now()
+        orphaned, present = self._context.orphaned_steps(), now()
         begun = [(at, step, found) for step, (at, found) in self._context.begun.items()]
-        given_up = [(at, step, found) for step, (at, _, found) in abandoned.items()]
+        given_up = [(at, step, found) for step, (at, _, found) in orphaned.items()]
         steps = [*sorted(given_up, key=lambda one: one[0]), *sorted(begun, key=lambda one: one[0])]
         page = steps[request.first : request.first + request.limit]
         attempts = self._attempts() if page else {}
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
         for at, step, registered in page:
             bare = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
-            if step in abandoned:
-                since = max(present - abandoned[step][1], 0.0)
-                found.append((step, registered, [replace(bare, abandoned_s=since)]))
+            if step in orphaned:
+                since = max(present - orphaned[step][1], 0.0)
+                found.append((step, registered, [replace(bare, orphaned_s=since)]))
                 continue
             noted = (
                 *attempts.get(step, ()),

@@ -40,7 +40,7 @@ def is_bounded(executable: CompiledProgram) -> bool:
 
 def result_bytes(executable: CompiledProgram) -> list[int]:
     """The size of each of its results, in bytes; nothing if they depend on the arguments."""
-    results = getattr(executable, "out_info", ())
+    results = jax.tree.leaves(getattr(executable, "out_info", ()))
     return [math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in results]
 
 

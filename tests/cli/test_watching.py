@@ -64,7 +64,7 @@ ITEMS = {
         **dict.fromkeys(("step", "master", "claim"), TEXT),
         **dict.fromkeys(("devices", "waiting_for"), LIST),
         "age_s": float,
-        "abandoned_s": (float, type(None)),
+        "orphaned_s": (float, type(None)),
     },
     "threads": {"name": TEXT, "frames": LIST},
     "pending": {
@@ -72,7 +72,7 @@ ITEMS = {
         "plans": COUNT,
         "age_s": float,
         "edge": (int, type(None)),
-        "abandoned_s": (float, type(None)),
+        "orphaned_s": (float, type(None)),
     },
 }
 """The fields of what is listed, and their types."""

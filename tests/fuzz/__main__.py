@@ -2,8 +2,8 @@
 
 JFLOW_FUZZ_PROGRAMS mutated programs go to the process that validates programs, JFLOW_FUZZ_FILES
 mutated graph files to importers, and to servers JFLOW_FUZZ_SERVERS programs, JFLOW_FUZZ_PLANS plans
-and JFLOW_FUZZ_FRAMES frames. A number of 0 leaves a part out; JFLOW_FUZZ_FIRST is the number of the
-first input of each. A part that would end after JFLOW_FUZZ_SECONDS leaves the rest of it out.
+and JFLOW_FUZZ_FRAMES frames. A number of 0 leaves one out; JFLOW_FUZZ_FIRST is the number of the
+first input of each. After JFLOW_FUZZ_SECONDS no more inputs are begun.
 
 No server and no importer may end, raise what is no error of jflow's, or grow. What did is printed,
 with the files of the inputs; a run of the same seed has the same ones.
@@ -20,17 +20,17 @@ import time
 from pathlib import Path
 
 from tests.fuzz import files, programs, servers
-from tests.fuzz.plan import Part, Try, run
+from tests.fuzz.campaign import Campaign, Try, run
 from tests.protocol.hosts import TOKEN
 
-PARTS: tuple[tuple[str, str, int, Try], ...] = (
+CAMPAIGNS: tuple[tuple[str, str, int, Try], ...] = (
     ("programs", "PROGRAMS", 100_000, programs.try_programs),
     ("graph files", "FILES", 10_000, files.try_files),
     ("programs of servers", "SERVERS", 2_000, servers.try_programs),
     ("plans", "PLANS", 2_000, servers.try_plans),
     ("frames", "FRAMES", 2_000, servers.try_frames),
 )
-"""Each part: its name, the variable of its number of inputs, that number, and what tries them."""
+"""Each campaign: its name, the variable of the number of inputs, that number, what tries them."""
 
 
 def main() -> int:
@@ -41,9 +41,9 @@ def main() -> int:
     kept = Path(tempfile.mkdtemp(prefix="jflow-fuzz-"))
     print(f"JFLOW_FUZZ_SEED={seed}", flush=True)
     n_violations = 0
-    for name, variable, default, attempt in PARTS:
+    for name, variable, default, attempt in CAMPAIGNS:
         if n := _number(variable, default):
-            tally = run(Part(name, seed, n, until, kept, _number("FIRST", 0)), attempt)
+            tally = run(Campaign(name, seed, n, until, kept, _number("FIRST", 0)), attempt)
             print(tally, flush=True)
             for violation in tally.violations:
                 print(f"  {violation}", flush=True)

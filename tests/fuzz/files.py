@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
+from tests.fuzz.campaign import Campaign
 from tests.fuzz.corpus import graph_files
-from tests.fuzz.plan import Part
 from tests.fuzz.tally import Growth, Tally
 
 _PATIENCE_S = 120.0
@@ -53,13 +53,13 @@ class Importer:
         return "does not answer" if code is None else f"has ended with {code}"
 
 
-def try_files(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_files(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Imports files; none may end the importer, or raise what is no error of jflow's."""
     with tempfile.TemporaryDirectory() as folder:
         file, importer = Path(folder) / "graph", Importer()
         try:
-            for number in part.numbers(share, shares):
-                mutator = part.mutator(number)
+            for number in campaign.numbers(thread, n_threads):
+                mutator = campaign.mutator(number)
                 data = mutator.archive(mutator.pick(graph_files()))
                 file.write_bytes(data)
                 answer = importer.imported(file)

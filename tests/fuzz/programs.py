@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jflow.validator.process import Limits, outcomes
+from jflow.validator.process import ValidationLimits, outcomes
+from tests.fuzz.campaign import Campaign
 from tests.fuzz.corpus import programs
-from tests.fuzz.plan import Part
 from tests.fuzz.tally import Growth, Tally
 
-_LIMITS = Limits(seconds=2, n_bytes=1 << 30)
+_LIMITS = ValidationLimits(seconds=2, n_bytes=1 << 30)
 
 
-def try_programs(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_programs(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Validates programs; it may end by one of them, and this process must not."""
-    numbers, sent = part.numbers(share, shares), []
+    numbers, sent = campaign.numbers(thread, n_threads), []
     growth = Growth(limit=200 << 20, n_warm=500)
 
     def inputs() -> Iterator[bytes]:
         for number in numbers:
-            mutator = part.mutator(number)
+            mutator = campaign.mutator(number)
             data = mutator.program(mutator.pick(programs()))
             sent[:] = [(number, data)]
             yield data

@@ -15,7 +15,7 @@ import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.deadline import Deadline
-from jflow.errors import DeadlineExceededError, OpError
+from jflow.errors import DeadlineExceededError, InternalError, OpError
 from jflow.plan import Feed, Fetch, Plan, Program, Run
 from jflow.protocol import MasterClient
 from jflow.protocol.codec import plan_to_proto
@@ -25,9 +25,9 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.testing import PATIENCE_S
 from jflow.wire import connect
 from jflow.xla import digest_of
+from tests.fuzz.campaign import Campaign
 from tests.fuzz.corpus import VECTOR, programs
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.plan import Part
 from tests.fuzz.tally import Growth, Tally
 from tests.ports import free_ports
 from tests.protocol.hosts import TOKEN, RawClient, connected, on_loop
@@ -36,6 +36,7 @@ _TASK = Task("local", 0)
 _DEVICE = Device(_TASK, "CPU", 0)
 _FED = np.linspace(-1, 2, VECTOR.shape[0], dtype=np.float32)
 _STEP_S = 3.0
+_INTERNAL = int(InternalError.error_code)
 _SESSION = 50
 """How many programs one session registers."""
 
@@ -99,27 +100,27 @@ class FuzzedServer:
         return said[said.index("Traceback") - 200 :][:2000] if "Traceback" in said else ""
 
 
-def try_programs(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_programs(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Has servers compile and run mutated programs."""
-    _try(part, tally, share, shares, _program)
+    _try(campaign, tally, thread, n_threads, _program)
 
 
-def try_plans(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_plans(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Has servers register mutated plans."""
-    _try(part, tally, share, shares, _plan)
+    _try(campaign, tally, thread, n_threads, _plan)
 
 
-def try_frames(part: Part, tally: Tally, share: int, shares: int) -> None:
+def try_frames(campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> None:
     """Sends servers mutated frames."""
-    _try(part, tally, share, shares, _frame)
+    _try(campaign, tally, thread, n_threads, _frame)
 
 
-def _try(part: Part, tally: Tally, share: int, shares: int, attempt: Attempt) -> None:
+def _try(campaign: Campaign, tally: Tally, thread: int, n_threads: int, attempt: Attempt) -> None:
     server = FuzzedServer()
     number, data = None, b""
     try:
-        for number in part.numbers(share, shares):
-            data, give = attempt(server, part.mutator(number))
+        for number in campaign.numbers(thread, n_threads):
+            data, give = attempt(server, campaign.mutator(number))
             outcome = give()
             code = server.code
             if code == 0:  # what stops servers is a message like others
@@ -131,6 +132,8 @@ def _try(part: Part, tally: Tally, share: int, shares: int, attempt: Attempt) ->
                 tally.violate(grown, number, data)
             elif outcome == "no answer":
                 tally.violate("a call got no answer in time", number, data)
+            elif "InternalError" in outcome or outcome.endswith(f"code {_INTERNAL}"):
+                tally.violate(f"an error of jflow itself: {outcome}", number, data)
             # A program that does not end keeps a core busy, beside which others take long.
             if code is not None or outcome in ("ran too long", "no answer"):
                 _stopped(server, tally, number, data)
@@ -159,16 +162,22 @@ def _program(server: FuzzedServer, mutator: Mutator) -> tuple[bytes, Callable[[]
             deadline = Deadline(10 * _STEP_S)
             registered = client.register([_plan_of(digest)], 1, {digest: code}, 1.0, deadline)
         except OpError as error:
-            return f"refused by {type(error).__name__}"
+            return _named("refused", error)
         try:
             client.run(registered.handle, [_FED], Deadline(_STEP_S))
         except DeadlineExceededError:
             return "ran too long"
         except OpError as error:
-            return f"ended by {type(error).__name__}"
+            return _named("ended", error)
         return "ran"
 
     return data, give
+
+
+def _named(what: str, error: OpError) -> str:
+    """What became of an input that is an error; all of it, if that is one of jflow itself."""
+    named = f"{what} by {type(error).__name__}"
+    return f"{named}: {error}" if isinstance(error, InternalError) else named
 
 
 def _plan(server: FuzzedServer, mutator: Mutator) -> tuple[bytes, Callable[[], str]]:

@@ -1,4 +1,4 @@
-"""`Tally`: what became of the inputs of one part of a fuzz run."""
+"""`Tally`: what became of the inputs of one campaign."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Tally:
     """Counts of what became of inputs, and what must not have happened; thread-safe.
 
     Args:
-      name: the part of the run.
+      name: that of the campaign.
       kept: where inputs are written that something went wrong with.
 
     Attributes:

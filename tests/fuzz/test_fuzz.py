@@ -17,15 +17,15 @@ import jflow as tf
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.testing import PATIENCE_S
 from tests.fuzz import importer, servers
+from tests.fuzz.campaign import Campaign, run
 from tests.fuzz.corpus import graph_files, program
 from tests.fuzz.mutations import Mutator
-from tests.fuzz.plan import Part, run
 from tests.fuzz.tally import Growth, Tally
 
 
 @pytest.fixture
-def part(tmp_path: Path) -> Part:
-    return Part("inputs", seed=5, n=4, until=math.inf, kept=tmp_path)
+def campaign(tmp_path: Path) -> Campaign:
+    return Campaign("inputs", seed=5, n=4, until=math.inf, kept=tmp_path)
 
 
 def test_equal_seeds_give_equal_inputs_and_others_give_others() -> None:
@@ -86,7 +86,7 @@ def test_what_a_server_must_not_do_is_found(
     said: str,
     outcome: str,
     found: str,
-    part: Part,
+    campaign: Campaign,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Server:
@@ -102,23 +102,23 @@ def test_what_a_server_must_not_do_is_found(
         return mutator.mutated(b"an input"), lambda: outcome
 
     monkeypatch.setattr(servers, "FuzzedServer", Server)
-    tally = Tally("inputs", part.kept)
-    servers._try(part, tally, 0, 1, attempt)
+    tally = Tally("inputs", campaign.kept)
+    servers._try(campaign, tally, 0, 1, attempt)
     assert tally.n_inputs == 4
     assert bool(found) == bool(tally.violations)
     for violation in tally.violations:
         assert found in violation
         file = Path(violation.partition("kept as ")[2].partition(")")[0])
         number = int(file.name.rpartition("-")[2])
-        assert file.read_bytes() == part.mutator(number).mutated(b"an input")
+        assert file.read_bytes() == campaign.mutator(number).mutated(b"an input")
 
 
-def test_an_attempt_that_fails_is_a_violation_and_time_ends_a_part(part: Part) -> None:
+def test_an_attempt_that_fails_is_a_violation_and_time_ends_a_campaign(campaign: Campaign) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("no")
 
-    assert run(part, fails).violations == ["the attempt itself failed: RuntimeError: no"] * 2
-    over = Part("late", 5, 4, until=0.0, kept=part.kept)
+    assert run(campaign, fails).violations == ["the attempt itself failed: RuntimeError: no"] * 2
+    over = Campaign("late", 5, 4, until=0.0, kept=campaign.kept)
     tally = run(over, lambda *_: [*over.numbers()])
     assert str(tally).endswith("4 not tried in time; 0 violations")
 

@@ -38,7 +38,7 @@ def test_a_killed_task_is_another_life_at_the_same_address(tmp_path: Path) -> No
             pytest.raises(tf.errors.FailedPreconditionError),
         ):
             session.run(x)
-        assert len(descendants() - before) == 2, "the task, and what it is forked from"
+        assert len(descendants() - before) == 3, "the task, its validator, and their zygote"
     assert descendants() <= before
     assert (tmp_path / "worker-0.log").exists()
 

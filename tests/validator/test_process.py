@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +126,39 @@ def test_a_validator_knows_no_secrets_and_has_no_grpc_and_no_backend() -> None:
     finally:
         process.end()
     assert is_gone(process.pid)
+
+
+def test_a_fork_is_a_validator_that_has_nothing_of_the_other_process() -> None:
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from jflow.errors import InvalidArgumentError\n"
+        "from jflow.validator.process import ValidatorProcess\n"
+        "process = ValidatorProcess(forks=True)\n"
+        "good, bad = (Path(name).read_bytes() for name in sys.argv[1:])\n"
+        "assert process.validate('good', good).data\n"
+        "files = os.listdir(f'/proc/{process.pid}/fd')\n"
+        "try: process.validate('bad', bad)\n"
+        "except InvalidArgumentError: print(len(files), process.has_ended, process.how_it_ended)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        good = Path(folder) / "good"
+        good.write_bytes(program(11.0))
+        bad = sorted(MALFORMED.glob("?.bin"))[0]
+        command = [sys.executable, "-c", code, str(good), str(bad)]
+        with ProgramProcess(command) as parent:
+            n_files, has_ended, how = parent.read_line().split()
+    assert int(n_files) == 4, "three standard files and the socket"
+    assert has_ended == "True"
+    assert how.startswith("SIG")
+
+
+def test_tasks_on_one_machine_fork_their_validators() -> None:
+    with tf.LocalCluster(workers=1) as cluster:
+        with tf.Session(cluster.target("worker", 0)) as session:
+            assert session.run(tf.constant(2.0) * 3) == 6.0
+        children = psutil.Process().children(recursive=True)
+        new = [one for one in children if "validator.main" in " ".join(one.cmdline())]
+        assert {one.ppid() for one in new} <= {os.getpid()}, "a task has none of these"
 
 
 def test_a_validator_that_cannot_start_is_an_error_of_the_server(

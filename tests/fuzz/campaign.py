@@ -1,4 +1,4 @@
-"""`Part`: which inputs one part of a fuzz run has, and until when."""
+"""`Campaign`: the inputs that one kind of target is tried with, and until when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ N_BESIDE = 2
 
 
 @dataclass(frozen=True)
-class Part:
+class Campaign:
     """Inputs that follow from a seed and their numbers.
 
     Attributes:
@@ -41,34 +41,34 @@ class Part:
         """What mutates the input with this number."""
         return Mutator(f"{self.seed}/{self.name}/{number}")
 
-    def numbers(self, share: int = 0, shares: int = 1) -> Iterator[int]:
-        """The numbers of the inputs of one share, as long as there is time."""
-        for number in range(self.first + share, self.first + self.n, shares):
+    def numbers(self, thread: int = 0, n_threads: int = 1) -> Iterator[int]:
+        """The numbers of the inputs of one thread, as long as there is time."""
+        for number in range(self.first + thread, self.first + self.n, n_threads):
             if time.monotonic() > self.until:
                 return
             yield number
 
 
 class Try(Protocol):
-    """Tries the inputs of one share of a part."""
+    """Tries the inputs of one thread."""
 
-    def __call__(self, part: Part, tally: Tally, share: int, shares: int) -> Any: ...
+    def __call__(self, campaign: Campaign, tally: Tally, thread: int, n_threads: int) -> Any: ...
 
 
-def run(part: Part, attempt: Try) -> Tally:
-    """Tries all inputs of a part, `N_BESIDE` at a time."""
-    tally = Tally(part.name, part.kept)
-    shares = min(N_BESIDE, max(part.n, 1))
-    with ThreadPoolExecutor(shares) as threads:
-        tried = partial(_tried, attempt, part, tally, shares)
-        list(threads.map(tried, range(shares)))
-    if tally.n_inputs < part.n and not tally.violations:
-        tally.counts["not tried in time"] = part.n - tally.n_inputs
+def run(campaign: Campaign, attempt: Try) -> Tally:
+    """Tries all inputs, `N_BESIDE` at a time."""
+    tally = Tally(campaign.name, campaign.kept)
+    n_threads = min(N_BESIDE, max(campaign.n, 1))
+    with ThreadPoolExecutor(n_threads) as threads:
+        tried = partial(_tried, attempt, campaign, tally, n_threads)
+        list(threads.map(tried, range(n_threads)))
+    if tally.n_inputs < campaign.n and not tally.violations:
+        tally.counts["not tried in time"] = campaign.n - tally.n_inputs
     return tally.end()
 
 
-def _tried(attempt: Try, part: Part, tally: Tally, shares: int, share: int) -> None:
+def _tried(attempt: Try, campaign: Campaign, tally: Tally, n_threads: int, thread: int) -> None:
     try:
-        attempt(part, tally, share, shares)
+        attempt(campaign, tally, thread, n_threads)
     except Exception as error:
         tally.violate(f"the attempt itself failed: {type(error).__name__}: {error}")
