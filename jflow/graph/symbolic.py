@@ -269,7 +269,7 @@ class Symbolic(Conversions, ABC):
 
     def __len__(self) -> int:
         if not self.shape:
-            kind = "has an unknown rank" if self.shape is None else "is a scalar"
+            kind = "has an unknown rank" if self.shape.rank is None else "is a scalar"
             raise TypeError(f"len() of {self!r}, which {kind}")
         if not is_known(self.shape[0]):
             raise TypeError(

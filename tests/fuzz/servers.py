@@ -9,20 +9,22 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from jflow.cluster import Device, Task
-from jflow.deadline import Deadline
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import DeadlineExceededError, InternalError, OpError
 from jflow.plan import Feed, Fetch, Plan, Program, Run
-from jflow.protocol import MasterClient
-from jflow.protocol.codec import plan_to_proto
+from jflow.protocol import MasterClient, MasterSession, WatchedCluster
 from jflow.protocol.frame import encode
+from jflow.protocol.plan_codec import plan_to_proto
+from jflow.protocol.signatures import rpc_of
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.testing import PATIENCE_S
+from jflow.watch import StatusRequest
 from jflow.wire import connect
 from jflow.xla import digest_of
 from tests.fuzz.campaign import Campaign
@@ -230,10 +232,19 @@ def _frame(server: FuzzedServer, mutator: Mutator) -> tuple[bytes, Callable[[], 
     return data, lambda: _given(server.address, give)
 
 
+def _call(method: Callable[..., Any], *arguments: Any) -> pb.Envelope:
+    """A call of a remote method."""
+    envelope, _ = rpc_of(method).envelope(*arguments)
+    envelope.id = 3
+    return envelope
+
+
 _ENVELOPES: tuple[Callable[[], pb.Envelope], ...] = (
     lambda: pb.Envelope(id=3, ping=pb.Ping()),
-    lambda: pb.Envelope(id=3, list_devices=pb.ListDevices(tasks=[str(_TASK)])),
-    lambda: pb.Envelope(id=3, reset=pb.Reset(containers=["box"])),
+    lambda: _call(MasterSession.list_devices, [_TASK], 1.0, True, FOREVER),
+    lambda: _call(MasterSession.reset, ["box"], 1.0, FOREVER, [_TASK]),
+    lambda: _call(MasterSession.claim, "name", 0, 1.0, FOREVER),
+    lambda: _call(WatchedCluster.inspect, StatusRequest(("sessions",)), [_TASK], 1.0, FOREVER),
     lambda: pb.Envelope(
         id=3,
         run_step=pb.RunStep(handle=1),
