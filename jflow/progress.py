@@ -34,7 +34,8 @@ class Progress(Closing):
                 self._bar.set_postfix_str(note, refresh=False)
                 self._bar.update()
             elif self._done % max(self._total // 4, 1) == 0:
-                print(f"{self._label}: {self._done} of {self._total} {self._unit}s, {note}")
+                line = f"{self._label}: {self._done} of {self._total} {self._unit}s, {note}"
+                print(line, file=sys.stderr)
 
     def _leave(self, failed: bool) -> None:
         if self._bar is not None:

@@ -16,7 +16,7 @@ def test_without_tqdm_there_is_a_line_per_quarter(
     with Progress(8, "small", "case") as progress:
         for number in range(8):
             progress.advance(f"note {number}")
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "small: 2 of 8 cases, note 1"
     assert len(lines) == 4
 
@@ -32,10 +32,13 @@ def test_a_bar_of_tqdm_counts_to_its_end_on_a_terminal(
     assert "2/2" in capsys.readouterr().err
 
 
-def test_there_is_no_bar_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_is_no_bar_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     with Progress(4, "small", "case") as progress:
         for _ in range(4):
             progress.advance("a")
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    assert printed.out.splitlines()[-1] == "small: 4 of 4 cases, a"
+    assert capsys.readouterr().err.splitlines() == [
+        f"small: {n} of 4 cases, a" for n in (1, 2, 3, 4)
+    ]

@@ -141,7 +141,8 @@ def decode_raw(
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
     def avals() -> list[AbstractValue]:
-        shape = None if strings.aval.shape is None else (*strings.aval.shape, unknown_dim())
+        known = getattr(strings, "aval", strings).shape  # of an array in a dataset, its own
+        shape = None if known is None else (*known, unknown_dim())
         return [host_abstract(shape, dtype)]
 
     return invoke(graph, "decode_raw", [strings], avals, name, **attributes)[0]

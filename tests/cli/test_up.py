@@ -67,7 +67,7 @@ def test_a_cluster_is_watched_restarted_and_ended(
         assert after["/job:ps/task:0"]["incarnation"] != before["/job:ps/task:0"]["incarnation"]
 
         children = psutil.Process(up.pid).children(recursive=True)
-        assert len(children) == 3, "two tasks, and what they are forked from"
+        assert len(children) == 5, "two tasks, their validators, and what they are forked from"
         up.terminate()
         assert up.wait() == 0
     assert not any(child.is_running() for child in children)
