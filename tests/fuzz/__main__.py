@@ -35,7 +35,7 @@ CAMPAIGNS: tuple[tuple[str, str, int, Try], ...] = (
 
 def main() -> int:
     """Runs all parts, prints their counts, and keeps the inputs that found something."""
-    os.environ["JFLOW_TOKEN"] = TOKEN
+    os.environ |= {"JFLOW_TOKEN": TOKEN, "JFLOW_WAIT_NOTICE_S": "0"}
     seed = _number("SEED", random.randrange(2**32))
     until = time.monotonic() + _number("SECONDS", 1800)
     kept = Path(tempfile.mkdtemp(prefix="jflow-fuzz-"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import IO, Any
 
+import grpc
 import numpy as np
 
 from jflow.cluster import Device, Task
@@ -38,7 +40,10 @@ _TASK = Task("local", 0)
 _DEVICE = Device(_TASK, "CPU", 0)
 _FED = np.linspace(-1, 2, VECTOR.shape[0], dtype=np.float32)
 _STEP_S = 3.0
+_REGISTERED_S = 15.0
+_ANSWERED_S = 60.0
 _INTERNAL = int(InternalError.error_code)
+_ENDLESS = ("ran too long", "took too long to register", "no answer")
 _SESSION = 50
 """How many programs one session registers."""
 
@@ -136,8 +141,8 @@ def _try(campaign: Campaign, tally: Tally, thread: int, n_threads: int, attempt:
                 tally.violate("a call got no answer in time", number, data)
             elif "InternalError" in outcome or outcome.endswith(f"code {_INTERNAL}"):
                 tally.violate(f"an error of jflow itself: {outcome}", number, data)
-            # A program that does not end keeps a core busy, beside which others take long.
-            if code is not None or outcome in ("ran too long", "no answer"):
+            # What does not end keeps a core busy, or others from being validated.
+            if code is not None or outcome in _ENDLESS:
                 _stopped(server, tally, number, data)
                 server = FuzzedServer()
     finally:
@@ -161,8 +166,10 @@ def _program(server: FuzzedServer, mutator: Mutator) -> tuple[bytes, Callable[[]
     def give() -> str:
         try:
             client, digest = server.client(), digest_of(code)
-            deadline = Deadline(10 * _STEP_S)
+            deadline = Deadline(_REGISTERED_S)
             registered = client.register([_plan_of(digest)], 1, {digest: code}, 1.0, deadline)
+        except DeadlineExceededError:
+            return "took too long to register"
         except OpError as error:
             return _named("refused", error)
         try:
@@ -217,6 +224,8 @@ def _frame(server: FuzzedServer, mutator: Mutator) -> tuple[bytes, Callable[[], 
     envelope = mutator.pick(_ENVELOPES)()
     if mutator.pick((True, False)):
         mutator.message(envelope)
+    if envelope.WhichOneof("body") in ("stop", "stop_tasks"):  # which is what callers may do
+        envelope.ClearField("body")
     tensors = [memoryview(_FED).cast("B")] if envelope.tensors else []
     frames = [*encode(5, envelope.SerializeToString(), tensors)]
     data = mutator.mutated(mutator.pick(frames))
@@ -257,12 +266,12 @@ _ENVELOPES: tuple[Callable[[], pb.Envelope], ...] = (
 
 def _given(address: str, give: Callable[[RawClient], Awaitable[str]]) -> str:
     async def within() -> str:
-        async with connected(address) as client:
+        async with asyncio.timeout(_ANSWERED_S), connected(address) as client:
             return await give(client)
 
     try:
         return on_loop(within())
-    except BrokenStreamError:
+    except (BrokenStreamError, grpc.RpcError):
         return "the stream ended"
     except TimeoutError:
         return "no answer"

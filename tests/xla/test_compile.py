@@ -5,6 +5,7 @@ import pytest
 
 import jflow as tf
 from jflow import lowering, xla
+from jflow.xla.compile import result_bytes
 from jflow.xla.validation import validated
 from tests.lowering.programs import lowered
 
@@ -34,6 +35,14 @@ def test_a_program_runs_on_the_device_it_was_compiled_for(number):
             (found,) = executable(given)
             np.testing.assert_array_equal(found, [2.0, 6.0, 12.0])
             assert found.devices() == {DEVICES[number]}
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 2, lambda x: [x * 2], lambda x: {"y": x * 2}])
+def test_the_size_of_results_is_known_whatever_structure_they_have(function):
+    exported = jax.export.export(jax.jit(function), platforms=["cpu"])
+    data = exported(jax.ShapeDtypeStruct((3,), np.float32)).serialize()
+    executable = xla.compile_exported(xla.inspected(bytes(data)), DEVICES[0], ())
+    assert result_bytes(executable) == [12]
 
 
 def test_a_donated_argument_is_used_up_and_its_memory_used_again():
