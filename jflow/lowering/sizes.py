@@ -88,7 +88,7 @@ def _simplified(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
     """Returns an equation without what only unknown sizes need."""
     inputs = eqn.invars
     if eqn.primitive.name == "dim_as_value" and is_known(eqn.params["dim"]):
-        aval = eqn.outvars[0].aval
+        aval: Any = eqn.outvars[0].aval
         inputs = [jex.Literal(np.asarray(eqn.params["dim"], aval.dtype), aval)]
     elif eqn.primitive is not ensure_sizes_p:
         return eqn
