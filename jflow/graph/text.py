@@ -60,7 +60,7 @@ def line(op: Printable) -> str:
 
 def type_text(value: Any) -> str:
     """Returns the dtype and shape of a tensor or abstract value, as "float32 (None, 3)"."""
-    return f"{value.dtype.name} {shape_text(declared(value.aval.shape))}"
+    return f"{value.dtype.name} {shape_text(declared(value.shape))}"
 
 
 def _operands(op: Printable) -> Iterator[str]:
