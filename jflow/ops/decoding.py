@@ -37,6 +37,11 @@ from jflow.values import (
 _INT64 = np.dtype(np.int64)
 
 
+def _shape_of(value: Any) -> Any:
+    """The shape of a tensor or of an array, which functions of a dataset have; None if unknown."""
+    return value.aval.shape if isinstance(value, Tensor) else value.shape
+
+
 def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
     """Converts numbers to another dtype, also those of tensors on the host.
 
@@ -141,7 +146,7 @@ def decode_raw(
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
     def avals() -> list[AbstractValue]:
-        known = getattr(strings, "aval", strings).shape  # of an array in a dataset, its own
+        known = _shape_of(strings)
         shape = None if known is None else (*known, unknown_dim())
         return [host_abstract(shape, dtype)]
 
@@ -216,7 +221,7 @@ def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJ
     graph = graph_for(*inputs)
     attributes = {"separator": _text(separator, "separator")}
     strings = [strings_of(graph, value) for value in inputs]
-    shape = next((tensor.aval.shape for tensor in strings if tensor.aval.shape != ()), ())
+    shape = next((_shape_of(one) for one in strings if _shape_of(one) != ()), ())
 
     def avals() -> list[AbstractValue]:
         return [abstract(shape, string)]
@@ -258,7 +263,7 @@ def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - Ten
     """Formats numbers or booleans, T[...], as text, string[...]."""
     graph = graph_for(input)
     tensor = on_host(graph, input)
-    aval = abstract(tensor.aval.shape, string)
+    aval = abstract(_shape_of(tensor), string)
     return invoke(graph, "as_string", [tensor], lambda: [aval], name)[0]
 
 

@@ -18,7 +18,7 @@ _MAX_REASON = 2000
 _SOCKET = 3
 """The number of the socket of a validator that was forked, the first behind the standard files."""
 _LARGE = 1 << 30
-"""A process that has had so much memory, in bytes, ends: the next one has it not."""
+"""A process that keeps so much memory behind a program, in bytes, ends: the next one has it not."""
 
 
 def main() -> None:
@@ -83,10 +83,8 @@ def _answer(data: bytes) -> ValidatorMessage:
 
 def _limit(n_bytes: int) -> None:
     """Limits what this process may do from now on: little but compute."""
-    with open("/proc/self/statm") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
     limits = {
-        resource.RLIMIT_AS: used + n_bytes,
+        resource.RLIMIT_AS: _used_bytes(0) + n_bytes,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: 0,
     }
@@ -97,4 +95,11 @@ def _limit(n_bytes: int) -> None:
 
 
 def _is_large() -> bool:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > _LARGE
+    # Not `ru_maxrss`, which a new process has of the one that started it.
+    return _used_bytes(1) > _LARGE
+
+
+def _used_bytes(field: int) -> int:
+    """The virtual memory of this process (0), or what of it is resident (1)."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[field]) * resource.getpagesize()

@@ -89,7 +89,7 @@ class FuzzedServer:
     def code(self) -> int | None:
         """The exit code of the process; waits a moment for one that just ends. None if it runs."""
         with suppress(OpError):
-            self.client().list_devices([_TASK], 1.0)
+            self.client().call(MasterSession.list_devices, [_TASK], 1.0, False, FOREVER)
             return None
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5.0)

@@ -93,14 +93,15 @@ def test_state_stays_where_the_first_step_put_it() -> None:
 def test_a_session_on_a_cluster_asks_each_task_but_its_own_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jflow.protocol import MasterClient  # noqa: PLC0415 - only with a cluster
+    from jflow.protocol import MasterClient, MasterSession  # noqa: PLC0415 - only with a cluster
 
     requested: list[Any] = []
-    list_devices = MasterClient.list_devices
+    call = MasterClient.call
 
-    def listing(self: Any, tasks: Any, *rest: Any, **options: Any) -> Any:
-        requested.extend(tasks)
-        return list_devices(self, tasks, *rest, **options)
+    def listing(self: Any, method: Any, *arguments: Any) -> Any:
+        if method is MasterSession.list_devices:
+            requested.extend(arguments[0])
+        return call(self, method, *arguments)
 
     with BACKENDS["in_process"]() as cluster, tf.Graph().as_default():
         steps = []
@@ -109,7 +110,7 @@ def test_a_session_on_a_cluster_asks_each_task_but_its_own_once(
                 steps.append(tf.numpy.sin(tf.constant(1.0)))
         with cluster.session() as session:
             own = Device.parse(session.list_devices()[0].name).task
-            monkeypatch.setattr(MasterClient, "list_devices", listing)
+            monkeypatch.setattr(MasterClient, "call", listing)
             for step in steps:
                 session.run(step)
             session.run(steps)

@@ -128,6 +128,22 @@ def test_a_validator_knows_no_secrets_and_has_no_grpc_and_no_backend() -> None:
     assert is_gone(process.pid)
 
 
+def test_a_validator_stays_however_much_memory_the_other_process_has() -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from jflow.validator.process import ValidatorProcess\n"
+        "held = bytearray(b'x') * (1200 << 20); process = ValidatorProcess()\n"
+        "good = Path(sys.argv[1]).read_bytes()\n"
+        "for _ in range(2): process.validate('good', good)\n"
+        "print(process.has_ended)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        good = Path(folder) / "good"
+        good.write_bytes(program(12.0))
+        with ProgramProcess([sys.executable, "-c", code, str(good)]) as parent:
+            assert parent.read_line() == "False"
+
+
 def test_a_fork_is_a_validator_that_has_nothing_of_the_other_process() -> None:
     code = (
         "import os, sys; from pathlib import Path\n"
