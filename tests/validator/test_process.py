@@ -169,11 +169,12 @@ def test_a_fork_is_a_validator_that_has_nothing_of_the_other_process() -> None:
 
 
 def test_tasks_on_one_machine_fork_their_validators() -> None:
+    before = psutil.Process().children(recursive=True)
     with tf.LocalCluster(workers=1) as cluster:
         with tf.Session(cluster.target("worker", 0)) as session:
             assert session.run(tf.constant(2.0) * 3) == 6.0
-        children = psutil.Process().children(recursive=True)
-        new = [one for one in children if "validator.main" in " ".join(one.cmdline())]
+        after = set(psutil.Process().children(recursive=True)).difference(before)
+        new = [one for one in after if "validator.main" in " ".join(one.cmdline())]
         assert {one.ppid() for one in new} <= {os.getpid()}, "a task has none of these"
 
 
