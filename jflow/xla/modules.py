@@ -113,12 +113,13 @@ class _Check:
 
     def module(self, module: Any) -> None:
         self._attributes(module.operation)
+        if "sym_name" in module.operation.attributes:
+            _symbol(module.operation)
         others = []
         for top in module.body.operations:
             operation = top.operation
             if operation.name == "func.func":
-                function = _Function(operation)
-                self._functions[MLIR.StringAttr(operation.attributes["sym_name"]).value] = function
+                self._functions[_symbol(operation)] = _Function(operation)
             else:
                 others.append(operation)
         outside = _Function(module.operation)
@@ -129,7 +130,7 @@ class _Check:
     def _function_of(self, operation: Any) -> _Function | None:
         if operation.name != "func.func":
             return None
-        return self._functions[MLIR.StringAttr(operation.attributes["sym_name"]).value]
+        return self._functions[_symbol(operation)]
 
     def _operation(self, operation: Any, function: _Function, depth: int) -> None:
         name = operation.name
@@ -341,6 +342,17 @@ def check_window(operation: Any) -> None:
             f"a program has a window over {padded} elements once they are padded and dilated, of "
             f"{window} elements, expected at most {MAX_BYTES}"
         )
+
+
+def check_name(name: str) -> str:
+    """A name of a program, function or module, which XLA writes into logs as it is."""
+    if not name.isprintable():
+        raise InvalidArgumentError(f"a program has a name that cannot be printed: {name!r:.80}")
+    return name
+
+
+def _symbol(operation: Any) -> str:
+    return check_name(MLIR.StringAttr(operation.attributes["sym_name"]).value)
 
 
 def _integers(value: Any) -> list[int]:

@@ -16,7 +16,7 @@ import jax.export
 
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.xla import internals
-from jflow.xla.modules import ModuleFacts, check_module
+from jflow.xla.modules import ModuleFacts, check_module, check_name
 
 MAX_PROGRAM_BYTES = 256 << 20
 """The largest program that is validated."""
@@ -90,6 +90,7 @@ def _validated(
 ) -> tuple[jax.export.Exported, ModuleFacts]:
     if exported.nr_devices != 1:
         raise InvalidArgumentError(f"a program is for {exported.nr_devices} devices, expected 1")
+    check_name(exported.fun_name)
     avals = (*exported.in_avals, *exported.out_avals)
     if sum(len(str(dim)) for aval in avals for dim in aval.shape) > _MAX_SIZES:
         raise InvalidArgumentError("a program has sizes that are very long expressions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from jflow.xla import compile_exported
 from jflow.xla.validation import validated
 from tests.validator import hostile
 
+MAIN = "func.func public @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }"
 CPU = jax.local_devices(backend="cpu")[0]
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 WITH_NANS = np.array([3.0, np.nan, -0.0, 1.0, -np.nan, 0.0, np.inf, 2.0], np.float32)
@@ -25,6 +27,28 @@ WITH_NANS = np.array([3.0, np.nan, -0.0, 1.0, -np.nan, 0.0, np.inf, 2.0], np.flo
 def test_a_program_that_could_crash_a_process_is_refused(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=hostile.REFUSED[name][2]):
         validated(hostile.program(name))
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mERROR", "a\nb", "\u202eback"])
+def test_a_name_that_a_log_cannot_show_is_refused(name: str) -> None:
+    for module in (
+        f'module @"{_escaped(name)}" {{ {MAIN} }}',
+        f'module {{ {MAIN} func.func private @"{_escaped(name)}"() {{ return }} }}',
+    ):
+        with pytest.raises(InvalidArgumentError, match="cannot be printed"):
+            validated(hostile.exported(module, ((),)))
+    program = jax.export.export(jax.jit(lambda x: x), platforms=["cpu"])(np.float32(1))
+    with pytest.raises(InvalidArgumentError, match="cannot be printed"):
+        validated(bytes(dataclasses.replace(program, fun_name=name).serialize()))
+
+
+def test_a_name_of_other_letters_is_taken() -> None:
+    module = f'module @"λ" {{ {MAIN} func.func private @"größe"() {{ return }} }}'
+    assert validated(hostile.exported(module, ((),))).data
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"\\{byte:02X}" for byte in name.encode())
 
 
 SORTS: dict[str, Callable[[Any], Any]] = {
