@@ -17,7 +17,6 @@ from jflow.xla import CompiledProgram
 
 _OPTIONS = {
     "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
     "xla_llvm_disable_expensive_passes": True,
 }

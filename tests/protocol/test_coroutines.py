@@ -120,7 +120,7 @@ def test_what_must_be_completed_drops_cancellations():
             inner.append(asyncio.current_task())
             return await _slow(done, gate)
 
-        task = asyncio.create_task(completing(run(), lambda: True))
+        task = asyncio.create_task(_completed(run(), lambda: True))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.sleep(0)
@@ -136,7 +136,7 @@ def test_what_must_be_completed_drops_cancellations():
 def test_what_need_not_be_completed_is_cancelled_where_the_coroutine_waits():
     async def check():
         done = []
-        task = asyncio.create_task(completing(_slow(done, asyncio.Event()), lambda: False))
+        task = asyncio.create_task(_completed(_slow(done, asyncio.Event()), lambda: False))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -154,14 +154,14 @@ def test_errors_of_what_is_completed_are_raised():
         with pytest.raises(ValueError, match="bad"):
             await completing(_bad(), lambda: True)
         future = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(completing(failing(future), lambda: True))
+        task = asyncio.create_task(_completed(failing(future), lambda: True))
         await asyncio.sleep(0)
         future.set_exception(ValueError("late"))
         with pytest.raises(ValueError, match="late"):
             await task
         # What it waits for may be cancelled by something else than its task.
         future = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(completing(failing(future), lambda: True))
+        task = asyncio.create_task(_completed(failing(future), lambda: True))
         await asyncio.sleep(0)
         future.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -197,3 +197,8 @@ def test_what_has_started_goes_on_in_the_task_that_awaits_the_rest(is_cancelled)
             assert done == ["begun", "went on"]
 
     asyncio.run(check())
+
+
+async def _completed(run, must_complete):
+    """`completing` as a native coroutine, which tasks of Python 3.12 and later have to be."""
+    return await completing(run, must_complete)
