@@ -1,4 +1,4 @@
-"""JAX's versions: what is tested, what a newer one is told, and what is taken from it."""
+"""Versions of JAX: what is tested, the warning of a newer one, and what is private to JAX."""
 
 from __future__ import annotations
 
