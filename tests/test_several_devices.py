@@ -99,3 +99,18 @@ def test_two_workers_share_one_gpu_and_the_ps_has_none(gpu: dict[str, str]) -> N
     assert {*found["devices"]} >= {f"{task}/device:GPU:0" for task in workers}
     assert f"{PS}/device:GPU:0" not in found["devices"]
     _check(found, *(f"{task}/device:GPU:0" for task in workers))
+
+
+@pytest.mark.gpu
+def test_what_is_lowered_otherwise_for_a_gpu_runs_on_one_of_another_task(
+    gpu: dict[str, str],
+) -> None:
+    program = PROGRAM.with_name("cumulative.py")
+    done = subprocess.run(
+        [sys.executable, str(program), "/job:worker/gpu:0"],
+        env=gpu,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.values import is_host, is_switched_off
+from jflow.xla.internals import to_device
 
 SMALL_BYTES = 4096
 """Up to this size, in bytes, a program takes a NumPy array in less time than `device_put` does."""
@@ -58,8 +59,9 @@ def put(value: Any, device: jax.Device) -> Any:
     programs there take them without a copy; and 64-bit values if JAX has 64-bit types disabled,
     because JAX would truncate them.
     """
-    is_fit = isinstance(value, np.ndarray) and (
-        device.platform == "cpu" or value.nbytes <= SMALL_BYTES
-    )
-    stays = is_fit or is_host(value) or is_switched_off(value.dtype)
-    return value if stays else jax.device_put(value, device)
+    if is_host(value) or is_switched_off(value.dtype):
+        return value
+    if not isinstance(value, np.ndarray):
+        return jax.device_put(value, device)
+    stays = device.platform == "cpu" or value.nbytes <= SMALL_BYTES
+    return value if stays else to_device(value, device)

@@ -93,14 +93,15 @@ def parsed_program(data: bytes) -> Any:
     return jaxlib.mlir.deserialize_portable_artifact(data)
 
 
-def serialized_program(module: Any, *, is_sharded: bool) -> bytes:
+def serialized_program(module: Any) -> bytes:
     """Returns the bytes of a StableHLO module, for this version of JAX only.
 
     The module and the bytes lose their source locations.
     """
     passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     version = dialects.hlo.get_current_version()
-    data: bytes = jaxlib.mlir.serialize_portable_artifact(module, version, is_sharded)
+    # As JAX does, which has attributes beside those of StableHLO: shardings, sizes of segments.
+    data: bytes = jaxlib.mlir.serialize_portable_artifact(module, version, True)
     return data
 
 
@@ -163,17 +164,22 @@ default_device: Callable[[], jax.Device] = pxla.get_default_device
 """Returns the device of `jax.default_device`, or the first one of this process."""
 
 
-def to_device(value: np.ndarray[Any, Any]) -> jax.Array:
-    """Returns a NumPy array as an uncommitted JAX array on JAX's default device.
+def to_device(value: np.ndarray[Any, Any], device: jax.Device | None = None) -> jax.Array:
+    """Returns a NumPy array as a JAX array on a device.
 
-    Shares its memory where that is aligned for XLA, so nothing may write to it afterwards. The
-    dtype stays, also if it has 64 bits and JAX's present settings do not allow them.
-    `jax.device_put` does the rest in 37 µs for a scalar; this takes 5 µs.
+    On a CPU it shares the array's memory where that is aligned for XLA, so nothing may write to it
+    afterwards; elsewhere nothing may until it is copied. The dtype stays, also if it has 64 bits
+    and JAX's present settings do not allow them. `jax.device_put` does the rest in 37 µs for a
+    scalar; this takes 5 µs.
+
+    Args:
+      value: the array.
+      device: where the result is committed to; an uncommitted one is on JAX's default device.
     """
-    device = default_device()
-    aval, sharding = _aval_of(value.shape, value.dtype), _sharding_on(device)
+    on = device or default_device()
+    aval, sharding = _aval_of(value.shape, value.dtype), _sharding_on(on)
     array: jax.Array = pxla.batched_device_put(
-        aval, sharding, [value], [device], committed=False, enable_x64=True
+        aval, sharding, [value], [on], committed=device is not None, enable_x64=True
     )
     return array
 

@@ -15,7 +15,7 @@ from jflow.xla.comparators import check_comparator, compare_totally
 from jflow.xla.custom_calls import CustomCall, check_custom_calls, is_native
 from jflow.xla.internals import MLIR, mesh_size
 from jflow.xla.native_calls import emit_as_checked, native_call
-from jflow.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS, SHARDING_OPERATIONS, names
+from jflow.xla.vocabulary import ATTRIBUTES, BITS, OPERATIONS, names
 
 MAX_BYTES = 1 << 48
 """The largest tensor of a program, in bytes, and the largest size; no machine has as much memory.
@@ -45,13 +45,11 @@ class ModuleFacts:
       has_loops: whether it has loops.
       is_pure: whether it gives the same results whenever it is given the same arguments.
       calls_native: whether it calls native functions.
-      is_sharded: whether it says how arrays are sharded.
     """
 
     has_loops: bool
     is_pure: bool
     calls_native: bool
-    is_sharded: bool
 
 
 def check_module(module: Any, *, sizes_known: bool, is_refined: bool = False) -> ModuleFacts:
@@ -73,7 +71,6 @@ def check_module(module: Any, *, sizes_known: bool, is_refined: bool = False) ->
         "stablehlo.while" in check.used,
         "stablehlo.rng" not in check.used,
         any(map(is_native, check.native_calls)),
-        not check.used.isdisjoint(SHARDING_OPERATIONS),
     )
 
 

@@ -98,7 +98,7 @@ def _validated(
         module = internals.parsed_program(exported.mlir_module_serialized)
         facts = check_module(module, sizes_known=not is_dynamic(exported.in_avals))
         module.operation.verify()
-        data = internals.serialized_program(module, is_sharded=facts.is_sharded)
+        data = internals.serialized_program(module)
     changes: dict[str, Any] = {"mlir_module_serialized": data}
     if exported.has_vjp():
         if not n_derivatives:

@@ -30,14 +30,10 @@ all_gather all_reduce all_to_all collective_broadcast collective_permute partiti
 reduce_scatter replica_id
 """
 
-SHARDING_OPERATIONS = frozenset(
-    {"sdy.manual_computation", "sdy.mesh", "sdy.return", "sdy.sharding_constraint"}
-)
-"""Operations that say how arrays are sharded over a mesh, which must be of one device."""
-
 OPERATIONS = (
     {"func.call", "func.func", "func.return"}
-    | SHARDING_OPERATIONS
+    # How arrays are sharded over a mesh, which must be of one device.
+    | {"sdy.manual_computation", "sdy.mesh", "sdy.return", "sdy.sharding_constraint"}
     | {
         f"stablehlo.{name}"
         for group in (_ELEMENTWISE, _ARRAYS, _CONTROL, _OF_UNKNOWN_SIZES, _OF_MESHES)

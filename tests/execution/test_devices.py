@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jflow.cluster import Device, Task
-from jflow.execution import local_devices, put
+from jflow.execution import devices, local_devices, put
 from jflow.execution.devices import SMALL_BYTES
 from jflow.values import NUMBERS
 
@@ -46,6 +46,7 @@ def test_a_small_numpy_array_goes_to_programs_as_it_is(dtype, monkeypatch):
 def test_large_arrays_and_those_of_other_devices_are_moved(monkeypatch):
     moved = []
     monkeypatch.setattr(jax, "device_put", lambda value, device: moved.append(value))
+    monkeypatch.setattr(devices, "to_device", lambda value, device: moved.append(value))
     large, elsewhere = np.zeros(SMALL_BYTES + 1, np.uint8), jnp.ones(())
     for value in (large, elsewhere):
         put(value, _FakeDevice("gpu"))

@@ -26,7 +26,7 @@ def exported(module: str, arguments: Sequence[tuple[int, ...]], n_results: int =
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in arguments]
     like = jax.export.export(jax.jit(lambda *xs: [xs[0]] * n_results), platforms=["cpu"])(*shapes)
     with jax.jit(lambda x: x).lower(1.0).compiler_ir("stablehlo").context:
-        data = internals.serialized_program(internals.MLIR.Module.parse(module), is_sharded=False)
+        data = internals.serialized_program(internals.MLIR.Module.parse(module))
     return bytes(dataclasses.replace(like, mlir_module_serialized=data).serialize())
 
 

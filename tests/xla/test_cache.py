@@ -13,7 +13,7 @@ from jflow.xla.modules import ModuleFacts
 from tests.lowering.programs import lowered
 
 DEVICES = jax.local_devices(backend="cpu")
-_FACTS = ModuleFacts(has_loops=False, is_pure=True, calls_native=False, is_sharded=False)
+_FACTS = ModuleFacts(has_loops=False, is_pure=True, calls_native=False)
 
 
 class _Source:
