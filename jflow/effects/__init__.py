@@ -2,8 +2,7 @@
 
 Pure: an `Effect` names one attempt of a step, a `Ledger` is what one task knows of all of them, and
 `Takeover` decides what becomes of an attempt that was lost. Values, variables and calls are
-elsewhere: `jflow.execution.effects` stages what a step writes, `jflow.worker.effects` and
-`jflow.master.effects` act this out on a cluster.
+elsewhere: `jflow.resources.transaction` stages what a step writes, `jflow.core` acts this out.
 """
 
 from jflow.effects.effect import Effect as Effect

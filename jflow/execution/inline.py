@@ -13,18 +13,19 @@ import jax
 import numpy as np
 
 from jflow import _forks
+from jflow.core import StepEffect
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.effects import Effect, unsupported
 from jflow.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
 from jflow.execution.callback import ClientFunction
-from jflow.execution.gate import StepGate
 from jflow.execution.interpreter import interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
-from jflow.execution.once import Once, WritesOfTask
-from jflow.execution.step_state import StepEffect, StepState
+from jflow.execution.local_task import LocalTask
+from jflow.execution.step_state import StepState
 from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import QUEUED_S
+from jflow.execution.writes import writes_of
 from jflow.moves import changes_of, is_restartable, states_of, writes_often
 from jflow.plan import Plan, Recv, Send, Slot
 from jflow.resources import Containers, Writing
@@ -83,8 +84,7 @@ class LocalExecutable:
       containers: the state.
       functions: the functions of the client that plans call, by number.
       names: what traces call its instructions.
-      gate: what the step waits at while the state that it uses is moved; None if it uses none, or
-        if that never moves.
+      task: keeps the state that the step uses; None if it uses none.
 
     Attributes:
       names: as given.
@@ -100,17 +100,17 @@ class LocalExecutable:
         containers: Containers,
         functions: Sequence[ClientFunction] = (),
         names: StepNames = NO_NAMES,
-        gate: StepGate | None = None,
+        task: LocalTask | None = None,
     ) -> None:
         self.names = names
-        self._gate, self._watch = gate, None
+        self._task, self._watch = task, None
         own = [linked.plan for linked in plans]
         changes = changes_of(own)
         self._writes_often = writes_often(changes)
-        if gate is not None:
-            self._use = gate.add(states_of(own), changes)
+        if task is not None:
+            self._use = task.add(states_of(own), changes)
             if is_restartable(own):
-                self._watch = partial(gate.parked.watched, states=self._use.states)
+                self._watch = partial(task.parked.watched, states=self._use.states)
         self._plans = plans
         self._n_fetches = n_fetches
         self._containers = containers
@@ -118,7 +118,7 @@ class LocalExecutable:
         self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
         self._outlives_results = any(linked.outlives_results for linked in plans)
         self._is_blocking = any(linked.plan.resources for linked in plans)
-        self._once = Once(containers, WritesOfTask.of(plans))
+        self._writes = writes_of(plans)
         self._refusal = unsupported(own)
         # Computed here, so that a step does no more than necessary.
         self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
@@ -276,9 +276,12 @@ class LocalExecutable:
         """Runs a step that is applied once, or returns the results of the attempt that was."""
         if self._refusal is not None:
             raise self._refusal
-        return self._once.run(
+        if self._task is None or not self._writes.n_programs:
+            return self._run(feeds, _copied, deadline, woken)
+        return self._task.apply(
             effect,
-            lambda staging: self._run(feeds, _copied, deadline, woken, effect=staging),
+            self._writes,
+            lambda kept: self._run(feeds, _copied, deadline, woken, effect=kept),
             deadline,
         )
 
@@ -291,14 +294,14 @@ class LocalExecutable:
         recorder: Recorder | None = None,
         effect: StepEffect | None = None,
     ) -> list[Any]:
-        gate = self._gate
-        if gate is None:
+        task = self._task
+        if task is None:
             return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
-        gate.enter(self._use, deadline)
+        task.enter(self._use, deadline)
         try:
             return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
         finally:
-            gate.leave(self._use)
+            task.leave(self._use)
 
     def _run_admitted(
         self,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.cluster import Device
+from jflow.core import StepEffect
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.callback import LinkedCallback
 from jflow.execution.devices import put
@@ -27,9 +28,6 @@ COPIED_BYTES = 4096
 
 Watch = Callable[[KernelRun], KernelRun]
 """Makes the run of a kernel one that a move may end, see `jflow.execution.parked`."""
-
-StepEffect = Transaction | SingleWrite
-"""What a step that is applied once writes on a task, in several programs or in one."""
 
 
 class StepState:

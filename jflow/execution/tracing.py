@@ -13,10 +13,11 @@ from typing import TypeVar
 
 import jax
 
+from jflow.core import StepEffect
 from jflow.errors import InternalError
 from jflow.execution.interpreter import Driver, interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
-from jflow.execution.step_state import StepEffect, StepState, Watch
+from jflow.execution.step_state import StepState, Watch
 from jflow.execution.variables import QUEUED_S
 from jflow.plan import Recv, Send
 from jflow.resources import Containers, Writing

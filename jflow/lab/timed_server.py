@@ -15,14 +15,14 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from jflow.cluster import Task
-from jflow.effects import Earlier, Effect
+from jflow.core.task import TaskCalls
 from jflow.launch.child import main
 from jflow.server import Server
 from jflow.values import Array
@@ -117,24 +117,8 @@ class _SlowTransport:
             if not passed.done():
                 passed.set_result(seconds)
 
-    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
-        """See `TensorTransport`."""
-        return await self._transport.get_outcome(source, hold, connect_timeout)
-
-    async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
-        """See `TensorTransport`."""
-        return await self._transport.take_over_effect(task, effect)
-
-    async def decide_effect(
-        self,
-        task: Task,
-        effect: Effect,
-        by: int,
-        is_commit: bool,
-        results: Sequence[Array] | None,
-    ) -> None:
-        """See `TensorTransport`."""
-        await self._transport.decide_effect(task, effect, by, is_commit, results)
+    def __getitem__(self, task: Task) -> TaskCalls:
+        return self._transport[task]
 
 
 class TimedWorker(Worker):

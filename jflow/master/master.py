@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from jflow.cluster import Task
+from jflow.core import Gate
 from jflow.deadline import Deadline
 from jflow.deadline.clock import now
+from jflow.drivers import LoopDriver
 from jflow.errors import AbortedError, InvalidArgumentError, OpError
 from jflow.fencing import Claim, Fences
 from jflow.logs import event
 from jflow.master.session import ClientSession
-from jflow.master.view import ClusterView
-from jflow.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService
+from jflow.master.view import ServerView
+from jflow.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService, liveness_s
 from jflow.watch import SessionStatus, StatusRequest
-from jflow.worker.gate import Gate
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +48,10 @@ class Master:
         gate: Gate | None = None,
         fences: Fences | None = None,
     ) -> None:
-        self._servers = ClusterView(info, tasks, gate or Gate(), fences or Fences())
+        driver = LoopDriver()
+        self._servers = ServerView(
+            info, tasks, driver, gate or Gate(driver), fences or Fences(), liveness_s
+        )
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, _Opened] = {}
         self._begun: set[ClientSession] = set()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from jflow.cluster import Task
 from jflow.deadline.clock import now
 from jflow.master.step_runner import RegisteredStep
-from jflow.master.view import ClusterView
+from jflow.master.view import ServerView
 from jflow.master.watching import ClusterWatch
 from jflow.watch import (
     SessionWait,
@@ -31,7 +31,7 @@ Entries = Mapping[int, Sequence[tuple[Task, int]]]
 
 
 async def find_waits(
-    servers: ClusterView, steps: Mapping[int, RegisteredStep], first_id: int
+    servers: ServerView, steps: Mapping[int, RegisteredStep], first_id: int
 ) -> SessionWaits:
     """What the steps of a session wait for, on all tasks that take part in any of them.
 
@@ -52,7 +52,7 @@ async def find_waits(
     return SessionWaits((*_held_back(servers, steps), *begun.found))
 
 
-def _held_back(servers: ClusterView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
+def _held_back(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
     """The steps that have not begun on any task, because the state that they use is held."""
     handles = {step.use: handle for handle, step in steps.items()}
     gate, own = servers.gate, str(servers.info().task)

@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.core import SessionClaim
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import AbortedError, RestartedError, UnavailableError
-from jflow.master.claiming import SessionClaim
 from jflow.master.step_runner import RegisteredStep, TaskPlans
-from jflow.master.view import ClusterView
+from jflow.master.view import ServerView
 from jflow.moves import MovedError, changes_of
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.protocol import RECONNECT_TIMEOUT_S, Artifacts, Registered
@@ -34,7 +34,7 @@ class Registrar:
       claim: what the session works under.
     """
 
-    def __init__(self, servers: ClusterView, claim: SessionClaim) -> None:
+    def __init__(self, servers: ServerView, claim: SessionClaim) -> None:
         self._servers = servers
         self._own = servers.info().task
         self._claim = claim
@@ -193,7 +193,7 @@ class Registrar:
         except BaseException:
             for call in calls:
                 call.cancel()
-            self._servers.background.start(self._release_ended(calls))
+            self._servers.driver.start(self._release_ended(calls))
             raise
 
     async def _release_ended(

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.core import CheckpointSaver, EffectRunner, SessionClaim, StateMover
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.effects import Effect
@@ -22,15 +23,17 @@ from jflow.errors import (
 )
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
-from jflow.master.claiming import SessionClaim
-from jflow.master.effects import EffectRunner, lone_staging
-from jflow.master.moving import StateMover
 from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
-from jflow.master.saving import CheckpointSaver
-from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans, reply_of
+from jflow.master.step_runner import (
+    RegisteredStep,
+    StepRunner,
+    TaskPlans,
+    lone_staging,
+    reply_of,
+)
 from jflow.master.straight import begin_straight
-from jflow.master.view import ClusterView
+from jflow.master.view import ServerView
 from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
 from jflow.plan import Call, Plan, verify_step
@@ -69,7 +72,7 @@ class ClientSession:
 
     def __init__(
         self,
-        servers: ClusterView,
+        servers: ServerView,
         reset: Callable[
             [ClientSession, Sequence[str], float, Deadline, Sequence[Task]], Awaitable[None]
         ],
@@ -271,14 +274,15 @@ class ClientSession:
         step = self._steps.pop(handle, None)
         if step is not None:
             self._servers.gate.directory.remove(step.use)
-            self._servers.background.start(self._registrar.release(step.entries.values()))
+            self._servers.driver.start(self._registrar.release(step.entries.values()))
 
     async def claim(
         self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
     ) -> int:
         """See `MasterSession.claim`."""
         self._check_open()
-        return await self._claim.make(name, epoch, connect_timeout, deadline)
+        async with deadline.bounding(f"claiming {name!r}", str(self._own)):
+            return await self._claim.make(name, epoch, connect_timeout)
 
     async def reset(
         self,
@@ -364,9 +368,9 @@ class ClientSession:
             self._servers.gate.directory.remove(step.use)
         self._steps.clear()
         for restore in self._restores:
-            self._servers.background.start(restore.forget())
+            self._servers.driver.start(restore.forget())
         # In the background, because the streams of peers may be slow.
-        self._servers.background.start(self._registrar.release(entries))
+        self._servers.driver.start(self._registrar.release(entries))
 
     def end(self, error: AbortedError) -> None:
         """Ends the session from the server: cancels running calls; later ones fail with `error`."""

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from jflow.cluster import Task
-from jflow.effects import writes_once
+from jflow.core import Staging
+from jflow.effects import Effect, writes_once
 from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
@@ -90,6 +91,16 @@ class RegisteredStep:
         """The name of its only task, if it writes in one program and does nothing else."""
         (first, *others) = self.entries.values() or (None,)
         return str(first.task) if first and not others and writes_once(first.plans) else None
+
+
+def lone_staging(step: RegisteredStep, effect: Effect) -> Staging | None:
+    """What the first attempt of a step needs that one program of one task applies.
+
+    There is nothing to commit, to abort or to take over then. None of any other attempt: it needs
+    an `EffectRunner`.
+    """
+    writer = step.writer
+    return None if writer is None or effect.attempt > 1 else Staging(effect, True, (writer,))
 
 
 class StepRunner:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Sequence
 
+from jflow.core import Gate
 from jflow.effects import Effect
-from jflow.master.effects import lone_staging
-from jflow.master.step_runner import RegisteredStep
+from jflow.master.step_runner import RegisteredStep, lone_staging
 from jflow.moves import Use
 from jflow.protocol import Array, Started
-from jflow.worker.gate import Gate
 
 
 def begin_straight(

@@ -12,7 +12,7 @@ import numpy as np
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError, OpError, UnavailableError
-from jflow.master.view import ClusterView
+from jflow.master.view import ServerView
 from jflow.protocol import WorkerService
 from jflow.values import Array
 from jflow.watch import StatusRequest, TaskReport, TaskState
@@ -39,7 +39,7 @@ class ClusterWatch:
       is_used: whether it was used.
     """
 
-    def __init__(self, servers: ClusterView) -> None:
+    def __init__(self, servers: ServerView) -> None:
         self._servers = servers
         self.is_used = False
 

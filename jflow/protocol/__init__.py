@@ -1,12 +1,14 @@
 """The protocol: services, messages and calls over streams of frames, on any transport."""
 
+from jflow.core.records import Staging as Staging
+from jflow.core.task import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
+from jflow.drivers.coroutines import Started as Started
+from jflow.drivers.coroutines import Waited as Waited
+from jflow.drivers.coroutines import begin as begin
+from jflow.drivers.coroutines import completing as completing
+from jflow.drivers.coroutines import retrieve as retrieve
 from jflow.protocol.client import MasterClient as MasterClient
 from jflow.protocol.cluster_tasks import ClusterTasks as ClusterTasks
-from jflow.protocol.coroutines import Started as Started
-from jflow.protocol.coroutines import Waited as Waited
-from jflow.protocol.coroutines import begin as begin
-from jflow.protocol.coroutines import completing as completing
-from jflow.protocol.coroutines import retrieve as retrieve
 from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
@@ -23,16 +25,12 @@ from jflow.protocol.records import Client as Client
 from jflow.protocol.records import DeviceRecord as DeviceRecord
 from jflow.protocol.records import Registered as Registered
 from jflow.protocol.records import Riding as Riding
-from jflow.protocol.records import SavedState as SavedState
 from jflow.protocol.records import ServerInfo as ServerInfo
-from jflow.protocol.records import Staging as Staging
 from jflow.protocol.services import MasterSession as MasterSession
-from jflow.protocol.services import SaveService as SaveService
 from jflow.protocol.services import ServerRoles as ServerRoles
 from jflow.protocol.services import WatchedCluster as WatchedCluster
 from jflow.protocol.services import WorkerService as WorkerService
 from jflow.protocol.services import WorkerSession as WorkerSession
-from jflow.protocol.settings import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet as TaskSet
 from jflow.protocol.transport import Transport as Transport
 from jflow.values import Array as Array

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+from jflow.drivers.coroutines import begin, retrieve
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import begin, retrieve
 from jflow.protocol.records import Client
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError

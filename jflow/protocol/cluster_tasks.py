@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import ParamSpec, TypeVar
 
 from jflow.cluster import ClusterSpec, Target, Task
-from jflow.effects import Earlier, Effect
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.handshake import Caller, Secret
 from jflow.protocol.peer import Arrivals, Peer
 from jflow.protocol.proxy import TaskProxy
 from jflow.protocol.rpcs import WORKER
-from jflow.protocol.services import WorkerService
-from jflow.protocol.settings import RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
 from jflow.values import Array
@@ -103,39 +100,6 @@ class ClusterTasks:
     ) -> Awaitable[None] | None:
         """Sends values to another task. See `Peer.deliver`."""
         return self.peer(target).deliver(step, values)
-
-    async def call(
-        self,
-        task: Task,
-        method: Callable[Concatenate[S, P], Awaitable[R]],
-        connect_timeout: float,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Calls a remote method of the worker of a task, in the incarnation that answers."""
-        proxy = self[task]
-        info = await proxy.connect(connect_timeout)
-        return await proxy.call(method, info.incarnation, *args, **kwargs)
-
-    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
-        """See `WorkerService.get_outcome`."""
-        return await self.call(source, WorkerService.get_outcome, connect_timeout, hold)
-
-    async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
-        """See `WorkerService.take_over_effect`."""
-        return await self.call(task, WorkerService.take_over_effect, RECONNECT_TIMEOUT_S, effect)
-
-    async def decide_effect(
-        self,
-        task: Task,
-        effect: Effect,
-        by: int,
-        is_commit: bool,
-        results: Sequence[Array] | None,
-    ) -> None:
-        """See `WorkerService.decide_effect`."""
-        decision = (effect, by, is_commit, results)
-        await self.call(task, WorkerService.decide_effect, RECONNECT_TIMEOUT_S, *decision)
 
     async def close(self) -> None:
         """Ends every connection."""

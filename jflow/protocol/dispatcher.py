@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from jflow.drivers.coroutines import Waited, noticing
 from jflow.errors import (
     AbortedError,
     CancelledError,
@@ -20,7 +21,6 @@ from jflow.logs import event
 from jflow.protocol import settings
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
-from jflow.protocol.coroutines import Waited, noticing
 from jflow.protocol.credits import (
     MAX_UNSENT_BYTES,
     SMALL_BYTES,

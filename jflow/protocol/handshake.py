@@ -45,7 +45,7 @@ from jflow.errors import (
 )
 from jflow.protocol.v1 import handshake_pb2 as pb
 
-VERSION = 4
+VERSION = 5
 """Of everything that streams carry. It grows with each change that the other end must know of."""
 MAX_BYTES = 4096
 """Of Hello, and of Challenge with its mac."""

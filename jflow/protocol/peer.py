@@ -16,6 +16,8 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from jflow.cluster import Task
+from jflow.core.records import Staging
+from jflow.core.task import RECONNECT_TIMEOUT_S
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.errors import RestartedError, UnavailableError
@@ -32,7 +34,6 @@ from jflow.protocol.records import (
     Client,
     Registered,
     ServerInfo,
-    Staging,
 )
 from jflow.protocol.rpc import CallRequest
 from jflow.protocol.rpcs import (
@@ -238,7 +239,7 @@ class Peer:
         if self._link is None or self._link.is_broken:
             # As a task: a timeout needs to know the task that it cancels (see `begin`).
             is_lost = self._link is not None
-            await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S, is_lost=is_lost))
+            await asyncio.ensure_future(self.connect(RECONNECT_TIMEOUT_S, is_lost=is_lost))
         return self._link
 
     async def _incarnation(self, incarnation: int) -> PeerLink:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from jflow.cluster import Task
+from jflow.drivers.coroutines import begin, retrieve
 from jflow.errors import OpError, UnavailableError
 from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import begin, retrieve
 from jflow.protocol.frame import CHUNK_BYTES, aligned
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.records import ServerInfo

@@ -6,6 +6,7 @@ from collections.abc import Sequence, Sized
 from functools import partial
 
 from jflow.cluster import Device
+from jflow.drivers.coroutines import computed
 from jflow.errors import InvalidArgumentError
 from jflow.plan import (
     MAX_OPERANDS,
@@ -26,7 +27,6 @@ from jflow.plan import (
     check_size,
     verify,
 )
-from jflow.protocol.coroutines import computed
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 
 

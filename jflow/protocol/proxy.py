@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from jflow.core.records import Staging
 from jflow.deadline import FOREVER, Deadline
+from jflow.drivers.coroutines import Started
 from jflow.fencing import Claim
 from jflow.plan import Plan
-from jflow.protocol.coroutines import Started
-from jflow.protocol.records import Artifacts, Client, Registered, ServerInfo, Staging
+from jflow.protocol.records import Artifacts, Client, Registered, ServerInfo
 from jflow.protocol.services import WorkerSession
 from jflow.protocol.signatures import rpc_of
 from jflow.trace.record import TaskRecord
@@ -60,7 +61,7 @@ class TaskProxy(Protocol):
         """Calls a remote method of `WorkerService` or of one of its services.
 
         Args:
-          method: the method, such as `SaveService.take`.
+          method: the method, such as `StateSaves.take`.
           incarnation: that of the task that is meant.
           args, kwargs: its arguments.
         """

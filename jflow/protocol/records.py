@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.effects import Effect
@@ -68,6 +67,16 @@ class ServerInfo:
     session_defaults: bytes = b""
     data_offer: DataOffer | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks of its cluster."""
+        return [*self.cluster.tasks()]
+
+    @property
+    def device_names(self) -> list[str]:
+        """The full names of its devices."""
+        return [str(record.device) for record in self.devices]
+
     def over(self, transport: str) -> ServerInfo:
         """The same, and what carries messages to the server."""
         return replace(self, devices=tuple(replace(d, transport=transport) for d in self.devices))
@@ -85,28 +94,6 @@ class Registered:
     handle: int
     missing: tuple[str, ...] = ()
     n_bytes: int = 0
-
-
-class SavedState(NamedTuple):
-    """State as it travels: a packed record, and the arrays that it describes."""
-
-    record: bytes
-    tensors: Sequence[Array]
-
-
-@dataclass(frozen=True)
-class Staging:
-    """How a task keeps what the plans of a step write that is applied once.
-
-    Attributes:
-      effect: the attempt.
-      is_alone: whether the task is the only one of the step; it applies what it wrote at once then.
-      participants: the names of the tasks that the step writes on.
-    """
-
-    effect: Effect
-    is_alone: bool
-    participants: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from jflow.drivers.coroutines import Waited
 from jflow.errors import CancelledError, InternalError, OpError
 from jflow.protocol import settings
-from jflow.protocol.coroutines import Waited
 from jflow.protocol.prompt import PromptFuture
 from jflow.protocol.stream import Received
 

@@ -13,13 +13,14 @@ from functools import lru_cache, partial
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.core.records import Staging
+from jflow.drivers.coroutines import Started
 from jflow.effects import Effect
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.failpoints import async_failpoint
 from jflow.protocol.client_functions import ClientFunctions
-from jflow.protocol.coroutines import Started
 from jflow.protocol.frame import new_tuple
-from jflow.protocol.records import Riding, Staging, effect_from_proto, effect_to_proto
+from jflow.protocol.records import Riding, effect_from_proto, effect_to_proto
 from jflow.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
 from jflow.protocol.stable import NO_NUMBERS, CallNumbers, Rest, StableMessage, StableReply

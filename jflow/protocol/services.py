@@ -1,7 +1,9 @@
 """The services of a server, as their callers see them.
 
 A method that is marked `remote` is an RPC, whose messages follow from its signature
-(`signatures.py`). The messages of steps, which are made once and parsed once, are in `run_rpcs.py`.
+(`signatures.py`); those that keep the state of
+a task are in `jflow.core`. The messages of steps, which are made once and parsed once, are in
+`run_rpcs.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +12,18 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 from jflow.cluster import Task
+from jflow.core.claims import ClaimedRuns
+from jflow.core.effects import TaskEffects
+from jflow.core.moves import StateMoves
+from jflow.core.records import Staging
+from jflow.core.remote import remote
+from jflow.core.saves import StateSaves
 from jflow.deadline import Deadline
-from jflow.effects import Earlier, Effect
+from jflow.drivers.coroutines import Started
+from jflow.effects import Effect
 from jflow.fencing import Claim
-from jflow.moves import End, StateId
+from jflow.moves import StateId
 from jflow.plan import Plan
-from jflow.protocol.coroutines import Started
 from jflow.protocol.credits import ReplySize
 from jflow.protocol.records import (
     Artifacts,
@@ -23,101 +31,11 @@ from jflow.protocol.records import (
     DeviceRecord,
     Registered,
     Riding,
-    SavedState,
     ServerInfo,
-    Staging,
 )
-from jflow.protocol.signatures import remote
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
 from jflow.watch import SessionWaits, StatusRequest, TaskReport
-
-
-class SaveService(Protocol):
-    """The saves and restores of one caller on a task; what it has not ended ends with its stream.
-
-    The name is that of the save or restore; no two have the same. Items are packed `StateItems`.
-    """
-
-    @remote()
-    async def pause(
-        self,
-        name: str,
-        states: Sequence[StateId],
-        seconds: float,
-        is_exclusive: bool,
-        masters: Sequence[Task],
-    ) -> None:
-        """Lets the task's master start no step that changes state until `resume`.
-
-        Waits until none is running whose changes could be seen in part. The pause ends by itself
-        after its seconds. If it is exclusive, steps that only read the state have to wait, too.
-        The masters are the tasks that are paused.
-
-        Raises:
-          FailedPreconditionError: if steps of another master change the state on this task.
-          MovedError: if some of the state is elsewhere.
-        """
-
-    @remote()
-    async def resume(self, name: str) -> bool:
-        """Ends a pause; returns whether it had lasted until now."""
-
-    @remote()
-    async def take(self, name: str, items: bytes, seconds: float) -> int:
-        """Takes a snapshot at one moment, without copying variables; returns its size in bytes.
-
-        Raises:
-          DeadlineExceededError: if steps that are in the middle of their writes do not end within
-            these seconds.
-          FailedPreconditionError: if a variable is not initialized.
-          MovedError: if some of the state is elsewhere.
-        """
-
-    @remote()
-    async def write(self, name: str, prefix: str) -> bytes:
-        """Writes a snapshot to a file; returns its packed `ShardRecord`.
-
-        Raises:
-          PermissionDeniedError: if the prefix is outside the checkpoint roots of the task.
-          ResourceExhaustedError: if the disk is full.
-        """
-
-    @remote()
-    async def commit(
-        self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
-    ) -> None:
-        """Makes shards the checkpoint of this prefix, in place of a former one."""
-
-    @remote()
-    async def end(self, name: str, is_committed: bool) -> None:
-        """Forgets a snapshot, and removes its file unless it is committed."""
-
-    @remote()
-    async def load(self, name: str, prefix: str, items: bytes) -> int:
-        """Reads state from a checkpoint without setting it; returns its size in bytes.
-
-        Raises:
-          DataLossError: if a file is damaged.
-          InvalidArgumentError: if something has another dtype or shape.
-          NotFoundError: if there is no such checkpoint, or it lacks a key.
-          PermissionDeniedError: as `write`.
-        """
-
-    @remote()
-    async def close_writes(self, name: str, seconds: float) -> None:
-        """Waits until no step of the task is in the middle of its writes.
-
-        None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
-        """
-
-    @remote()
-    async def put(self, name: str, seconds: float) -> None:
-        """Sets the state to what `load` has read, at one moment. Raises as `take`."""
-
-    @remote()
-    async def forget(self, name: str) -> None:
-        """Forgets what `load` has read, and frees resources of sessions that use none of them."""
 
 
 class WatchedCluster(Protocol):
@@ -147,8 +65,20 @@ class WorkerService(Protocol):
     """A worker, as the masters of the cluster call it. Every error is an `OpError`."""
 
     @property
-    def saves(self) -> SaveService:
+    def saves(self) -> StateSaves:
         """The saves and restores of the caller."""
+
+    @property
+    def moves(self) -> StateMoves:
+        """The moves of the caller."""
+
+    @property
+    def effects(self) -> TaskEffects:
+        """The steps of the caller that are applied once."""
+
+    @property
+    def claims(self) -> ClaimedRuns:
+        """What runs under claims."""
 
     async def register(
         self,
@@ -178,8 +108,8 @@ class WorkerService(Protocol):
 
         `client` is given only on the task that the client is connected to. If there are `records`,
         the step is traced, and what this task notes is added to them. With `staging`, what the
-        plans write is applied once: when `decide_effect` says so, or at once if this task is alone.
-        What may ride on the reply is added to `riding` instead of being sent.
+        plans write is applied once: when `TaskEffects.decide` says so, or at once if this task is
+        alone. What may ride on the reply is added to `riding` instead of being sent.
 
         Raises:
           ConflictError: if an older step has what it waits for; nothing was done.
@@ -197,36 +127,6 @@ class WorkerService(Protocol):
         """
 
     @remote()
-    async def take_over_effect(self, effect: Effect) -> Earlier:
-        """Takes over from earlier attempts of a step; see `Ledger.take_over`.
-
-        Waits for one that is being applied.
-        """
-
-    @remote()
-    async def decide_effect(
-        self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
-    ) -> None:
-        """Applies or drops what an attempt has staged; see `Ledger.commit`. It may be repeated.
-
-        Args:
-          effect: the attempt.
-          by: the attempt that decides.
-          is_commit: whether it is applied.
-          results: what a repeat of the step is answered with; None if that is not kept.
-        """
-
-    @remote()
-    async def learn_claim(self, name: str, epoch: int) -> int:
-        """Refuses lower epochs of a name from now on, and ends what runs under one.
-
-        Epoch 0 changes nothing.
-
-        Returns:
-          The highest epoch of the name that this task has heard of; 0 if there is none.
-        """
-
-    @remote()
     async def inspect(self, request: StatusRequest) -> Array:
         """What the task is, holds and does: a packed `TaskStatus`, u8[n]."""
 
@@ -240,43 +140,6 @@ class WorkerService(Protocol):
 
     def release(self, handle: int) -> None:
         """Forgets registered plans."""
-
-    @remote()
-    async def hold_state(
-        self, hold: str, states: Sequence[StateId], target: str, seconds: float
-    ) -> None:
-        """Starts no step that uses state until the hold ends; waits for those that run.
-
-        A hold ends by `end_hold`, after its seconds, or with the stream of its caller.
-
-        Raises:
-          AbortedError: if another move holds some of it, or the hold ends.
-          MovedError: if some of it is elsewhere.
-        """
-
-    @remote()
-    async def save_state(self, hold: str) -> SavedState:
-        """The state that a hold holds, of this task; nothing uses it until the hold ends."""
-
-    @remote()
-    async def put_state(self, hold: str, record: bytes, tensors: Sequence[Array]) -> None:
-        """Keeps a copy of state that a hold holds, which becomes the state if that ends so.
-
-        Raises:
-          AlreadyExistsError: if there is other state of that name on the target.
-        """
-
-    @remote()
-    async def end_hold(self, hold: str, end: End) -> None:
-        """Ends a hold.
-
-        Raises:
-          AbortedError: if it has ended without a move, and this end is another one.
-        """
-
-    @remote()
-    async def get_outcome(self, hold: str) -> bool:
-        """Whether the state of this task that a hold held has moved; waits for its end."""
 
 
 class WorkerSession(WorkerService, Protocol):

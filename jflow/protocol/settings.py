@@ -18,9 +18,6 @@ READ_S = 1.0
 NOTICE_AFTER_S = 10.0
 """How long a connection attempt may wait before that is logged, in seconds."""
 
-RECONNECT_TIMEOUT_S = 2.0
-"""How long to try to reach a task that was lost, in seconds."""
-
 REFUSED_S = 0.5
 """How long a task that was lost may refuse connections before it counts as ended, in seconds. One
 that is out of reach or stopped refuses nothing, and has `RECONNECT_TIMEOUT_S`."""

@@ -20,15 +20,15 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from jflow.core.remote import RemoteMark
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.protocol.codec import error_of, error_to_status
@@ -37,8 +37,6 @@ from jflow.protocol.rpc import Incoming, Outgoing, Rpc
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.values import Array
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 CALL = "method_call"
 """The field of `Envelope` that holds the arguments of every RPC that follows from a method."""
@@ -55,30 +53,6 @@ class Since(NamedTuple):
     """Annotates a parameter with the version of the protocol that it came with."""
 
     version: int
-
-
-@dataclass(frozen=True)
-class _Mark:
-    """What `remote` says of a method."""
-
-    since: int
-    doing: str
-
-
-def remote(*, doing: str = "a call", since: int = VERSION) -> Callable[[F], F]:
-    """Marks a method of a service as an RPC.
-
-    Args:
-      doing: describes a call, for messages about deadlines: a format string that may name the
-        parameters. If several are named by a list, it is written with commas.
-      since: the version of the protocol that it came with.
-    """
-
-    def mark(method: F) -> F:
-        method.__remote__ = _Mark(since, doing)  # type: ignore[attr-defined]
-        return method
-
-    return mark
 
 
 def rpc_of(method: Callable[..., Any]) -> Rpc[Any, ..., Any]:
@@ -109,7 +83,7 @@ def _derived(
             yield member, _RPCS[member]
 
 
-def _rpc(method: Callable[..., Any], mark: _Mark, path: tuple[str, ...]) -> Rpc[Any, ..., Any]:
+def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) -> Rpc[Any, ..., Any]:
     """The RPC of a method that is found in a session under a path of attributes."""
     name = ".".join(path)
     signature, of_session = MethodSignature(method, name), attrgetter(name)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.drivers.coroutines import MAX_COST_ON_LOOP, computed
 from jflow.errors import OpError
 from jflow.protocol.codec import (
     control_of,
@@ -17,7 +18,6 @@ from jflow.protocol.codec import (
     open_control,
     tensors_of,
 )
-from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
 from jflow.protocol.frame import Message
 from jflow.protocol.framing import ByteFraming, Framing
 from jflow.protocol.stable import StableMessage, StableParser, StableWriter

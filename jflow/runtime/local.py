@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,10 +10,8 @@ import jax
 from jflow import _forks
 from jflow.cluster import LOCAL_TASK, SAME_PROCESS, DeviceSpec, Task, Wiring
 from jflow.deadline import Deadline
-from jflow.errors import InvalidArgumentError
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, memory_limits, put
-from jflow.execution.blocking import run_fibers
-from jflow.execution.gate import StepGate
+from jflow.execution.local_task import LocalTask
 from jflow.fencing import Claim, next_epoch
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
@@ -25,10 +22,9 @@ from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan, VariableKey, verify, verify_step
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources import Containers, Wanted, wait_for
-from jflow.resources.moving import Arrival, Departure
+from jflow.resources import Containers
 from jflow.runtime.backend import DeviceInfo, Executable
-from jflow.runtime.local_saves import LocalSaves
+from jflow.runtime.paths import path_on_tasks
 from jflow.runtime.process_options import warn_of_process_options
 from jflow.runtime.restarts import Restarts
 from jflow.saves import SaveReport, StateItems
@@ -73,9 +69,8 @@ class LocalBackend:
         }
         self._first = next(iter(self._specs))
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
-        self._gate = StepGate()
         by_name = {str(device): found for device, found in self._devices.items()}
-        self._saves = LocalSaves(self._containers, self._gate, by_name)
+        self._task = LocalTask(self._containers, by_name)
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         devices = {LOCAL_TASK: tuple(self._devices)}
@@ -112,9 +107,9 @@ class LocalBackend:
         functions = [*map(_function, compiled.callbacks)]
         plans = [*map(linked, compiled.plans)]
         has_state = any(plan.variables or plan.resources for plan in compiled.plans)
-        gate = self._gate if has_state else None
+        task = self._task if has_state else None
         return LocalExecutable(
-            plans, compiled.n_fetches, self._containers, functions, compiled.names, gate
+            plans, compiled.n_fetches, self._containers, functions, compiled.names, task
         )
 
     def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
@@ -130,16 +125,7 @@ class LocalBackend:
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
     ) -> None:
-        devices = {str(device): found for device, found in self._devices.items()}
-        if target not in devices:
-            raise InvalidArgumentError(f"there is no device {target}; there are {[*devices]}")
-        with self._gate.holding(states, target, hold_s, deadline):
-            departure = Departure(self._containers, states)
-            run_fibers({0: _waiting(departure)}, {0: ()}, deadline, SimpleQueue())
-            saved = departure.saved()
-            arrival = Arrival(self._containers, states, target, *saved, devices[target])
-            departure.finish()
-            arrival.finish()
+        self._task.move(states, target, hold_s, deadline)
 
     def save(
         self,
@@ -150,10 +136,10 @@ class LocalBackend:
         *,
         is_consistent: bool,  # a local session has all steps to itself
     ) -> SaveReport:
-        return self._saves.save(prefix, items, about, deadline)
+        return self._task.save(path_on_tasks(prefix, {}), items, about, deadline)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        return self._saves.restore(prefix, items, deadline)
+        return self._task.restore(path_on_tasks(prefix, {}), items, deadline)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
@@ -187,10 +173,6 @@ class LocalBackend:
     def close(self) -> None:
         """Frees the state, although other objects may still refer to this backend."""
         self._containers.clear_all()
-
-
-def _waiting(departure: Departure) -> Generator[Wanted, None, None]:
-    yield from wait_for(*departure.wanted)
 
 
 def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:

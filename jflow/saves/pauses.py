@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from jflow.deadline import Deadline, seconds_text
 from jflow.errors import DeadlineExceededError, OpError
@@ -28,14 +28,17 @@ class Pauses:
     Args:
       states: what is saved or restored, for the message.
       deadline: of the call.
-
-    Attributes:
-      patience: the deadline of the call, or of all attempts if it has none.
+      now: gives the present time in seconds.
     """
 
-    def __init__(self, states: Sequence[StateId], deadline: Deadline) -> None:
+    def __init__(
+        self, states: Sequence[StateId], deadline: Deadline, now: Callable[[], float]
+    ) -> None:
+        left = deadline.remaining()
         self._states = states
-        self.patience = deadline if deadline.timeout is not None else Deadline(PATIENCE_S)
+        self._timeout = PATIENCE_S if deadline.timeout is None else deadline.timeout
+        self._now = now
+        self._until = now() + (PATIENCE_S if left is None else left)
 
     def __iter__(self) -> Iterator[float]:
         seconds = FIRST_PAUSE_S
@@ -49,12 +52,12 @@ class Pauses:
         Raises:
           DeadlineExceededError: if no time is left for another one.
         """
-        if (self.patience.remaining() or 0.0) > seconds:
+        if self._until - self._now() > seconds:
             return
         more = f" and {len(self._states) - 1} more" if len(self._states) > 1 else ""
         raise DeadlineExceededError(
             f"steps that change {self._states[0]}{more} did not end within "
-            f"{seconds_text(self.patience.timeout or 0.0)}, and nothing was done; a step that "
+            f"{seconds_text(self._timeout)}, and nothing was done; a step that "
             "waits for a queue in the middle of its changes has to go on first "
             f"({error.message})"
         ) from None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 from jflow.cluster import Task
+from jflow.core.task import TasksOfCluster
 from jflow.deadline.clock import now
-from jflow.effects import Earlier, Effect
 from jflow.errors import UnavailableError
 from jflow.execution.parked import ParkedAttempts
 from jflow.execution.step_state import Watch
@@ -25,8 +25,8 @@ from jflow.worker.rendezvous import Rendezvous
 from jflow.worker.senders import Sender, Senders
 
 
-class TensorTransport(Protocol):
-    """Sends values to other tasks, and calls the workers of all."""
+class TensorTransport(TasksOfCluster, Protocol):
+    """Sends values to other tasks, and calls all of them."""
 
     def deliver(
         self, target: Task, step: int, values: Mapping[int, Array | None]
@@ -36,22 +36,6 @@ class TensorTransport(Protocol):
         Returns:
           What to wait for at once until they have left; None if they have.
         """
-
-    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
-        """Asks another task whether the state that a hold held has moved."""
-
-    async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
-        """See `WorkerService.take_over_effect`, on a task."""
-
-    async def decide_effect(
-        self,
-        task: Task,
-        effect: Effect,
-        by: int,
-        is_commit: bool,
-        results: Sequence[Array] | None,
-    ) -> None:
-        """See `WorkerService.decide_effect`, on a task."""
 
 
 @dataclass(frozen=True)

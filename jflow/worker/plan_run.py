@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jflow.cluster import Task
+from jflow.core import StepEffect
 from jflow.effects import ConflictError
 from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.execution.callback import LinkedCallback
@@ -23,7 +24,7 @@ from jflow.execution.link import (
     LinkedPlan,
     LinkedRun,
 )
-from jflow.execution.step_state import StepEffect, StepState
+from jflow.execution.step_state import StepState
 from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
@@ -48,8 +49,7 @@ SubmittedWait = tuple[Cell, Attempt, asyncio.Future[Any]]
 """An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
 
 CONFLICT_S = 0.05
-"""How long, in seconds, a step that is applied once waits before it asks whether two may be waiting
-for each other."""
+"""How long, in seconds, a step applied once waits before it asks if two may wait for each other."""
 
 
 async def run_plan(

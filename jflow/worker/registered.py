@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jflow.cluster import Task
+from jflow.core import WritesOfTask
 from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.execution.link import LinkedPlan
-from jflow.execution.once import WritesOfTask
 from jflow.fencing import Claim
 from jflow.moves import Use
 from jflow.plan import Recv, Send

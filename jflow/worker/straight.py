@@ -20,9 +20,10 @@ from itertools import chain
 import jax
 import numpy as np
 
+from jflow.core import StepEffect
 from jflow.deadline.clock import now
 from jflow.execution.link import LinkedInstruction, LinkedKernel, LinkedPlan, LinkedRun
-from jflow.execution.step_state import StepEffect, StepState, run_program
+from jflow.execution.step_state import StepState, run_program
 from jflow.protocol import Array
 from jflow.resources.kernel import Wanted
 from jflow.worker.context import WorkerContext

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from jflow.core import Gate
 from jflow.deadline.clock import now
 from jflow.execution.waiting import waiting_op
 from jflow.plan import Recv
 from jflow.resources import Cell
 from jflow.watch import StatusRequest, StepStatus, WaitStatus, short_name
 from jflow.worker.context import WorkerContext
-from jflow.worker.gate import Gate
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.waker import Waker
 

@@ -15,17 +15,27 @@ import jax
 import numpy as np
 
 from jflow.cluster import Device, Task
+from jflow.core import (
+    ClaimedRuns,
+    Staging,
+    StateMoves,
+    StateSaves,
+    StepEffect,
+    TaskCore,
+    TaskEffects,
+)
 from jflow.deadline.clock import now
-from jflow.effects import Earlier, Effect, unsupported
+from jflow.drivers import LoopDriver
+from jflow.effects import unsupported
 from jflow.errors import AbortedError, OpError, RestartedError
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS
-from jflow.execution.once import WritesOfTask
-from jflow.execution.step_state import StepEffect
+from jflow.execution.parked import ParkedAttempts
+from jflow.execution.writes import writes_of
 from jflow.failpoints import async_failpoint
 from jflow.failpoints.points import actions as failpoints_on
 from jflow.fencing import Claim
-from jflow.moves import End, MovedError, StateId, changes_of, sessions_of, states_of, writes_often
+from jflow.moves import MovedError, changes_of, sessions_of, states_of, writes_often
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.protocol import (
     Array,
@@ -33,8 +43,6 @@ from jflow.protocol import (
     Client,
     Registered,
     Riding,
-    SavedState,
-    Staging,
     Started,
 )
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
@@ -43,18 +51,14 @@ from jflow.trace.record import Recorder, TaskRecord
 from jflow.values import held_bytes
 from jflow.watch import StatusRequest, WatchedTask
 from jflow.worker.artifacts import DroppedError
-from jflow.worker.claims import ClaimedRuns
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.early import EarlyValues
-from jflow.worker.effects import TaskEffects
 from jflow.worker.gather import all_of
 from jflow.worker.linking import PlanLinker
-from jflow.worker.moving import StateMoves
 from jflow.worker.plan_run import run_plan
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
-from jflow.worker.saving import StateSaves
 from jflow.worker.straight import (
     Straight,
     StraightAccess,
@@ -113,22 +117,25 @@ class Worker:
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
         self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
+        containers, parked = Containers(task, roots), ParkedAttempts()
+        names = {str(device): found for device, found in devices.items()}
+        state = TaskCore(task, containers, LoopDriver(threads), names, parked, transport)
         self._context = WorkerContext(
-            task, Containers(task, roots), Rendezvous(), transport, threads, self.long_programs
+            task, containers, Rendezvous(), transport, threads, self.long_programs, parked
         )
         self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
         self.containers = self._context.containers
         self._linker = PlanLinker(task, devices, threads)
         self.programs = self._linker.programs
-        self.moves = StateMoves(self._context, devices)
+        self.moves = StateMoves(state)
         self.running = RunningSteps(self._context, self.moves.plans)
-        self.claims = ClaimedRuns()
+        self.claims = ClaimedRuns(state.driver)
         self.claims.fences.add_user(self._used_claims)
-        self.effects = TaskEffects(self._context)
+        self.effects = TaskEffects(state)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
         self.saves = StateSaves(
-            self._context, devices, self.moves, roots, self._owners.__contains__, self.claims.fences
+            state, self.moves, roots, self._owners.__contains__, self.claims.fences
         )
 
     def open_session(self, caller: Task | None = None) -> Worker:
@@ -137,6 +144,7 @@ class Worker:
         session = copy.copy(self)
         session._of_caller = set()
         session._sender = self._context.senders.connected(caller)
+        session.moves = self.moves.of_caller()
         session.saves = self.saves.of_caller(caller)
         session.effects = self.effects.of_caller()
         return session
@@ -189,7 +197,7 @@ class Worker:
             is_restartable,
             writes_often(changes),
             claim,
-            WritesOfTask.of(linked),
+            writes_of(linked),
             unsupported(plans),
             self._sender.task or self._context.task,
         )
@@ -411,16 +419,6 @@ class Worker:
         message = f"{task} has no registered plans {handle}; open a new session"
         raise RestartedError(message, task=task)
 
-    async def take_over_effect(self, effect: Effect) -> Earlier:
-        """See `WorkerService.take_over_effect`."""
-        return await self.effects.take_over(effect)
-
-    async def decide_effect(
-        self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
-    ) -> None:
-        """See `WorkerService.decide_effect`."""
-        await self.effects.decide(effect, by, is_commit, results)
-
     def deliver(self, step: int, edge: int, value: Any) -> bool:
         """See `WorkerSession.deliver`."""
         n_bytes = 0 if value is None else held_bytes(value)
@@ -441,41 +439,15 @@ class Worker:
         """See `WorkerService.stop`."""
         self.watched.stop()
 
-    async def learn_claim(self, name: str, epoch: int) -> int:
-        """See `WorkerService.learn_claim`."""
-        return await self.claims.highest(name, epoch)
-
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
         self.moves.clear(containers)
         self.containers.clear(containers)
 
-    async def hold_state(
-        self, hold: str, states: Sequence[StateId], target: str, seconds: float
-    ) -> None:
-        """See `WorkerService.hold_state`."""
-        await self.moves.hold(hold, states, target, seconds, self._of_caller)
-
-    async def save_state(self, hold: str) -> SavedState:
-        """See `WorkerService.save_state`."""
-        return await self.moves.save(hold)
-
-    async def put_state(self, hold: str, record: bytes, tensors: Sequence[Array]) -> None:
-        """See `WorkerService.put_state`."""
-        await self.moves.put(hold, record, tensors)
-
-    async def end_hold(self, hold: str, end: End) -> None:
-        """See `WorkerService.end_hold`."""
-        await self.moves.end(hold, end)
-
-    async def get_outcome(self, hold: str) -> bool:
-        """See `WorkerService.get_outcome`."""
-        return await self.moves.outcome(hold)
-
     def close(self) -> None:
         """Forgets everything that this caller registered, and ends its holds."""
         self._context.sender_lost(self._sender)
-        self.moves.caller_lost(self._of_caller)
+        self.moves.close()
         self.saves.close()
         self.effects.close()
         for handle in tuple(self._of_caller):

@@ -293,7 +293,7 @@ def test_a_client_that_is_gone_before_the_commit_leaves_nothing_locked(
 def test_tasks_end_a_step_themselves_that_is_not_decided(
     sessions: list[Any], step: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jflow.worker.effects.STAGED_S", 0.1)
+    monkeypatch.setattr("jflow.core.effects.STAGED_S", 0.1)
     first, second = sessions
     made = counters(first)
     with failpoints({"master.before_commit": Pause(times=1)}) as points:
@@ -309,7 +309,7 @@ def test_tasks_end_a_step_themselves_that_is_not_decided(
 def test_tasks_commit_what_another_one_has_committed_without_being_told(
     sessions: list[Any], step: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jflow.worker.effects.STAGED_S", 0.1)
+    monkeypatch.setattr("jflow.core.effects.STAGED_S", 0.1)
     first, second = sessions
     made = counters(first)
     # One task commits; the message to the other one is lost.

@@ -128,7 +128,8 @@ def test_every_element_of_a_queue_arrives_once_and_in_order(backend: BackendUnde
             act = consume if number % 2 else produce
             steps.append(threads.submit(act, number, session, *own))
         try:
-            moved_while(mover, parts[2], n_moves, steps, done, moved)
+            # Of the producers: a consumer may end early, having taken more than the other one.
+            moved_while(mover, parts[2], n_moves, steps[::2], done, moved)
         finally:
             moved[0] = n_moves
         found = [step.result() for step in steps]

@@ -19,6 +19,7 @@ import pytest
 
 from jflow.cluster import ClusterSpec, Device, Target, Task
 from jflow.deadline import FOREVER, Deadline
+from jflow.drivers.coroutines import Started
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.protocol import (
     ClusterTasks,
@@ -34,7 +35,6 @@ from jflow.protocol import (
 )
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import open_message
-from jflow.protocol.coroutines import Started
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.signatures import rpc_of

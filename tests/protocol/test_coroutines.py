@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jflow.protocol.coroutines import Started, begin, completing, noticing
+from jflow.drivers.coroutines import Started, begin, completing, noticing
 
 
 async def _quick(done):

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 
 from jflow.cluster import Device, Task
+from jflow.core import ClaimedRuns, SavedState, StateMoves
 from jflow.deadline import FOREVER, Deadline
 from jflow.effects import Earlier, Effect, Phase
 from jflow.errors import InvalidArgumentError, UnavailableError
 from jflow.moves import End, StateId
-from jflow.protocol import MasterSession, WorkerService, WorkerSession
+from jflow.protocol import MasterSession, WorkerSession
 from jflow.protocol.handshake import VERSION
-from jflow.protocol.records import DeviceRecord, SavedState
+from jflow.protocol.records import DeviceRecord
 from jflow.protocol.signatures import MethodSignature, Since, rpc_of, rpcs_of
 from jflow.values import Array
 from jflow.watch import StatusRequest, TaskReport, TaskState
@@ -181,14 +182,14 @@ def test_a_parameter_of_a_later_version_is_left_out_and_read_by_its_default():
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(arguments, message):
-    signature = MethodSignature(WorkerService.learn_claim, "learn_claim")
+    signature = MethodSignature(ClaimedRuns.learn, "claims.learn")
     with pytest.raises(InvalidArgumentError, match=message) as caught:
         signature.decode(_packed(arguments), ())
-    assert "arguments of 'learn_claim'" in caught.value.message
+    assert "arguments of 'claims.learn'" in caught.value.message
 
 
 def test_arrays_beside_a_record_are_each_used_once_and_in_order():
-    signature = MethodSignature(WorkerService.put_state, "put_state")
+    signature = MethodSignature(StateMoves.put, "moves.put")
     record, tensors = signature.encode(["hold", b"r", [np.zeros(1), np.ones(1)]], {})
     swapped = record.replace(b"\x92\x00\x01", b"\x92\x01\x00")
     assert swapped != record
@@ -197,7 +198,7 @@ def test_arrays_beside_a_record_are_each_used_once_and_in_order():
         (record, tensors[:1]),
         (record, [*tensors, tensors[0]]),
     ):
-        with pytest.raises(InvalidArgumentError, match="arguments of 'put_state'"):
+        with pytest.raises(InvalidArgumentError, match=r"arguments of 'moves\.put'"):
             signature.decode(data, arrays)
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jflow.core import Staging
 from jflow.effects import Effect
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.protocol import stable
 from jflow.protocol.codec import frames_of, open_message
 from jflow.protocol.frame import Assembler, Message, encode
-from jflow.protocol.records import Staging
 from jflow.protocol.rpcs import RUN_PLANS, RUN_STEP, SEND_TENSORS
 from jflow.protocol.run_rpcs import PlansRequest
 from jflow.protocol.stable import StableParser, StableWriter, Varying

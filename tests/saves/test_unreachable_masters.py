@@ -12,12 +12,12 @@ import pytest
 
 import jflow as tf
 from jflow.cluster import Task
+from jflow.core.unpaused import UnpausedMasters
 from jflow.errors import FailedPreconditionError
 from jflow.moves import StateId
 from jflow.protocol.identity import ServerIdentity
 from jflow.testing import FaultProxy
 from jflow.training.saver import states_to_save
-from jflow.worker.unpaused import UnpausedMasters
 
 PS, OTHER_PS = "/job:ps/task:0", "/job:ps/task:1"
 SAVER, MASTER, LOST = Task("worker", 0), Task("worker", 1), Task("worker", 2)

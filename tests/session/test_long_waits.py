@@ -7,20 +7,21 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.cluster import Task
+from jflow.cluster import LOCAL_TASK, Task
 from jflow.deadline import FOREVER, notices
 from jflow.deadline.notices import Notices, WaitNotice, notice_s
 from jflow.errors import CancelledError, InvalidArgumentError, UnavailableError
-from jflow.execution.gate import StepGate
+from jflow.execution.local_task import LocalTask
 from jflow.master import pending as master_pending
-from jflow.moves import MovedError, StateId, Use
+from jflow.moves import StateId, Use
+from jflow.resources import Containers
 from jflow.server.loop import SERVERS
 from jflow.testing import free_ports, start_servers, wait_until
 from jflow.watch import TaskReport, TaskState, TaskStatus, WaitStatus
@@ -133,26 +134,30 @@ def test_a_call_that_waits_for_a_missing_worker_names_it_and_its_address(
 def test_a_local_step_tells_what_is_saved_or_moved_that_it_waits_for(
     soon: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gate = StepGate()
-    use = gate.add(frozenset({STATE}), [frozenset({STATE})])
-    for held, what in (
-        (gate.pausing([STATE], FOREVER), "saved or restored"),
-        (gate.holding([STATE], "/job:ps/task:1/device:CPU:0", 60.0, FOREVER), "moved to /job:ps"),
-    ):
+    task = LocalTask(Containers(LOCAL_TASK), {})
+    gate = task._gate
+    use = task.add(frozenset({STATE}), [frozenset({STATE})])
+    target = "/job:ps/task:1/device:CPU:0"
+    saved = (partial(gate.directory.pause, "it", [STATE]), gate.resume, "saved or restored")
+    moved = (partial(gate.directory.hold, "it", [STATE], target), gate.release, "moved to /job:ps")
+    for begin, end, what in (saved, moved):
         caplog.clear()
-        waiting = threading.Thread(target=entered, args=(gate, use))
-        with held:
-            waiting.start()
+        begin()
+        waiting = threading.Thread(target=entered, args=(task, use))
+        waiting.start()
+        try:
             wait_until(lambda: "jflow.waits" in caplog.text, "a notice")
-        waiting.join()
+        finally:
+            with task._lock:
+                end("it")
+            waiting.join()
         assert f"now: a step waits for {STATE}, which is being {what}" in caplog.text
 
 
-def entered(gate: StepGate, use: Use) -> None:
-    """Begins a step and ends it; what it uses may have moved meanwhile."""
-    with suppress(MovedError):
-        gate.enter(use, FOREVER)
-        gate.leave(use)
+def entered(task: LocalTask, use: Use) -> None:
+    """Begins a step and ends it."""
+    task.enter(use, FOREVER)
+    task.leave(use)
 
 
 def test_a_step_on_a_cluster_tells_what_is_saved_that_it_waits_for(

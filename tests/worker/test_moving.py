@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jflow.cluster import Device, Task
+from jflow.core import StateMoves
 from jflow.errors import AbortedError, InvalidArgumentError, UnavailableError
 from jflow.execution import local_devices
 from jflow.moves import End, MovedError, StateId
@@ -27,7 +28,9 @@ READ = Plan(HERE, 1, (SPEC,), ((Run(None, reads=(), before=((0, 0),)),),))
 
 
 class Answering:
-    """A transport that answers how a move has ended."""
+    """A transport to tasks that answer how a move has ended."""
+
+    incarnation = 1
 
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
@@ -36,7 +39,14 @@ class Answering:
     async def deliver(self, *_: Any) -> None:
         raise AssertionError("nothing is sent")
 
-    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
+    def __getitem__(self, task: Task) -> Answering:
+        return self
+
+    async def connect(self, connect_timeout: float) -> Answering:
+        return self
+
+    async def call(self, method: Any, incarnation: int, hold: str) -> bool:
+        assert method is StateMoves.outcome
         self.n_requests += 1
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -59,7 +69,7 @@ def on_worker(
 
 async def put(worker: Worker, hold: str) -> None:
     record = SavedStates((SavedVariable(0, "float32", ()),), ()).to_bytes()
-    await worker.put_state(hold, record, [np.float32(5.0).reshape(())])
+    await worker.moves.put(hold, record, [np.float32(5.0).reshape(())])
 
 
 def value(worker: Worker) -> float:
@@ -70,13 +80,13 @@ def value(worker: Worker) -> float:
 
 def test_a_hold_of_the_source_ends_after_its_time_and_nothing_has_moved() -> None:
     async def use(worker: Worker) -> None:
-        await worker.hold_state("h", [V_HERE], str(THERE), 0.01)
-        await worker.save_state("h")
+        await worker.moves.hold("h", [V_HERE], str(THERE), 0.01)
+        await worker.moves.save("h")
         registering = asyncio.ensure_future(worker.register([READ], {}))
         assert (await registering).handle, "it waited for the end of the hold"
         with pytest.raises(AbortedError, match="the state is where it was"):
-            await worker.end_hold("h", End.MOVED)
-        assert not await worker.get_outcome("h")
+            await worker.moves.end("h", End.MOVED)
+        assert not await worker.moves.outcome("h")
 
     assert on_worker(use).n_requests == 0
 
@@ -85,12 +95,12 @@ def test_a_hold_of_the_source_ends_after_its_time_and_nothing_has_moved() -> Non
 def test_a_task_that_the_mover_does_not_tell_asks_the_source(how: str) -> None:
     async def use(worker: Worker) -> None:
         caller = worker.open_session()
-        await caller.hold_state("h", [V_THERE], str(HERE), 0.2 if how == "time" else 100.0)
+        await caller.moves.hold("h", [V_THERE], str(HERE), 0.2 if how == "time" else 100.0)
         await put(caller, "h")
         if how == "stream":
             caller.close()
         elif how == "unknown":
-            await caller.end_hold("h", End.UNKNOWN)
+            await caller.moves.end("h", End.UNKNOWN)
         await worker.moves.plans.released({V_HERE})
         assert value(worker) == 5.0
         with pytest.raises(MovedError):
@@ -104,9 +114,9 @@ def test_a_copy_is_dropped_if_the_source_has_kept_the_state_or_cannot_be_asked(
     outcome: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def use(worker: Worker) -> None:
-        await worker.hold_state("h", [V_THERE], str(HERE), 100.0)
+        await worker.moves.hold("h", [V_THERE], str(HERE), 100.0)
         await put(worker, "h")
-        await worker.end_hold("h", End.UNKNOWN)
+        await worker.moves.end("h", End.UNKNOWN)
         await worker.moves.plans.released({V_HERE, V_THERE})
         assert worker.containers.peek(HERE, VariableKey("", "v")) is None
 
@@ -116,11 +126,11 @@ def test_a_copy_is_dropped_if_the_source_has_kept_the_state_or_cannot_be_asked(
 
 def test_a_reset_during_a_move_breaks_it() -> None:
     async def use(worker: Worker) -> None:
-        await worker.hold_state("h", [V_HERE], str(THERE), 100.0)
-        await worker.save_state("h")
+        await worker.moves.hold("h", [V_HERE], str(THERE), 100.0)
+        await worker.moves.save("h")
         await worker.reset([""])
         with pytest.raises(AbortedError, match="container was reset"):
-            await worker.end_hold("h", End.MOVED)
+            await worker.moves.end("h", End.MOVED)
         await worker.moves.plans.released({V_HERE})
 
     on_worker(use)
@@ -128,7 +138,7 @@ def test_a_reset_during_a_move_breaks_it() -> None:
 
 def test_what_cannot_be_put_is_refused() -> None:
     async def use(worker: Worker) -> None:
-        await worker.hold_state("h", [V_THERE], str(HERE), 100.0)
+        await worker.moves.hold("h", [V_THERE], str(HERE), 100.0)
         for record, arrays in [
             (b"nonsense", []),
             (SavedStates((SavedVariable(1, "float32", ()),), ()).to_bytes(), []),
@@ -139,10 +149,10 @@ def test_what_cannot_be_put_is_refused() -> None:
             ),
         ]:
             with pytest.raises(InvalidArgumentError):
-                await worker.put_state("h", record, arrays)
+                await worker.moves.put("h", record, arrays)
         with pytest.raises(AbortedError, match="has ended"):
-            await worker.put_state("other", b"", [])
-        await worker.end_hold("h", End.KEPT)
+            await worker.moves.put("other", b"", [])
+        await worker.moves.end("h", End.KEPT)
 
     on_worker(use)
 
@@ -150,13 +160,13 @@ def test_what_cannot_be_put_is_refused() -> None:
 def test_plans_that_come_in_spite_of_a_hold_wait_and_are_refused_after_the_move() -> None:
     async def use(worker: Worker) -> None:
         handle = (await worker.register([READ], {})).handle
-        await worker.hold_state("h", [V_HERE], str(THERE), 100.0)
-        await worker.save_state("h")
+        await worker.moves.hold("h", [V_HERE], str(THERE), 100.0)
+        await worker.moves.save("h")
         running = asyncio.ensure_future(worker.run(1, handle, []))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not running.done()
-        await worker.end_hold("h", End.MOVED)
+        await worker.moves.end("h", End.MOVED)
         with pytest.raises(AbortedError, match="may have done a part of its work") as caught:
             await running
         assert not isinstance(caught.value, MovedError), "it must not be run again"

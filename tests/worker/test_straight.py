@@ -364,7 +364,7 @@ def test_a_write_is_applied_once_there_too():
         a.begin(5, handle, [], attempt_of(0))
         with pytest.raises(SupersededError, match="is applied"):
             a.begin(6, handle, [], attempt_of(0))
-        earlier = await a.take_over_effect(Effect("client", 0, 0, 2))
+        earlier = await a.effects.take_over(Effect("client", 0, 0, 2))
         assert earlier.phase is Phase.COMMITTED
         assert [result.tolist() for result in earlier.results] == [[2] * 3]
         assert value_of_x(a) == [2] * 3
@@ -426,7 +426,7 @@ def test_a_write_that_the_device_computes_is_waited_for_and_cannot_be_taken_back
         monkeypatch.setattr(StepState, "is_computed", lambda *_: computed.is_set())
         rest = asyncio.ensure_future(a.begin(5, handle, [], attempt_of(0)).rest())
         await asyncio.sleep(0)
-        later = asyncio.ensure_future(a.take_over_effect(Effect("client", 0, 0, 2)))
+        later = asyncio.ensure_future(a.effects.take_over(Effect("client", 0, 0, 2)))
         rest.cancel()
         await asyncio.sleep(0)
         assert not later.done()

@@ -8,27 +8,24 @@ had ended its hold as moved.
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
-import jax
+from typing import NamedTuple
 
 from jflow.cluster import Device, Task
+from jflow.core.gate import Gate
+from jflow.core.remote import remote
+from jflow.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task
+from jflow.drivers import TimerHandle
 from jflow.errors import AbortedError, InternalError, InvalidArgumentError, OpError
 from jflow.failpoints import async_failpoint
 from jflow.moves import End, StateId
-from jflow.protocol import RECONNECT_TIMEOUT_S, Array, SavedState, TaskSet
-from jflow.resources import Attempt
-from jflow.resources.kernel import Wanted
 from jflow.resources.moving import Arrival, Departure, discard
-from jflow.worker.context import WorkerContext
-from jflow.worker.gate import Gate
+from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,13 +36,20 @@ ASK_S = 5.0
 """How long a task asks the source how a move has ended, in seconds."""
 
 
+class SavedState(NamedTuple):
+    """State as it travels: a packed record, and the arrays that it describes."""
+
+    record: bytes
+    tensors: Sequence[Array]
+
+
 @dataclass
 class _Hold:
     """A hold that has not ended.
 
     Attributes:
       states, target: what is to move to which device.
-      caller: the session of the mover.
+      caller: identifies the mover's stream.
       timer: ends it.
       arrival: the copies that the target has.
       is_ending: whether the source is being asked how it has ended.
@@ -54,7 +58,7 @@ class _Hold:
     states: Sequence[StateId]
     target: str
     caller: object
-    timer: asyncio.TimerHandle
+    timer: TimerHandle
     arrival: Arrival | None = None
     is_ending: bool = False
 
@@ -64,70 +68,85 @@ class _Hold:
 
 
 class StateMoves:
-    """The holds of one task. Call it on the event loop only.
+    """What a task does in moves, for one caller. A hold ends by `end`, after its seconds, or with
+    the caller's stream.
 
     Args:
-      context: the task.
-      devices: its devices.
+      state: the task.
 
     Attributes:
       steps: what the steps wait at that the task's master starts.
       plans: what the plans wait at that the task's worker runs.
     """
 
-    def __init__(self, context: WorkerContext, devices: Mapping[Device, jax.Device]) -> None:
-        self.steps = Gate()
-        self.plans = Gate()
-        self._context = context
-        self._devices = {str(device): found for device, found in devices.items()}
+    def __init__(self, state: TaskCore) -> None:
+        self.steps = Gate(state.driver)
+        self.plans = Gate(state.driver)
+        self._state = state
+        self._caller = object()
         self._holds: dict[str, _Hold] = {}
         self._moved: OrderedDict[str, None] = OrderedDict()
-        self._background = TaskSet()
 
-    async def hold(
-        self, name: str, states: Sequence[StateId], target: str, seconds: float, caller: object
-    ) -> None:
-        """See `WorkerService.hold_state`; `caller` ends with the stream of the mover."""
+    def of_caller(self) -> StateMoves:
+        """The moves of another caller on the same task."""
+        made = copy.copy(self)
+        made._caller = object()
+        return made
+
+    @remote()
+    async def hold(self, name: str, states: Sequence[StateId], target: str, seconds: float) -> None:
+        """Starts no step that uses state until the hold ends; waits for those that run.
+
+        Raises:
+          AbortedError: if another move holds some of it, or the hold ends.
+          MovedError: if some of it is elsewhere.
+        """
         if name in self._holds or not states:
             raise InvalidArgumentError(f"hold {name!r} exists already, or holds nothing")
         self.steps.directory.hold(name, states, target)
-        timer = asyncio.get_running_loop().call_later(seconds, self._over, name)
-        self._holds[name] = _Hold(states, target, caller, timer)
-        self._context.parked.leave(states)
+        timer = self._state.driver.later(seconds, self._over, name)
+        self._holds[name] = _Hold(states, target, self._caller, timer)
+        self._state.parked.leave(states)
         try:
             await self.steps.idle(name)
         except BaseException:
             self._finish(name, has_moved=False)
             raise
 
+    @remote()
     async def save(self, name: str) -> SavedState:
-        """See `WorkerService.save_state`."""
+        """The state that a hold holds, of this task; nothing uses it until the hold ends."""
         hold = self._hold(name)
         if (action := async_failpoint("worker.before_save")) is not None:
             await action
         await self._close_plans(name, hold)
-        departure = Departure(self._context.containers, hold.states)
-        await waited(departure.wanted)
-        record, arrays = await self._in_thread(departure.saved)
-        return SavedState(record, arrays)
+        departure = Departure(self._state.containers, hold.states)
+        await self._state.waited(departure.wanted)
+        return SavedState(*await self._state.driver.work(departure.saved))
 
-    async def put(self, name: str, record: bytes, arrays: Sequence[Array]) -> None:
-        """See `WorkerService.put_state`."""
-        hold = self._hold(name)
-        device = self._devices.get(hold.target)
-        if device is None:
+    @remote()
+    async def put(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:
+        """Keeps a copy of state that a hold holds, which becomes the state if that ends so.
+
+        Raises:
+          AlreadyExistsError: if there is other state of that name on the target.
+        """
+        hold, devices = self._hold(name), self._state.devices
+        if hold.target not in devices:
             raise InvalidArgumentError(
-                f"{self._context.task} has no device {hold.target}; it has "
-                f"{', '.join(self._devices)}"
+                f"{self._state.task} has no device {hold.target}; it has {', '.join(devices)}"
             )
         await self._close_plans(name, hold)
-        containers = self._context.containers
-        hold.arrival = await self._in_thread(
-            Arrival, containers, hold.states, hold.target, record, arrays, device
-        )
+        copies = (self._state.containers, hold.states, hold.target, record, tensors)
+        hold.arrival = await self._state.driver.work(Arrival, *copies, devices[hold.target])
 
+    @remote()
     async def end(self, name: str, end: End) -> None:
-        """See `WorkerService.end_hold`."""
+        """Ends a hold.
+
+        Raises:
+          AbortedError: if it has ended without a move, and this end is another one.
+        """
         hold = self._holds.get(name)
         match end:
             case End.KEPT:
@@ -137,27 +156,28 @@ class StateMoves:
             case End.MOVED if hold is None:
                 raise AbortedError(
                     "the hold has ended before the state moved; the state is where it was",
-                    task=str(self._context.task),
+                    task=str(self._state.task),
                 )
             case End.MOVED:
                 self._finish(name, has_moved=True)
                 if (action := async_failpoint("worker.after_move")) is not None:
                     await action
 
+    @remote()
     async def outcome(self, name: str) -> bool:
-        """See `WorkerService.get_outcome`."""
+        """Whether the state of this task that a hold held has moved; waits for its end."""
         while name in self._holds:
             await self.steps.changed()
         return name in self._moved
 
-    def caller_lost(self, caller: object) -> None:
-        """Ends the holds of a mover that is lost."""
-        for name in [name for name, hold in self._holds.items() if hold.caller is caller]:
+    def close(self) -> None:
+        """Ends the holds of the caller, because it is gone."""
+        for name in [name for name, hold in self._holds.items() if hold.caller is self._caller]:
             self._over(name)
 
     def clear(self, containers: Sequence[str]) -> None:
         """Forgets moves of state in containers, which are reset, and breaks holds of it."""
-        freed = {"" if name == self._context.task.job else name for name in containers}
+        freed = {"" if name == self._state.task.job else name for name in containers}
         self.steps.clear(freed)
         self.plans.clear(freed)
 
@@ -182,25 +202,25 @@ class StateMoves:
         hold = self._holds.get(name)
         if hold is None or hold.is_ending:
             return
-        if hold.source == self._context.task:
+        if hold.source == self._state.task:
             self._finish(name, has_moved=False)
         else:
             hold.is_ending = True
-            self._background.start(self._resolve(name, hold))
+            self._state.driver.start(self._resolve(name, hold))
 
     async def _resolve(self, name: str, hold: _Hold) -> None:
         """Ends a hold as the source has ended its own."""
         has_moved = False
         try:
-            async with asyncio.timeout(ASK_S):
-                has_moved = await self._context.transport.get_outcome(
-                    hold.source, name, RECONNECT_TIMEOUT_S
+            async with self._state.driver.limit(ASK_S):
+                has_moved = await call_task(
+                    self._state.tasks, hold.source, StateMoves.outcome, RECONNECT_TIMEOUT_S, name
                 )
         except (OpError, TimeoutError) as error:
             _LOG.warning(
                 "%s does not know whether %s has moved to %s: %s cannot be asked: %s; it goes on "
                 "as if it had not",
-                *(self._context.task, hold.states[0], hold.target, hold.source, error),
+                *(self._state.task, hold.states[0], hold.target, hold.source, error),
             )
         with suppress(AbortedError):
             self._finish(name, has_moved=has_moved)
@@ -215,7 +235,7 @@ class StateMoves:
         if hold is None:
             return
         hold.timer.cancel()
-        self._context.parked.stay(hold.states)
+        self._state.parked.stay(hold.states)
         is_broken = not self.steps.directory.is_holding(name)
         if not has_moved or is_broken:
             self.plans.release(name)
@@ -226,8 +246,8 @@ class StateMoves:
         if not self.plans.directory.is_holding(name):
             self.plans.directory.hold(name, hold.states, hold.target)
         # Without a wait in between: no step sees both copies, or none.
-        if hold.source == self._context.task:
-            discard(self._context.containers, hold.states)
+        if hold.source == self._state.task:
+            discard(self._state.containers, hold.states)
             self._moved[name] = None
             if len(self._moved) > MAX_OUTCOMES:
                 self._moved.popitem(last=False)
@@ -235,27 +255,3 @@ class StateMoves:
             hold.arrival.finish()
         self.plans.move(name)
         self.steps.move(name)
-
-    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._context.threads, partial(work, *args))
-
-
-async def waited(wanted: Wanted) -> None:
-    """Waits until an attempt has completed; cancels it if the wait is cancelled."""
-    cell, attempt = wanted
-    loop = asyncio.get_running_loop()
-    done = asyncio.Event()
-
-    def wake(_: Attempt) -> None:
-        loop.call_soon_threadsafe(done.set)
-
-    if cell.submit(attempt, wake):
-        attempt.result()
-        return
-    try:
-        await done.wait()
-    except BaseException:
-        cell.cancel(attempt, AbortedError("the call was cancelled"))
-        raise
-    attempt.result()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jflow.core.remote import remote
+from jflow.drivers import CoreDriver, Event, Job
 from jflow.errors import DeadlineExceededError
 from jflow.fencing import Claim, Fences
 from jflow.logs import event
@@ -18,15 +19,19 @@ _PATIENCE_S = 10.0
 
 
 class ClaimedRuns:
-    """What runs under claims on one task. Call it on the event loop only.
+    """What runs under claims on one task.
+
+    Args:
+      driver: runs it.
 
     Attributes:
       fences: the claims that the task has heard of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, driver: CoreDriver) -> None:
         self.fences = Fences()
-        self._running: dict[Claim, set[asyncio.Task[Any]]] = {}
+        self._driver = driver
+        self._running: dict[Claim, dict[Job[Any], Event]] = {}
         self.fences.add_user(lambda: self._running)
 
     @property
@@ -36,38 +41,44 @@ class ClaimedRuns:
 
     @contextmanager
     def running(self, claim: Claim) -> Iterator[None]:
-        """A block of the present asyncio task that ends when there is a later claim.
+        """A block of the coroutine that runs, which ends when there is a later claim.
 
         Raises:
           FencedError: if there was or is a later claim.
         """
         self.fences.check(claim)
-        task = asyncio.current_task()
-        assert task is not None
-        tasks = self._running.setdefault(claim, set())
-        tasks.add(task)
+        jobs = self._running.setdefault(claim, {})
+        job = self._driver.current()
+        jobs[job] = self._driver.event()
         try:
             yield
-        except asyncio.CancelledError:
+        except self._driver.Cancelled:
             self.fences.check(claim)
             raise
         finally:
-            tasks.discard(task)
-            if not tasks:
+            jobs.pop(job).set()
+            if not jobs:
                 self._running.pop(claim, None)
 
     async def admit(self, claim: Claim) -> None:
         """Takes note of the claim of a call. Raises FencedError if there was a later one."""
-        await self.learn(claim)
+        await self._learn(claim)
         self.fences.check(claim)
 
-    async def highest(self, name: str, epoch: int) -> int:
-        """See `WorkerService.learn_claim`."""
+    @remote()
+    async def learn(self, name: str, epoch: int) -> int:
+        """Refuses lower epochs of a name from now on, and ends what runs under one.
+
+        Epoch 0 changes nothing.
+
+        Returns:
+          The highest epoch of the name that this task has heard of; 0 if there is none.
+        """
         if epoch:
-            await self.learn(Claim(name, epoch))
+            await self._learn(Claim(name, epoch))
         return self.fences.epoch(name)
 
-    async def learn(self, claim: Claim) -> None:
+    async def _learn(self, claim: Claim) -> None:
         """Takes note of a claim, and ends what runs under earlier ones of that name.
 
         Returns when all of it has ended, so that nothing of it is applied later.
@@ -79,10 +90,10 @@ class ClaimedRuns:
         if not self.fences.learn(claim):
             return
         earlier = [
-            task
-            for other, tasks in self._running.items()
+            one
+            for other, jobs in self._running.items()
             if other.name == claim.name and other.epoch < claim.epoch
-            for task in tasks
+            for one in jobs.items()
         ]
         if former:
             event(
@@ -94,13 +105,15 @@ class ClaimedRuns:
                 by=f"{claim.epoch:x}",
                 n_steps=len(earlier),
             )
-        for task in earlier:
-            task.cancel()
-        if not earlier:
-            return
-        _, late = await asyncio.wait(earlier, timeout=_PATIENCE_S)
-        if late:
+        for job, _ in earlier:
+            job.cancel()
+        try:
+            async with self._driver.limit(_PATIENCE_S):
+                for _, ended in earlier:
+                    await ended.wait()
+        except TimeoutError:
+            n_late = sum(not ended.is_set() for _, ended in earlier)
             raise DeadlineExceededError(
-                f"{len(late)} steps under an earlier claim of {claim.name!r} did not end within "
+                f"{n_late} steps under an earlier claim of {claim.name!r} did not end within "
                 f"{_PATIENCE_S:g} s; claim it again"
-            )
+            ) from None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from typing import NamedTuple
 
-from jflow.deadline.clock import now
+from jflow.drivers import CoreDriver, Event
 from jflow.moves import Directory, StateId, Use
 
 
@@ -15,7 +14,7 @@ class GateWait(NamedTuple):
 
     Attributes:
       use: what it uses.
-      since: when it began to wait, by `now`.
+      since: when it began to wait, by the driver's clock.
     """
 
     use: Use
@@ -23,7 +22,10 @@ class GateWait(NamedTuple):
 
 
 class Gate:
-    """A `Directory` on an event loop, and what waits for it to change.
+    """A `Directory`, and what waits for it to change.
+
+    Args:
+      driver: runs what waits.
 
     Attributes:
       directory: what has moved and what is held. What it does goes through here if it may end a
@@ -31,10 +33,11 @@ class Gate:
       waiting: the steps that wait to begin, by what identifies each of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, driver: CoreDriver) -> None:
         self.directory = Directory()
         self.waiting: dict[object, GateWait] = {}
-        self._change: asyncio.Event | None = None
+        self._driver = driver
+        self._change: list[Event] = []
 
     async def enter(self, use: Use, step: object) -> None:
         """A step begins once nothing holds what it uses.
@@ -46,7 +49,7 @@ class Gate:
         Raises:
           MovedError: if some of it has moved.
         """
-        self.waiting[step] = GateWait(use, now())
+        self.waiting[step] = GateWait(use, self._driver.now())
         try:
             while not self.directory.enter(use):
                 await self.changed()
@@ -56,7 +59,7 @@ class Gate:
     def leave(self, use: Use) -> None:
         """A step that had begun ends."""
         self.directory.leave(use)
-        if self._change is not None:
+        if self._change:
             self.notify()
 
     async def idle(self, hold: str) -> None:
@@ -97,12 +100,13 @@ class Gate:
 
     def notify(self) -> None:
         """Lets everything that waits look again."""
-        change, self._change = self._change, None
-        if change is not None:
+        changes, self._change = self._change, []
+        for change in changes:
             change.set()
 
     async def changed(self) -> None:
         """Waits for the next change."""
-        if self._change is None:
-            self._change = asyncio.Event()
-        await self._change.wait()
+        # An event a wait, because an event belongs to the call that waits for it.
+        change = self._driver.event()
+        self._change.append(change)
+        await change.wait()

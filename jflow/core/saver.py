@@ -13,17 +13,18 @@ If it is cut off from this task only, the tasks that have the state tell, and th
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from jflow.cluster import Task
+from jflow.core.claiming import SessionClaim
+from jflow.core.saves import StateSaves
+from jflow.core.task import RECONNECT_TIMEOUT_S, new_name
+from jflow.core.view import ClusterView
 from jflow.deadline import Deadline
-from jflow.deadline.clock import now
 from jflow.errors import (
     AbortedError,
     DeadlineExceededError,
@@ -35,12 +36,8 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.fencing import CLAIMS
-from jflow.master.claiming import SessionClaim
-from jflow.master.view import ClusterView
 from jflow.moves import StateId
-from jflow.protocol import RECONNECT_TIMEOUT_S, SaveService, liveness_s
 from jflow.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task
-from jflow.worker import all_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +47,7 @@ R = TypeVar("R")
 
 
 class CheckpointSaver:
-    """One save or restore. Every method must be called on the event loop.
+    """One save or restore.
 
     Args:
       servers: the master's view of the cluster.
@@ -70,7 +67,7 @@ class CheckpointSaver:
 
     def __init__(
         self,
-        servers: ClusterView,
+        servers: ClusterView[Any, Any],
         session: object,
         prefix: str,
         items: StateItems,
@@ -84,16 +81,17 @@ class CheckpointSaver:
         self._session = session
         self._prefix = prefix
         self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
+        self._driver = servers.driver
         self._states = [item.state for item in items.items]
         self.is_private = any(state.session for state in self._states)
         self._patience = patience
         self._deadline = deadline
-        self._name = secrets.token_hex(8)
+        self._name = new_name(servers.driver)
         self._names = itertools.count()
         self._incarnations: dict[Task, int] = {}
         self._held_s = 0.0
         self._refused_at: float | None = None
-        known = {*servers.info().cluster.tasks()}
+        known = {*servers.info().tasks}
         for task in self._by_task:
             if task not in known:
                 raise InvalidArgumentError(
@@ -104,7 +102,7 @@ class CheckpointSaver:
 
     async def save(self, is_consistent: bool, about: Mapping[str, str]) -> SaveReport:
         """Saves the state. Raises as `MasterSession.save`."""
-        begun = now()
+        begun = self._driver.now()
         await self._connect()
         is_committing = has_taken = False
 
@@ -113,17 +111,17 @@ class CheckpointSaver:
             if has_taken:
                 await self._end(is_committed=False)  # what an attempt before this one has taken
             has_taken = True
-            return await all_of(self._take(task, seconds) for task in self._by_task)
+            return await self._driver.all_of(self._take(task, seconds) for task in self._by_task)
 
         try:
             sizes = await self._undisturbed(take, is_consistent=is_consistent, is_exclusive=False)
-            shards = await all_of(map(self._write, self._by_task))
+            shards = await self._driver.all_of(map(self._write, self._by_task))
             await self._claim.spread(self._by_task)  # once more: there may have been a later claim
             is_committing = True
             if claims := self._servers.fences.to_text():
                 about = {**about, CLAIMS: claims}
             first = next(iter(self._by_task))
-            await self._on(first, SaveService.commit, self._name, self._prefix, shards, about)
+            await self._on(first, StateSaves.commit, self._name, self._prefix, shards, about)
         except ResourceExhaustedError:
             is_committing = False  # the manifest could not be written
             raise
@@ -134,26 +132,25 @@ class CheckpointSaver:
 
     async def restore(self) -> SaveReport:
         """Restores the state. Raises as `MasterSession.restore`."""
-        begun = now()
+        begun = self._driver.now()
         await self._connect()
 
         async def put(seconds: float) -> None:
-            await all_of(
-                self._on(task, SaveService.close_writes, self._name, seconds)
+            await self._driver.all_of(
+                self._on(task, StateSaves.close_writes, self._name, seconds)
                 for task in self._by_task
             )
             # From here on it is not tried again: some tasks may have set what others have not.
             try:
-                await all_of(
-                    self._on(task, SaveService.put, self._name, PATIENCE_S)
-                    for task in self._by_task
+                await self._driver.all_of(
+                    self._on(task, StateSaves.put, self._name, PATIENCE_S) for task in self._by_task
                 )
             except DeadlineExceededError as error:
                 raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
-            sizes = await all_of(
-                self._on(task, SaveService.load, self._name, self._prefix, items)
+            sizes = await self._driver.all_of(
+                self._on(task, StateSaves.load, self._name, self._prefix, items)
                 for task, items in self._by_task.items()
             )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
@@ -166,7 +163,7 @@ class CheckpointSaver:
 
     def _report(self, sizes: Sequence[int], begun: float) -> SaveReport:
         tasks = tuple(map(str, self._by_task))
-        return SaveReport(sum(sizes), self._held_s, now() - begun, self._prefix, tasks)
+        return SaveReport(sum(sizes), self._held_s, self._driver.now() - begun, self._prefix, tasks)
 
     # Taking -----------------------------------------------------------------------------------
 
@@ -178,9 +175,9 @@ class CheckpointSaver:
         Raises:
           DeadlineExceededError: if steps that run do not end in time.
         """
-        attempts = Pauses(self._states, self._deadline)
+        attempts = Pauses(self._states, self._deadline, self._driver.now)
         for seconds in attempts:
-            begun = now()
+            begun = self._driver.now()
             try:
                 async with self._pause(seconds, is_consistent, is_exclusive) as resume:
                     result = await act(seconds)
@@ -190,9 +187,9 @@ class CheckpointSaver:
             except (DeadlineExceededError, _DisturbedError) as caught:
                 error = caught
             finally:
-                self._held_s = now() - begun
+                self._held_s = self._driver.now() - begun
             attempts.failed(seconds, error)
-            await asyncio.sleep(seconds)  # what was held back goes on meanwhile
+            await self._driver.sleep(seconds)  # what was held back goes on meanwhile
         raise AssertionError("attempts never end")
 
     @asynccontextmanager
@@ -207,8 +204,8 @@ class CheckpointSaver:
 
         async def resume() -> bool:
             gate.resume(name)
-            ends = (self._on(task, SaveService.resume, name) for task in tasks)
-            return all(await all_of(map(self._of_master, tasks, ends)))
+            ends = (self._on_master(task, StateSaves.resume, name) for task in tasks)
+            return all(await self._driver.all_of(ends))
 
         await gate.released(states)
         gate.directory.pause(
@@ -218,14 +215,14 @@ class CheckpointSaver:
             session=None if is_consistent else self._session,
         )
         try:
-            limit = asyncio.timeout(seconds)
             try:
-                async with limit:
+                async with self._driver.limit(seconds):
                     if is_consistent:
                         # Longer than the attempt takes, which waits for two things in a row.
                         arguments = (name, states, 3 * seconds, is_exclusive, tasks)
-                        begins = (self._on(task, SaveService.pause, *arguments) for task in tasks)
-                        await all_of(map(self._of_master, tasks, begins))
+                        await self._driver.all_of(
+                            self._on_master(task, StateSaves.pause, *arguments) for task in tasks
+                        )
                     else:
                         await gate.quiet(name)
             except TimeoutError:
@@ -238,21 +235,21 @@ class CheckpointSaver:
             self._in_background(self._quietly(resume()))
 
     async def _take(self, task: Task, seconds: float) -> int:
-        return await self._on(task, SaveService.take, self._name, self._by_task[task], seconds)
+        return await self._on(task, StateSaves.take, self._name, self._by_task[task], seconds)
 
     async def _write(self, task: Task) -> bytes:
-        return await self._on(task, SaveService.write, self._name, self._prefix)
+        return await self._on(task, StateSaves.write, self._name, self._prefix)
 
     # Ending -----------------------------------------------------------------------------------
 
     async def _end(self, *, is_committed: bool) -> None:
         for task in self._by_task:
-            await self._quietly(self._on(task, SaveService.end, self._name, is_committed))
+            await self._quietly(self._on(task, StateSaves.end, self._name, is_committed))
 
     async def forget(self) -> None:
         """Ends a restore, once nothing of its session needs what was restored for it alone."""
         for task in self._by_task:
-            await self._quietly(self._on(task, SaveService.forget, self._name))
+            await self._quietly(self._on(task, StateSaves.forget, self._name))
 
     async def _quietly(self, call: Awaitable[Any]) -> None:
         """Ends something on a task; one that is lost has ended it itself."""
@@ -260,7 +257,7 @@ class CheckpointSaver:
             await call
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._servers.background.start(work)
+        self._driver.start(work)
 
     # Calls ------------------------------------------------------------------------------------
 
@@ -270,7 +267,7 @@ class CheckpointSaver:
         async def connect(task: Task) -> None:
             await self._connect_to(task, self._patience(task))
 
-        await all_of(map(connect, self._by_task))
+        await self._driver.all_of(map(connect, self._by_task))
         await self._claim.spread(self._by_task)
 
     async def _connect_to(self, task: Task, patience: float) -> None:
@@ -290,21 +287,28 @@ class CheckpointSaver:
                 return False
             return True
 
-        tasks = [*self._servers.info().cluster.tasks()]
-        found = await all_of(map(answers, tasks))
+        tasks = [*self._servers.info().tasks]
+        found = await self._driver.all_of(map(answers, tasks))
         return [task for task, is_there in zip(tasks, found, strict=True) if is_there]
 
-    async def _of_master(self, task: Task, call: Awaitable[R]) -> R:
-        """Awaits a call for the steps of a task; if that is lost, and nothing else, tries again."""
+    async def _on_master(
+        self,
+        task: Task,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """As `_on`, for the steps of a task; if that is lost, and nothing else, tries again."""
         try:
-            return await call
+            return await self._on(task, method, *args, **kwargs)
         except (RestartedError, UnavailableError) as error:
             if task in self._by_task:
                 raise
             raise _DisturbedError(f"{task} was lost: {error.message}") from None
         except FailedPreconditionError as error:
-            self._refused_at = self._refused_at or now()
-            if now() - self._refused_at < liveness_s():  # it may be lost, and not missed yet
+            self._refused_at = self._refused_at or self._driver.now()
+            # It may be lost, and not missed yet.
+            if self._driver.now() - self._refused_at < self._servers.liveness_s():
                 raise _DisturbedError(error.message) from None
             raise UnavailableError(
                 f"a consistent save is not possible: {error.message}; save from another task, end "
@@ -321,7 +325,8 @@ class CheckpointSaver:
         """Calls the worker of a task; its errors name the task."""
         try:
             proxy = self._servers.tasks[task]
-            return await proxy.call(method, self._incarnations[task], *args, **kwargs)
+            result: R = await proxy.call(method, self._incarnations[task], *args, **kwargs)
+            return result
         except OpError as error:
             error.with_context(task=str(task))
             raise

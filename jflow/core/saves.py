@@ -7,20 +7,19 @@ because it fails or is lost, ends with its stream: pauses, leases and files that
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
-
-import jax
 
 from jflow.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
-from jflow.cluster import Device, Task
+from jflow.cluster import Task
+from jflow.core.moves import StateMoves
+from jflow.core.remote import remote
+from jflow.core.task import TaskCore
+from jflow.core.unpaused import UnpausedMasters
 from jflow.deadline import seconds_text
+from jflow.drivers import TimerHandle
 from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import CLAIMS, Fences
@@ -28,9 +27,6 @@ from jflow.moves import Change, StateId
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.kernel import Wanted
 from jflow.saves import RestoreOfTask, SnapshotOfTask, StateItems
-from jflow.worker.context import WorkerContext
-from jflow.worker.moving import StateMoves, waited
-from jflow.worker.unpaused import UnpausedMasters
 
 
 @dataclass
@@ -39,14 +35,14 @@ class _Save:
 
     Attributes:
       prefix, shard: the checkpoint, and the file once it is written.
-      writing: the thread that writes.
+      is_writing: whether writing has begun, which ends the leases of what is written.
       is_over: whether the save has ended; a shard that is still being written is dropped then.
     """
 
     snapshot: SnapshotOfTask
     prefix: str = ""
     shard: ShardRecord | None = None
-    writing: Future[ShardRecord] | None = None
+    is_writing: bool = False
     is_over: bool = False
 
 
@@ -58,7 +54,7 @@ class _Begun:
       owners: the sessions that some of what was restored belongs to.
     """
 
-    pauses: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    pauses: dict[str, TimerHandle] = field(default_factory=dict)
     saves: dict[str, _Save] = field(default_factory=dict)
     restores: dict[str, RestoreOfTask] = field(default_factory=dict)
     closings: dict[str, Wanted] = field(default_factory=dict)
@@ -66,11 +62,12 @@ class _Begun:
 
 
 class StateSaves:
-    """The saves and restores of one caller on a task. Call it on the event loop only.
+    """The saves and restores of one caller on a task; what it has not ended ends with its stream.
+
+    The name is that of the save or restore; no two have the same. Items are packed `StateItems`.
 
     Args:
-      context: the task.
-      devices: its devices.
+      state: the task.
       moves: what the steps wait at, and where state is.
       roots: the directories that checkpoints may be in.
       is_used: whether registered plans use resources of a session.
@@ -79,22 +76,19 @@ class StateSaves:
 
     def __init__(
         self,
-        context: WorkerContext,
-        devices: Mapping[Device, jax.Device],
+        state: TaskCore,
         moves: StateMoves,
         roots: AllowedDirectories,
         is_used: Callable[[str], bool],
         fences: Fences,
     ) -> None:
-        self._context = context
-        self._devices = devices
-        self._by_name = {str(device): found for device, found in devices.items()}
+        self._state = state
         self._moves = moves
         self._roots = roots
         self._is_used = is_used
         self._fences = fences
         self._masters = UnpausedMasters()
-        self._caller: Task | None = context.task
+        self._caller: Task | None = state.task
         self._begun = _Begun()
 
     def of_caller(self, caller: Task | None) -> StateSaves:
@@ -113,6 +107,7 @@ class StateSaves:
         """The caller's plans were released."""
         self._masters.released(handle)
 
+    @remote()
     async def pause(
         self,
         name: str,
@@ -121,12 +116,20 @@ class StateSaves:
         is_exclusive: bool,
         masters: Sequence[Task],
     ) -> None:
-        """See `SaveService.pause`."""
+        """Lets the task's master start no step that changes state until `resume`.
+
+        Waits until none is running whose changes could be seen in part. The pause ends by itself
+        after its seconds. If it is exclusive, steps that only read the state have to wait, too.
+        The masters are the tasks that are paused.
+
+        Raises:
+          FailedPreconditionError: if steps of another master change the state on this task.
+          MovedError: if some of the state is elsewhere.
+        """
         self._check_new(name, self._begun.pauses)
         await self._moves.steps.released(states)
         self._moves.steps.directory.pause(name, states, is_exclusive=is_exclusive)
-        loop = asyncio.get_running_loop()
-        self._begun.pauses[name] = loop.call_later(seconds, self._resumed, name)
+        self._begun.pauses[name] = self._state.driver.later(seconds, self._resumed, name)
         try:
             self._masters.begin(name, masters, states)
             await self._moves.steps.quiet(name)
@@ -134,8 +137,9 @@ class StateSaves:
             self._resumed(name)
             raise
 
+    @remote()
     async def resume(self, name: str) -> bool:
-        """See `SaveService.resume`."""
+        """Ends a pause; returns whether it had lasted until now."""
         return self._resumed(name)
 
     def _resumed(self, name: str) -> bool:
@@ -148,19 +152,27 @@ class StateSaves:
 
     # Saves ------------------------------------------------------------------------------------
 
+    @remote()
     async def take(self, name: str, items: bytes, seconds: float) -> int:
-        """See `SaveService.take`."""
+        """Takes a snapshot at one moment, without copying variables; returns its size in bytes.
+
+        Raises:
+          DeadlineExceededError: if steps that are in the middle of their writes do not end within
+            these seconds.
+          FailedPreconditionError: if a variable is not initialized.
+          MovedError: if some of the state is elsewhere.
+        """
         self._check_new(name, self._begun.saves)
         wanted = self._own(items)
         await self._moves.plans.released([item.state for item in wanted.items])
         if (action := async_failpoint("worker.before_snapshot")) is not None:
             await action
-        containers = self._context.containers
+        containers = self._state.containers
         snapshot, closing = SnapshotOfTask(containers, wanted), containers.closing()
         save = self._begun.saves[name] = _Save(snapshot)
         try:
             await self._waited(seconds, closing, snapshot.wanted)
-            await self._in_thread(snapshot.take)
+            await self._state.driver.work(snapshot.take)
             if save.is_over:
                 raise AbortedError("the save was given up while the snapshot was taken")
         except BaseException:
@@ -170,19 +182,24 @@ class StateSaves:
             containers.reopen(closing)
         return snapshot.n_bytes
 
+    @remote()
     async def write(self, name: str, prefix: str) -> bytes:
-        """See `SaveService.write`."""
+        """Writes a snapshot to a file; returns its packed `ShardRecord`.
+
+        Raises:
+          PermissionDeniedError: if the prefix is outside the checkpoint roots of the task.
+          ResourceExhaustedError: if the disk is full.
+        """
         save = self._begun.saves.get(name)
         if save is None:
             raise AbortedError(
                 "the snapshot is gone, because the save was given up",
-                task=str(self._context.task),
+                task=str(self._state.task),
             )
-        task = self._context.task
-        save.writing = self._context.threads.submit(
-            self._written, save, prefix, name, f"{task.job}-{task.index}"
-        )
-        record = await asyncio.wrap_future(save.writing)
+        task = self._state.task
+        save.is_writing = True
+        shard = f"{task.job}-{task.index}"
+        record = await self._state.driver.work(self._written, save, prefix, name, shard)
         return record.to_bytes()
 
     def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
@@ -204,12 +221,13 @@ class StateSaves:
             with suppress(OpError), locate(save.prefix, self._roots) as place:
                 place.storage.remove(place.file(save.shard.file))
 
+    @remote()
     async def commit(
         self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
     ) -> None:
-        """See `SaveService.commit`."""
+        """Makes shards the checkpoint of this prefix, in place of a former one."""
         records = [ShardRecord.from_bytes(shard) for shard in shards]
-        await self._in_thread(self._committed, name, prefix, records, about)
+        await self._state.driver.work(self._committed, name, prefix, records, about)
         if (action := async_failpoint("worker.after_commit")) is not None:
             await action
 
@@ -219,36 +237,44 @@ class StateSaves:
         with self._located("saving", prefix), locate(prefix, self._roots) as place:
             commit(place, number, shards, about=about)
 
+    @remote()
     async def end(self, name: str, is_committed: bool) -> None:
-        """See `SaveService.end`."""
-        self._end(name, keeps_shard=is_committed)
+        """Forgets a snapshot, and removes its file unless it is committed."""
+        save = self._end(name)
+        if save is not None and save.shard is not None and not is_committed:
+            await self._state.driver.work(self._discard, save)
 
-    def _end(self, name: str, *, keeps_shard: bool = False) -> None:
+    def _end(self, name: str) -> _Save | None:
         save = self._begun.saves.pop(name, None)
-        if save is None:
-            return
-        save.is_over = True
-        if save.writing is None:
-            save.snapshot.drop()
-        elif save.writing.done() and not keeps_shard:
-            self._context.threads.submit(self._discard, save)
+        if save is not None:
+            save.is_over = True
+            if not save.is_writing:
+                save.snapshot.drop()
+        return save
 
     # Restores ---------------------------------------------------------------------------------
 
+    @remote()
     async def load(self, name: str, prefix: str, items: bytes) -> int:
-        """See `SaveService.load`."""
+        """Reads state from a checkpoint without setting it; returns its size in bytes.
+
+        Raises:
+          DataLossError: if a file is damaged.
+          InvalidArgumentError: if something has another dtype or shape.
+          NotFoundError: if there is no such checkpoint, or it lacks a key.
+          PermissionDeniedError: as `write`.
+        """
         self._check_new(name, self._begun.restores)
         wanted = self._own(items)
         await self._moves.plans.released([item.state for item in wanted.items])
-        restore, claims = await self._in_thread(self._loaded, prefix, wanted)
+        restore, claims = await self._state.driver.work(self._loaded, prefix, wanted)
         self._fences.learn_text(claims)
         self._begun.restores[name] = restore
-        n_bytes: int = restore.n_bytes
-        return n_bytes
+        return restore.n_bytes
 
     def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
         """What is to be restored, and the claims that the checkpoint keeps."""
-        containers, device_of = self._context.containers, self._by_name.__getitem__
+        containers, device_of = self._state.containers, self._state.devices.__getitem__
         with (
             self._located("restoring", prefix),
             open_checkpoint(prefix, self._roots) as checkpoint,
@@ -256,10 +282,14 @@ class StateSaves:
             restore = RestoreOfTask(containers, wanted, checkpoint, device_of)
             return restore, checkpoint.about.get(CLAIMS, "")
 
+    @remote()
     async def close_writes(self, name: str, seconds: float) -> None:
-        """See `SaveService.close_writes`."""
+        """Waits until no step of the task is in the middle of its writes.
+
+        None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
+        """
         self._reopen(name)
-        closing = self._begun.closings[name] = self._context.containers.closing()
+        closing = self._begun.closings[name] = self._state.containers.closing()
         try:
             await self._waited(seconds, closing)
         except BaseException:
@@ -269,10 +299,11 @@ class StateSaves:
     def _reopen(self, name: str) -> None:
         closing = self._begun.closings.pop(name, None)
         if closing is not None:
-            self._context.containers.reopen(closing)
+            self._state.containers.reopen(closing)
 
+    @remote()
     async def put(self, name: str, seconds: float) -> None:
-        """See `SaveService.put`."""
+        """Sets the state to what `load` has read, at one moment. Raises as `take`."""
         restore = self._begun.restores.pop(name, None)
         if restore is None:
             raise AbortedError("what was to be restored is gone, because the restore was given up")
@@ -281,12 +312,13 @@ class StateSaves:
         self._begun.owners[name] = restore.owners
         try:
             await self._waited(seconds, restore.wanted)
-            await self._in_thread(restore.finish)
+            await self._state.driver.work(restore.finish)
         finally:
             self._reopen(name)
 
+    @remote()
     async def forget(self, name: str) -> None:
-        """See `SaveService.forget`."""
+        """Forgets what `load` has read, and frees resources of sessions that use none of them."""
         self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -295,7 +327,7 @@ class StateSaves:
         # The state of a session is freed with its last plans, of which there may be none.
         for owner in self._begun.owners.pop(name, ()):
             if not self._is_used(owner):
-                self._context.containers.end_session(owner)
+                self._state.containers.end_session(owner)
 
     def close(self) -> None:
         """Ends everything that the caller has begun, because it is gone."""
@@ -303,7 +335,7 @@ class StateSaves:
             self._resumed(name)
         for name in [*self._begun.saves]:
             # Another task may be committing what is written, so it is left to the next save.
-            self._end(name, keeps_shard=True)
+            self._end(name)
         for name in {*self._begun.restores, *self._begun.closings, *self._begun.owners}:
             self._forget(name)
 
@@ -312,17 +344,17 @@ class StateSaves:
     def _own(self, items: bytes) -> StateItems:
         wanted = StateItems.from_bytes(items)
         for item in wanted.items:
-            if item.device not in self._by_name:
+            if item.device not in self._state.devices:
                 raise InvalidArgumentError(
-                    f"{self._context.task} has no device {item.device}, which is to have {item}; "
-                    f"it has {', '.join(self._by_name)}"
+                    f"{self._state.task} has no device {item.device}, which is to have {item}; "
+                    f"it has {', '.join(self._state.devices)}"
                 )
         return wanted
 
     @contextmanager
     def _located(self, doing: str, prefix: str) -> Iterator[None]:
         """A block whose errors say which checkpoint it was, on which task."""
-        task = str(self._context.task)
+        task = str(self._state.task)
         try:
             yield
         except OpError as error:
@@ -337,16 +369,12 @@ class StateSaves:
         """Waits for attempts, one after the other."""
         cell, attempt = wanted[0]
         try:
-            async with asyncio.timeout(seconds):
+            async with self._state.driver.limit(seconds):
                 for cell, attempt in wanted:
-                    await waited((cell, attempt))
+                    await self._state.waited((cell, attempt))
         except TimeoutError:
             raise DeadlineExceededError(
-                f"steps that write variables of {self._context.task} did not end within "
+                f"steps that write variables of {self._state.task} did not end within "
                 f"{seconds_text(seconds)}; it {cell.reason(attempt) or 'waited for them'}",
-                task=str(self._context.task),
+                task=str(self._state.task),
             ) from None
-
-    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._context.threads, partial(work, *args))

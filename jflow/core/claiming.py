@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 from collections.abc import Iterable
+from typing import Any
 
 from jflow.cluster import Task
-from jflow.deadline import Deadline
+from jflow.core.claims import ClaimedRuns
+from jflow.core.task import RECONNECT_TIMEOUT_S, call_task
+from jflow.core.view import ClusterView
 from jflow.errors import AbortedError, UnavailableError
 from jflow.fencing import Claim, next_epoch
-from jflow.master.view import ClusterView
-from jflow.protocol import RECONNECT_TIMEOUT_S, WorkerService
 
 _MAX_TRIES = 16
 _CLAIM_TIMEOUT_S = 0.5
@@ -19,7 +18,7 @@ _CLAIM_TIMEOUT_S = 0.5
 
 
 class SessionClaim:
-    """The claim of one session, if it has one. Call it on the event loop only.
+    """The claim of one session, if it has one.
 
     Args:
       servers: the master's view of the cluster.
@@ -28,7 +27,7 @@ class SessionClaim:
       claim: what the session works under; None if it has claimed nothing.
     """
 
-    def __init__(self, servers: ClusterView) -> None:
+    def __init__(self, servers: ClusterView[Any, Any]) -> None:
         self._servers = servers
         self.claim: Claim | None = None
 
@@ -37,17 +36,13 @@ class SessionClaim:
         if self.claim is not None:
             self._servers.fences.check(self.claim)
 
-    async def make(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
-        """See `MasterSession.claim`."""
-        async with deadline.bounding(f"claiming {name!r}", str(self._servers.info().task)):
-            patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
-            if epoch:
-                self.claim = await self._present(
-                    Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S)
-                )
-            else:
-                self.claim = await self._new(name, patience)
-        assert self.claim is not None
+    async def make(self, name: str, epoch: int, connect_timeout: float) -> int:
+        """See `MasterSession.claim`; without its deadline."""
+        patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
+        if epoch:
+            self.claim = await self._present(Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S))
+        else:
+            self.claim = await self._new(name, patience)
         return self.claim.epoch
 
     async def spread(self, tasks: Iterable[Task]) -> None:
@@ -55,14 +50,16 @@ class SessionClaim:
         claim = self.claim
         if claim is None:
             return
-        known = await asyncio.gather(*(self._tell(task, claim.name, claim.epoch) for task in tasks))
+        known = await self._servers.driver.all_of(
+            self._tell(task, claim.name, claim.epoch) for task in tasks
+        )
         if (highest := max(known, default=0)) > claim.epoch:
             await self._tell(self._servers.info().task, claim.name, highest)
             self.check()
 
     async def _present(self, claim: Claim, patience: float) -> Claim:
         """A claim that was made before; all tasks are asked, as this one may have been down."""
-        tasks = self._servers.info().cluster.tasks()
+        tasks = self._servers.info().tasks
         highest = await self._told(tasks, claim.name, claim.epoch, patience)
         await self._tell(self._servers.info().task, claim.name, highest)
         self._servers.fences.check(claim)
@@ -70,10 +67,10 @@ class SessionClaim:
 
     async def _new(self, name: str, patience: float) -> Claim:
         """A claim that is higher than all before, on all tasks that are up."""
-        tasks = [*self._servers.info().cluster.tasks()]
+        tasks = [*self._servers.info().tasks]
         highest = await self._told(tasks, name, 0, patience)
         for _ in range(_MAX_TRIES):
-            claim = Claim(name, next_epoch(highest, secrets.randbits(32)))
+            claim = Claim(name, next_epoch(highest, self._servers.driver.random_bits(32)))
             highest = await self._told(tasks, name, claim.epoch, patience)
             if highest == claim.epoch:
                 return claim
@@ -89,9 +86,9 @@ class SessionClaim:
             except (AbortedError, UnavailableError):
                 return 0  # it is down; it hears of the claim with the first call under it
 
-        return max(await asyncio.gather(*map(tell, tasks)))
+        return max(await self._servers.driver.all_of(map(tell, tasks)))
 
     async def _tell(self, task: Task, name: str, epoch: int) -> int:
-        return await self._servers.tasks.call(
-            task, WorkerService.learn_claim, RECONNECT_TIMEOUT_S, name, epoch
+        return await call_task(
+            self._servers.tasks, task, ClaimedRuns.learn, RECONNECT_TIMEOUT_S, name, epoch
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from jflow.cluster import Device, Task
+from jflow.core.moves import SavedState, StateMoves
+from jflow.core.task import new_name
+from jflow.core.view import ClusterView
 from jflow.deadline import seconds_text
+from jflow.drivers import Job
 from jflow.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -17,7 +18,6 @@ from jflow.errors import (
     InvalidArgumentError,
     OpError,
 )
-from jflow.master.view import ClusterView
 from jflow.moves import (
     EndHold,
     Failed,
@@ -29,7 +29,6 @@ from jflow.moves import (
     SaveState,
     StateId,
 )
-from jflow.protocol import SavedState, ServerInfo, WorkerService
 
 _LONGER = 2.0
 """How much longer the other tasks hold than the source: steps begin elsewhere only once it knows
@@ -38,13 +37,15 @@ that nothing moves."""
 _WAITING = 0.5
 """The part of a hold's time in which the steps that it waits for have to end."""
 
+_Call = HoldState | SaveState | PutState | EndHold
+
 S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class StateMover:
-    """One move. Every method must be called on the event loop.
+    """One move.
 
     Args:
       servers: the master's view of the cluster.
@@ -60,26 +61,26 @@ class StateMover:
 
     def __init__(
         self,
-        servers: ClusterView,
+        servers: ClusterView[Any, Any],
         states: Sequence[StateId],
         target: str,
         hold_s: float,
         connect_timeout: float,
     ) -> None:
-        tasks = tuple(servers.info().cluster.tasks())
+        tasks = tuple(servers.info().tasks)
         self._servers = servers
         self._states = states
         self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
         self._source_task, self._target_task = _checked(states, target, tasks)
-        self._name = secrets.token_hex(8)
+        self._name = new_name(servers.driver)
         self._incarnations: dict[Task, int] = {}
         self._move = Move(tasks, self._source_task, self._target_task)
         self._saved: SavedState | None = None
-        self._calls: dict[Task, asyncio.Future[None]] = {}
-        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._calls: dict[Task, Job[None]] = {}
+        self._error: OpError | None = None
 
     async def run(self) -> None:
-        """Moves the state.
+        """Moves the state. What has been decided goes on if the caller is cancelled.
 
         Raises:
           AbortedError: if another move holds some of it, or a container was reset.
@@ -88,62 +89,64 @@ class StateMover:
           MovedError: if some of it is elsewhere.
           UnavailableError: if a task does not answer.
         """
-        await asyncio.gather(*map(self._connect, self._servers.info().cluster.tasks()))
+        driver = self._servers.driver
+        await driver.all_of(map(self._connect, self._servers.info().tasks))
+        self._is_over = driver.event()
         self._act(self._move.begin())
         try:
-            await asyncio.shield(self._outcome)
-        except asyncio.CancelledError:
+            await self._is_over.wait()
+        except driver.Cancelled:
             self._act(self._move.cancelled(CancelledError("the move was cancelled")))
-            self._servers.background.start(self._ended_anyhow())
             raise
-
-    async def _ended_anyhow(self) -> None:
-        await asyncio.wait([self._outcome])
-        self._outcome.exception()  # which nothing else looks at
+        if self._error is not None:
+            raise self._error
 
     async def _connect(self, task: Task) -> None:
         info = await self._servers.tasks[task].connect(self._connect_timeout)
         self._incarnations[task] = info.incarnation
-        if task == self._target_task:
-            _check_device(info, self._target)
+        if task == self._target_task and self._target not in info.device_names:
+            raise InvalidArgumentError(
+                f"{task} has no device {self._target}; it has {[*info.device_names]}"
+            )
 
     def _act(self, actions: Sequence[MoveAction]) -> None:
         for action in actions:
             match action:
                 case Moved():
-                    if not self._outcome.done():
-                        self._outcome.set_result(None)
+                    self._is_over.set()
                 case Failed(error):
-                    if not self._outcome.done():
-                        self._outcome.set_exception(error)
+                    self._error = error
+                    self._is_over.set()
                 case HoldState(task) | SaveState(task) | PutState(task) | EndHold(task):
                     if (former := self._calls.get(task)) is not None:
                         former.cancel()  # a hold that waits, if anything
-                    call = asyncio.ensure_future(self._call(action))
-                    call.add_done_callback(partial(self._ended, action))
-                    self._calls[task] = call
+                    self._calls[task] = self._servers.driver.start(self._performed(action))
 
-    def _ended(self, action: MoveAction, call: asyncio.Future[None]) -> None:
-        error = CancelledError("the call was cancelled") if call.cancelled() else call.exception()
-        if error is None:
-            self._act(self._move.done(action))
-            return
-        if not isinstance(error, OpError):
-            error = InternalError(f"{type(error).__name__}: {error}")
-        self._act(self._move.failed(action, error))
+    async def _performed(self, action: _Call) -> None:
+        failure: OpError | None = None
+        try:
+            await self._call(action)
+        except OpError as error:
+            failure = error
+        except Exception as error:
+            failure = InternalError(f"{type(error).__name__}: {error}")
+        if self._calls.get(action.task) is self._servers.driver.current():
+            del self._calls[action.task]  # or else another one has taken its place
+        move = self._move
+        self._act(move.failed(action, failure) if failure is not None else move.done(action))
 
-    async def _call(self, action: MoveAction) -> None:
+    async def _call(self, action: _Call) -> None:
         match action:
             case HoldState(task):
                 await self._hold(task)
             case SaveState(task):
-                self._saved = await self._on(task, WorkerService.save_state, self._name)
+                self._saved = await self._on(task, StateMoves.save, self._name)
             case PutState(task):
                 assert self._saved is not None
                 saved, self._saved = self._saved, None
-                await self._on(task, WorkerService.put_state, self._name, *saved)
+                await self._on(task, StateMoves.put, self._name, *saved)
             case EndHold(task, end):
-                await self._on(task, WorkerService.end_hold, self._name, end)
+                await self._on(task, StateMoves.end, self._name, end)
 
     async def _hold(self, task: Task) -> None:
         seconds = self._hold_s
@@ -151,8 +154,8 @@ class StateMover:
             seconds *= _LONGER
         arguments = (self._name, self._states, self._target, seconds)
         try:
-            async with asyncio.timeout(self._hold_s * _WAITING):
-                await self._on(task, WorkerService.hold_state, *arguments)
+            async with self._servers.driver.limit(self._hold_s * _WAITING):
+                await self._on(task, StateMoves.hold, *arguments)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"steps that {task} started and that use {self._states[0]} did not end within "
@@ -170,7 +173,8 @@ class StateMover:
     ) -> R:
         """Calls the worker of a task."""
         proxy = self._servers.tasks[task]
-        return await proxy.call(method, self._incarnations[task], *args, **kwargs)
+        result: R = await proxy.call(method, self._incarnations[task], *args, **kwargs)
+        return result
 
 
 def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:
@@ -198,9 +202,3 @@ def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) ->
             )
         found.append(device.task)
     return found[0], found[1]
-
-
-def _check_device(info: ServerInfo, target: str) -> None:
-    names = [str(record.device) for record in info.devices]
-    if target not in names:
-        raise InvalidArgumentError(f"{info.task} has no device {target}; it has {names}")

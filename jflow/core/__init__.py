@@ -1,0 +1,30 @@
+"""The core: what a task does with its state, and what a master does with the state of all tasks.
+
+Written once, as coroutines without I/O: they wait by a `CoreDriver` (`jflow.drivers`), reach tasks
+by `TaskCalls`, and know no clock, thread, lock or socket. A server runs them on its event loop, a
+local session in the threads of its callers.
+
+A task has services, whose methods that are marked `remote` other tasks may call: `StateMoves`,
+`StateSaves`, `TaskEffects` and `ClaimedRuns`. A master acts on many tasks at once by them:
+`StateMover`, `CheckpointSaver`, `EffectRunner` and `SessionClaim`.
+"""
+
+from jflow.core.claiming import SessionClaim as SessionClaim
+from jflow.core.claims import ClaimedRuns as ClaimedRuns
+from jflow.core.commits import EffectRunner as EffectRunner
+from jflow.core.effects import StepEffect as StepEffect
+from jflow.core.effects import TaskEffects as TaskEffects
+from jflow.core.effects import WritesOfTask as WritesOfTask
+from jflow.core.gate import Gate as Gate
+from jflow.core.mover import StateMover as StateMover
+from jflow.core.moves import SavedState as SavedState
+from jflow.core.moves import StateMoves as StateMoves
+from jflow.core.records import Staging as Staging
+from jflow.core.remote import remote as remote
+from jflow.core.saver import CheckpointSaver as CheckpointSaver
+from jflow.core.saves import StateSaves as StateSaves
+from jflow.core.task import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
+from jflow.core.task import TaskCore as TaskCore
+from jflow.core.task import every as every
+from jflow.core.task import is_of as is_of
+from jflow.core.view import ClusterView as ClusterView

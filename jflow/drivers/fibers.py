@@ -1,0 +1,388 @@
+"""`Fibers`: coroutines of the core that take turns; without a clock, a thread or a lock.
+
+A subclass says what time it is, when what can go on does, and how work is performed: `ThreadDriver`
+for the threads of callers, the simulator of the tests for a time that is not real.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from jflow.errors import CancelledError
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class CancelledFiber(BaseException):
+    """Raised where a fiber waits that is cancelled."""
+
+
+class FiberGroup:
+    """Fibers that one call has started, with those that they have started.
+
+    Attributes:
+      ready: those that can go on.
+      n_open: how many have not ended.
+    """
+
+    def __init__(self) -> None:
+        self.ready: deque[FiberJob[Any]] = deque()
+        self.n_open = 0
+
+    def wake(self, fiber: FiberJob[Any]) -> None:
+        """One of the fibers can go on."""
+        self.ready.append(fiber)
+
+
+class FiberEvent:
+    """See `Event`. It belongs to the fibers that were running when it was made."""
+
+    __slots__ = ("_group", "_is_set", "_waiting")
+
+    def __init__(self, group: FiberGroup) -> None:
+        self._group = group
+        self._is_set = False
+        self._waiting: list[FiberJob[Any]] = []
+
+    def is_set(self) -> bool:
+        """See `Event.is_set`."""
+        return self._is_set
+
+    def set(self) -> None:
+        """See `Event.set`."""
+        self._is_set = True
+        waiting, self._waiting = self._waiting, []
+        for fiber in waiting:
+            fiber.wake()
+
+    def set_threadsafe(self) -> None:
+        """See `Event.set_threadsafe`; there is one thread here."""
+        self.set()
+
+    def add(self, fiber: FiberJob[Any]) -> None:
+        """A fiber waits, until the event happens or `remove`."""
+        self._waiting.append(fiber)
+
+    def remove(self, fiber: FiberJob[Any]) -> None:
+        """A fiber does not wait any more."""
+        self._waiting.remove(fiber)
+
+    async def wait(self) -> None:
+        """See `Event.wait`."""
+        while not self._is_set:
+            await self
+
+    def __await__(self) -> Generator[FiberEvent, None, None]:
+        yield self
+
+
+class FiberJob(Generic[T]):
+    """One coroutine. See `Job`.
+
+    Args:
+      coroutine: what it runs.
+      group: what it is one of.
+      ended: happens when it has ended.
+    """
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], group: FiberGroup, ended: FiberEvent
+    ) -> None:
+        self.group = group
+        self._coroutine = coroutine
+        self._ended = ended
+        self._waits_for: FiberEvent | None = None
+        self._is_ready = False
+        self._is_running = False
+        self._thrown: BaseException | None = None
+        self._must_complete: list[Callable[[], bool]] = []
+        self._at_end: list[Callable[[FiberJob[T]], None]] = []
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def wake(self) -> None:
+        """It can go on."""
+        self._waits_for = None
+        if not self._is_ready and not self.done():
+            self._is_ready = True
+            self.group.wake(self)
+
+    def step(self) -> None:
+        """Runs it to its next wait, or its end."""
+        if self.done():
+            return
+        self._is_ready, self._is_running = False, True
+        thrown, self._thrown = self._thrown, None
+        try:
+            run = self._coroutine
+            event = run.send(None) if thrown is None else run.throw(thrown)
+        except StopIteration as end:
+            self._end(end.value, None)
+        except (Exception, CancelledFiber) as error:
+            self._end(None, error)
+        except BaseException as error:  # an interrupt of the thread, which has to see it
+            self._end(None, error)
+            raise
+        else:
+            assert isinstance(event, FiberEvent), f"a fiber waits for {event!r}"
+            if event.is_set() or self._thrown is not None:
+                self.wake()
+            else:
+                self._waits_for = event
+                event.add(self)
+        finally:
+            self._is_running = False
+
+    def throw(self, error: BaseException) -> None:
+        """Raises an error where it waits, or will."""
+        if self.done():
+            return
+        if self._waits_for is not None:
+            self._waits_for.remove(self)
+        self._thrown = error
+        if not self._is_running:
+            self.wake()
+
+    def cancel(self) -> bool:
+        """See `Job.cancel`."""
+        if self.done() or any(must() for must in self._must_complete):
+            return False
+        self.throw(CancelledFiber())
+        return True
+
+    def done(self) -> bool:
+        """See `Job.done`."""
+        return self._ended.is_set()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return self._error is not None
+
+    def call_at_end(self, function: Callable[[FiberJob[T]], None]) -> None:
+        """Calls a function, which must not raise, when it ends."""
+        self._at_end.append(function)
+
+    def result(self) -> T:
+        """The result of a fiber that has ended. Raises what it has raised."""
+        if isinstance(self._error, CancelledFiber):
+            raise CancelledError("the call was cancelled")
+        if self._error is not None:
+            raise self._error
+        value: T = self._value
+        return value
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        yield from self._ended.wait().__await__()
+        return self.result()
+
+    async def completing(
+        self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
+    ) -> T:
+        """See `CoreDriver.completing`; of the fiber that runs."""
+        self._must_complete.append(must_complete)
+        try:
+            return await coroutine
+        finally:
+            self._must_complete.remove(must_complete)
+
+    def close(self) -> None:
+        """Ends it where it waits, without another wait."""
+        if not self.done():
+            if self._waits_for is not None:
+                self._waits_for.remove(self)
+            self._coroutine.close()
+            self._end(None, CancelledFiber())
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        self._value, self._error = value, error
+        self.group.n_open -= 1
+        self._ended.set()
+        for function in self._at_end:
+            function(self)
+
+
+class FiberTimer:
+    """See `TimerHandle`.
+
+    Attributes:
+      at: when the function is called.
+    """
+
+    def __init__(self, at: float, function: Callable[[], object], group: FiberGroup) -> None:
+        self.at = at
+        self.group = group
+        self._function: Callable[[], object] | None = function
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether there is nothing to call."""
+        return self._function is None
+
+    def cancel(self) -> None:
+        """See `TimerHandle.cancel`."""
+        self._function = None
+
+    def fire(self) -> None:
+        """Calls the function."""
+        function, self._function = self._function, None
+        if function is not None:
+            function()
+
+
+class Fibers:
+    """A `CoreDriver` for coroutines that take turns; a subclass says when.
+
+    Attributes:
+      group: of the fiber that runs, or of what has made the timer that is called.
+      fiber: what runs; None in a timer.
+    """
+
+    Cancelled = CancelledFiber
+
+    def __init__(self) -> None:
+        self.group = FiberGroup()
+        self.fiber: FiberJob[Any] | None = None
+        self._timers: list[tuple[float, int, FiberTimer]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> float:
+        """See `CoreDriver.now`."""
+        raise NotImplementedError
+
+    def random_bits(self, k: int) -> int:
+        """See `CoreDriver.random_bits`."""
+        raise NotImplementedError
+
+    def event(self) -> FiberEvent:
+        """See `CoreDriver.event`."""
+        return FiberEvent(self.group)
+
+    def later(self, seconds: float, function: Callable[..., object], *args: Any) -> FiberTimer:
+        """See `CoreDriver.later`."""
+        timer = FiberTimer(self.now() + seconds, lambda: function(*args), self.group)
+        heapq.heappush(self._timers, (timer.at, next(self._numbers), timer))
+        return timer
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> FiberJob[T]:
+        """See `CoreDriver.start`."""
+        fiber = FiberJob(coroutine, self.group, self.event())
+        self.group.n_open += 1
+        fiber.wake()
+        return fiber
+
+    def current(self) -> FiberJob[Any]:
+        """See `CoreDriver.current`."""
+        assert self.fiber is not None
+        return self.fiber
+
+    def limit(self, seconds: float | None) -> _Limit:
+        """See `CoreDriver.limit`."""
+        return _Limit(self, seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        """See `CoreDriver.sleep`."""
+        over = self.event()
+        timer = self.later(seconds, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
+
+    async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """See `CoreDriver.work`; here, performed at once."""
+        return function(*args, **kwargs)
+
+    async def all_of(self, awaitables: Iterable[Awaitable[T]]) -> list[T]:
+        """See `CoreDriver.all_of`."""
+        jobs = [self.start(_coroutine(awaitable)) for awaitable in awaitables]
+        ended, changed = list[FiberJob[T]](), [self.event()]
+
+        def note(job: FiberJob[T]) -> None:
+            ended.append(job)
+            changed[0].set()
+
+        for job in jobs:
+            job.call_at_end(note)
+        try:
+            while len(ended) < len(jobs) and not any(job.has_failed for job in ended):
+                changed[0] = self.event()
+                await changed[0].wait()
+        finally:
+            for job in jobs:
+                job.cancel()
+        first = next((job for job in ended if job.has_failed), None)
+        while len(ended) < len(jobs):
+            changed[0] = self.event()
+            await changed[0].wait()
+        return [first.result()] if first is not None else [job.result() for job in jobs]
+
+    async def completing(
+        self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
+    ) -> T:
+        """See `CoreDriver.completing`."""
+        result: T = await self.current().completing(coroutine, must_complete)
+        return result
+
+    # What a subclass calls --------------------------------------------------------------------
+
+    def step(self, fiber: FiberJob[Any]) -> None:
+        """Runs a fiber that can go on to its next wait, or its end."""
+        former = self.group, self.fiber
+        self.group, self.fiber = fiber.group, fiber
+        try:
+            fiber.step()
+        finally:
+            self.group, self.fiber = former
+
+    def next_timer(self) -> float | None:
+        """When the next function is to be called; None if there is none."""
+        while self._timers and self._timers[0][2].is_cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def fire_timers(self) -> None:
+        """Calls the functions whose time has come."""
+        while (at := self.next_timer()) is not None and at <= self.now():
+            _, _, timer = heapq.heappop(self._timers)
+            former, self.group = self.group, timer.group
+            try:
+                timer.fire()
+            finally:
+                self.group = former
+
+
+class _Limit:
+    """See `CoreDriver.limit`."""
+
+    def __init__(self, fibers: Fibers, seconds: float | None) -> None:
+        self._fibers = fibers
+        self._seconds = seconds
+        self._timer: FiberTimer | None = None
+        self._has_expired = False
+
+    async def __aenter__(self) -> None:
+        if self._seconds is not None:
+            fiber = self._fibers.current()
+            self._timer = self._fibers.later(self._seconds, self._expire, fiber)
+
+    def _expire(self, fiber: FiberJob[Any]) -> None:
+        self._has_expired = fiber.cancel()
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._has_expired and isinstance(error, CancelledFiber):
+            raise TimeoutError from error
+
+
+def _coroutine(awaitable: Awaitable[T]) -> Coroutine[Any, Any, T]:
+    async def run() -> T:
+        return await awaitable
+
+    return awaitable if isinstance(awaitable, Coroutine) else run()

@@ -1,0 +1,171 @@
+"""`LocalTask`: the only task of a local session, whose core the threads of callers run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import jax
+
+from jflow.cluster import LOCAL_TASK, Task
+from jflow.core import (
+    CheckpointSaver,
+    ClaimedRuns,
+    ClusterView,
+    StateMover,
+    StateMoves,
+    StateSaves,
+    StepEffect,
+    TaskCore,
+    TaskEffects,
+    WritesOfTask,
+    is_of,
+)
+from jflow.core.mutex import Mutex
+from jflow.deadline import FOREVER, Deadline
+from jflow.drivers import ThreadDriver
+from jflow.effects import Effect
+from jflow.execution.parked import ParkedAttempts
+from jflow.moves import Change, StateId, Use
+from jflow.records.allowed_directories import AllowedDirectories
+from jflow.resources import Containers
+from jflow.saves import SaveReport, StateItems
+from jflow.values import Array
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LocalTask:
+    """What a local session does with its state; thread-safe. It is a cluster of one task.
+
+    Args:
+      containers: the state.
+      devices: the devices, by their full names.
+
+    Attributes:
+      parked: attempts that a move may cancel.
+    """
+
+    task = LOCAL_TASK
+    incarnation = 0
+    tasks = (LOCAL_TASK,)
+
+    def __init__(self, containers: Containers, devices: Mapping[str, jax.Device]) -> None:
+        self.parked = ParkedAttempts()
+        self.device_names = devices.keys()
+        self._driver = driver = ThreadDriver()
+        self._lock = driver.lock
+        state = TaskCore(LOCAL_TASK, containers, driver, devices, self.parked, self)
+        self._moves, self._effects = StateMoves(state), TaskEffects(state)
+        self._gate, claims = self._moves.steps, ClaimedRuns(driver)
+        roots = AllowedDirectories.anywhere()
+        # What belongs to the session is in use until the session ends.
+        saves = StateSaves(state, self._moves, roots, lambda _: True, claims.fences)
+        self._services = (self._moves, saves, self._effects, claims)
+        self._mutex = Mutex(driver)
+        self._view = ClusterView(lambda: self, self, driver, self._gate, claims.fences, float)
+
+    # Steps ------------------------------------------------------------------------------------
+
+    def add(self, states: frozenset[StateId], changes: Sequence[Change] = ()) -> Use:
+        """Adds what a step uses and changes. Raises MovedError if any of it has moved."""
+        with self._lock:
+            return self._gate.directory.add(states, changes)
+
+    def enter(self, use: Use, deadline: Deadline) -> None:
+        """A step begins once nothing holds what it uses.
+
+        Raises:
+          MovedError: if that has moved.
+          DeadlineExceededError: if the deadline passes first.
+        """
+        with self._lock:
+            if self._gate.directory.enter(use):
+                return
+        waiting, what = self._gate.enter(use, object()), partial(self._obstacle, use)
+        self._driver.run(waiting, deadline, "waiting for state that moves", what)
+
+    def leave(self, use: Use) -> None:
+        """A step that had begun ends."""
+        with self._lock:
+            self._gate.leave(use)
+
+    def _obstacle(self, use: Use) -> str:
+        with self._lock:
+            return f"a step waits {self._gate.directory.obstacle(use)}"
+
+    def apply(
+        self,
+        effect: Effect,
+        writes: WritesOfTask,
+        run: Callable[[StepEffect], list[Array]],
+        deadline: Deadline,
+    ) -> list[Array]:
+        """Runs an attempt of a step, or returns the results of one that was applied.
+
+        Args:
+          effect: the attempt.
+          writes: what the step writes.
+          run: runs it; its argument keeps what it writes.
+          deadline: of the call.
+
+        Raises:
+          OpError: as `TaskEffects.apply_alone`.
+        """
+
+        def performed(kept: StepEffect) -> Coroutine[Any, Any, list[Array]]:
+            return self._driver.work(run, kept)
+
+        applied = self._effects.apply_alone(effect, writes, performed)
+        return self._driver.run(applied, deadline, "waiting for another such step")
+
+    # State ------------------------------------------------------------------------------------
+
+    def move(
+        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> None:
+        """See `Backend.move_state`."""
+
+        async def move() -> None:
+            async with self._mutex:
+                await StateMover(self._view, states, target, hold_s, 0.0).run()
+
+        self._driver.run(move(), deadline, f"moving state to {target}")
+
+    def save(
+        self, prefix: str, items: StateItems, about: Mapping[str, str], deadline: Deadline
+    ) -> SaveReport:
+        """See `Backend.save`. The session has all steps to itself."""
+        saver = self._saver(prefix, items, deadline)
+        return self._driver.run(saver.save(is_consistent=False, about=about))
+
+    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
+        """See `Backend.restore`."""
+        return self._driver.run(self._saver(prefix, items, deadline).restore())
+
+    def _saver(self, prefix: str, items: StateItems, deadline: Deadline) -> CheckpointSaver:
+        return CheckpointSaver(self._view, None, prefix, items, lambda _: 0.0, deadline)
+
+    # As a task of a cluster -------------------------------------------------------------------
+
+    def __getitem__(self, task: Task) -> LocalTask:
+        """See `TasksOfCluster`."""
+        return self
+
+    async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> LocalTask:
+        """See `TaskCalls.connect`."""
+        return self
+
+    async def call(
+        self,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        incarnation: int,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """See `TaskCalls.call`."""
+        service: Any = next(one for one in self._services if is_of(one, method))
+        return await method(service, *args, **kwargs)
