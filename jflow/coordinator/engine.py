@@ -163,7 +163,7 @@ class Engine:
         return closure
 
     def _may_add(self) -> bool:
-        is_full = self._n_joining or self._scheduler.n_open >= MAX_OPEN
+        is_full = self._n_joining or len(self._scheduler.closures) >= MAX_OPEN
         return not is_full or self._error is not None
 
     def is_done(self) -> bool:
@@ -182,7 +182,7 @@ class Engine:
                     if (left := deadline.remaining()) == 0:
                         raise deadline.error(f"waiting {self._scheduler.open_text()}")
                     if show is not None:
-                        show(self._scheduler.n_open)
+                        show(len(self._scheduler.closures))
                     self.changed.wait(notice.pause(left if show is None else min(left or 0.5, 0.5)))
                     notice.tell()
             finally:
@@ -213,7 +213,7 @@ class Engine:
     def numbers(self) -> tuple[int, int]:
         """How many closures wait, and how many attempts run."""
         with self.changed:
-            return self._scheduler.n_queued, self._scheduler.n_running
+            return self._scheduler.closures.n_queued, len(self._scheduler.attempts)
 
     def _is_quiet(self) -> bool:
         return self._scheduler.is_idle and self._actions.is_quiet
@@ -236,7 +236,7 @@ class Engine:
         self._actions.take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
-            if not self.changed.wait_for(lambda: self._scheduler.is_free(index), timeout):
+            if not self.changed.wait_for(lambda: self._scheduler.workers.is_free(index), timeout):
                 raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
         self._disconnect(link)
@@ -295,11 +295,11 @@ class Engine:
         link = self._links.get(worker)
         with self.changed:
             # A closure that fails and the connection that ends may tell of it at the same time.
-            is_known = not self._scheduler.is_up(worker)
+            is_known = not self._scheduler.workers.is_up(worker)
             if link is None or is_known or self._is_closed.is_set():
                 return
             self.meter.count("worker_failures")
-            self.meter.count("put_back", self._scheduler.n_only_on(worker))
+            self.meter.count("put_back", self._scheduler.attempts.n_only_on(worker))
             self._actions.add(self._scheduler.worker_down(worker, time.monotonic()))
             # After its attempts are lost: those that wait for elements would fail by themselves.
             for iterator in list(self.iterators):
@@ -332,7 +332,7 @@ class Engine:
             self._lose_attempt(attempt)
             return
         link = self._links.get(worker)
-        if link is None or not self._scheduler.is_running(attempt.number):
+        if link is None or attempt.number not in self._scheduler.attempts:
             self.fail_attempt(attempt, error)  # too late: its worker was lost before
             return
         self.results.unwanted(attempt.closures[0], worker)
@@ -380,13 +380,13 @@ class Engine:
 
     def retry(self, worker: int, attempt: LinkAttempt) -> None:
         """See `RecoveryEvents`."""
-        if self._scheduler.is_running(attempt.number):
+        if attempt.number in self._scheduler.attempts:
             self._lose_attempt(attempt)
             self._reconnect(worker)
 
     def give_up(self, worker: int, attempt: LinkAttempt, error: OpError) -> None:
         """See `RecoveryEvents`."""
-        is_running = self._scheduler.is_running(attempt.number)
+        is_running = attempt.number in self._scheduler.attempts
         self.fail_attempt(attempt, error)
         if is_running:
             self._reconnect(worker)
@@ -462,7 +462,7 @@ class Engine:
     def _effect(self, action: Dispatch, closure: ScheduledClosure) -> Effect | None:
         if not closure.is_exactly_once:
             return None
-        ended = self._scheduler.n_ended
+        ended = self._scheduler.closures.n_ended
         return Effect(self._client, self._epoch, action.closures[0], action.ordinal, ended)
 
     def _complete(self, number: int, attempt: LinkAttempt, position: int) -> None:
@@ -492,8 +492,8 @@ class Engine:
                 if link.is_lost:  # attempts say so at once, but it may have none
                     self.lost(link.index, UnavailableError("the connection has ended"))
             self.results.free_dropped()
-            if self._scheduler.n_open:
+            if len(self._scheduler.closures):
                 self._actions.take(self._scheduler.tick)
-                self._watchdog.check(self._scheduler.n_open)
+                self._watchdog.check(len(self._scheduler.closures))
             else:
                 self._watchdog.reset()

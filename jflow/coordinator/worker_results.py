@@ -157,7 +157,7 @@ class WorkerResults:
             value.succeed([*found])
             self._take(lambda now: self._scheduler.result_read(number, now))
             with self._lock:
-                runs_again = self._scheduler.is_open(number)
+                runs_again = number in self._scheduler.closures
             if not runs_again:
                 self.ended(number)
 
@@ -189,7 +189,7 @@ class WorkerResults:
         by_worker: defaultdict[WorkerIndex, list[int]] = defaultdict(list)
         for number in self._taken():
             with self._lock:
-                if self._scheduler.is_open(number):
+                if number in self._scheduler.closures:
                     self._dropped.put(number)  # it runs again, and nothing waits for it any more
                     continue
                 worker = self.kept.forget(number)

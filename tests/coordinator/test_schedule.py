@@ -376,7 +376,7 @@ def test_a_loss_that_two_threads_notice_at_once_is_one_failure(
 ) -> None:
     coordinator.schedule(double, args=(1.0,), worker=0).fetch()
     engine, both = coordinator._engine, threading.Barrier(2)
-    is_up = engine._scheduler.is_up
+    is_up = engine._scheduler.workers.is_up
 
     def seen(worker: int) -> bool:
         found = is_up(worker)
@@ -384,7 +384,7 @@ def test_a_loss_that_two_threads_notice_at_once_is_one_failure(
             both.wait(0.3)  # the other thread asks meanwhile, if it may
         return found
 
-    monkeypatch.setattr(engine._scheduler, "is_up", seen)
+    monkeypatch.setattr(engine._scheduler.workers, "is_up", seen)
     error = UnavailableError("the connection has ended")
     with ThreadPoolExecutor(2) as pool:
         for lost in [pool.submit(engine.lost, 0, error) for _ in range(2)]:
