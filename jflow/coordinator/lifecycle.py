@@ -24,6 +24,9 @@ from jflow.coordinator.kept import Failure, KeptResults
 from jflow.coordinator.open_closures import OpenClosure, OpenClosures
 from jflow.coordinator.workers import Workers
 
+_NoResult = FailClosure | Expire | FailInput | Drop
+"""How a closure ends without a result."""
+
 
 class Lifecycle:
     """Moves closures from one state to the next, and ends each of them once.
@@ -67,7 +70,7 @@ class Lifecycle:
         if error is None:
             self._backlog.add(opened)
         else:
-            self._fail(opened, FailClosure(closure.number, error))
+            self._end(opened, FailClosure(closure.number, error))
 
     def put_back(self, opened: OpenClosure) -> None:
         """Queues a closure again at its place, unless it is not wanted any more."""
@@ -141,7 +144,8 @@ class Lifecycle:
             if not self._workers.is_up(attempt.worker):  # it leaves
                 self._kept.lose([closure.number])
         position = attempt.closures.index(opened)
-        self._end(opened, Complete(closure.number, attempt.number, position))
+        self._close(opened, Complete(closure.number, attempt.number, position))
+        self.supply(opened)
 
     def attempt_failed(
         self,
@@ -165,12 +169,12 @@ class Lifecycle:
             self.put_back(opened)
         else:
             self._attempts.cancel(opened)
-            self._fail(opened, FailClosure(number, error))
+            self._end(opened, FailClosure(number, error))
 
     def expire(self, opened: OpenClosure) -> None:
         """The time of a closure is over."""
         self._attempts.cancel(opened)
-        self._fail(opened, Expire(opened.closure.number))
+        self._end(opened, Expire(opened.closure.number))
 
     def drop(self, opened: OpenClosure, *, by_user: bool) -> None:
         """Cancels a closure; while an attempt of it is running, that may still succeed."""
@@ -186,33 +190,33 @@ class Lifecycle:
         """Whether an input can never be had, so that the closure has ended now."""
         failure = self._kept.failure(source)
         if failure is not None:
-            self._end_without(opened, source, failure)
+            self._end(opened, _without_input(opened, source, failure))
         return failure is not None
 
-    def _end_without(self, opened: OpenClosure, source: int, failure: Failure) -> None:
-        """Ends a closure of which an input has failed, or was cancelled."""
-        if failure is Failure.DROPPED:
-            self._end(opened, Drop(opened.closure.number, by_user=False))
-        else:
-            self._fail(opened, FailInput(opened.closure.number, source))
+    def _end(self, opened: OpenClosure, action: _NoResult) -> None:
+        """Ends a closure without a result, and so those that wait for it."""
+        ending = [(opened, action)]
+        while ending:  # a loop, because chains of closures have any length
+            opened, action = ending.pop()
+            number = opened.closure.number
+            if number not in self._closures:
+                continue  # two of its inputs have ended so
+            self._close(opened, action)
+            failure = Failure.DROPPED if isinstance(action, Drop) else Failure.FAILED
+            self.has_error |= failure is Failure.FAILED
+            self._kept.fail(number, failure)
+            waiting = map(self._closures.get, reversed(opened.dependents))
+            ending += [(one, _without_input(one, number, failure)) for one in waiting if one]
 
-    def _fail(self, opened: OpenClosure, action: FailClosure | Expire | FailInput) -> None:
-        self.has_error = True
-        self._end(opened, action)
-
-    def _end(self, opened: OpenClosure, action: Action) -> None:
-        """Ends a closure; those that wait for its result become ready, or end with it."""
-        number = opened.closure.number
+    def _close(self, opened: OpenClosure, action: Complete | _NoResult) -> None:
         self._closures.remove(opened)
-        if number in self._backlog:
-            self._backlog.remove(number)
+        if opened.closure.number in self._backlog:
+            self._backlog.remove(opened.closure.number)
         self._emit(action)
-        if isinstance(action, Complete):
-            self.supply(opened)
-            return
-        failure = Failure.DROPPED if isinstance(action, Drop) else Failure.FAILED
-        self._kept.fail(number, failure)
-        for dependent in opened.dependents:
-            waiting = self._closures.get(dependent)
-            if waiting is not None:
-                self._end_without(waiting, number, failure)
+
+
+def _without_input(opened: OpenClosure, source: int, failure: Failure) -> _NoResult:
+    """How a closure ends of which an input has failed, or was cancelled."""
+    if failure is Failure.DROPPED:
+        return Drop(opened.closure.number, by_user=False)
+    return FailInput(opened.closure.number, source)

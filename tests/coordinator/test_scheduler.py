@@ -124,6 +124,20 @@ def test_a_closure_waits_for_its_inputs_and_fails_with_them() -> None:
     assert scheduler.is_idle
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_chain_of_any_length_ends_with_its_first_closure(is_cancelled: bool) -> None:
+    scheduler, n = with_workers(1), 3000
+    actions = scheduler.add(Closure(0), 0.0)
+    for number in range(1, n):
+        actions += scheduler.add(Closure(number, inputs=(number - 1,)), 0.0)
+    if is_cancelled:
+        scheduler.cancel(0, 1.0)
+    actions = scheduler.failed(1, ValueError(), 2.0)
+    assert [action.closure for action in actions] == [*range(n)]
+    assert len(of(Drop if is_cancelled else FailInput, actions)) == n - (not is_cancelled)
+    assert scheduler.is_idle
+
+
 def test_a_closure_expires_where_it_waits_and_where_it_runs() -> None:
     scheduler = with_workers(1)
     scheduler.add(Closure(0, expires=5.0), 0.0)
