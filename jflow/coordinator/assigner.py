@@ -47,7 +47,7 @@ class Assigner:
         self.durations = Durations()
         self.bursts = Bursts(self.durations)
 
-    # What is learned from workers -----------------------------------------------------------------
+    # What is learned from workers ---------------------------------------------------------------
 
     def note(self, attempt: ClosureAttempt, now: float, dispatch_s: float | None) -> None:
         """Learns how long closures take, and their dispatches, from an attempt that ended well."""
@@ -71,7 +71,7 @@ class Assigner:
         self.bursts.forget_worker(worker)
         self.durations.forget_worker(worker)
 
-    # Ready closures -------------------------------------------------------------------------------
+    # Ready closures -----------------------------------------------------------------------------
 
     def assign(self, now: float) -> None:
         """Gives closures to workers with room, the least loaded first."""
@@ -135,7 +135,7 @@ class Assigner:
         places = self._kept.places(first)
         self._emit(Dispatch(attempt.number, worker, numbers, attempt.ordinal, places))
 
-    # Stragglers -----------------------------------------------------------------------------------
+    # Stragglers ---------------------------------------------------------------------------------
 
     def reissue(self, now: float) -> None:
         """Gives stragglers a second attempt, on workers that have nothing to do."""

@@ -59,7 +59,7 @@ class Lifecycle:
         self._closures, self._backlog, self._attempts = closures, backlog, attempts
         self._workers, self._kept, self._emit = workers, kept, emit
 
-    # Closures that wait, and become ready ---------------------------------------------------------
+    # Closures that wait, and become ready -------------------------------------------------------
 
     def queue(self, opened: OpenClosure) -> None:
         """Makes a closure ready, unless it has to wait for inputs, or can never run."""
@@ -131,7 +131,7 @@ class Lifecycle:
             awaited.dependents += (opened.closure.number,)
         return not opened.missing
 
-    # Closures that end ----------------------------------------------------------------------------
+    # Closures that end --------------------------------------------------------------------------
 
     def complete(self, opened: OpenClosure, attempt: ClosureAttempt) -> None:
         """An attempt of a closure has succeeded."""

@@ -77,11 +77,7 @@ class ClosureScheduler:
         """Whether a closure has failed since the last `clear`."""
         return self._lifecycle.has_error
 
-    def open_text(self) -> str:
-        """What waits for all closures waits for, such as "for 5 closures, of which 2 run"."""
-        return f"for {len(self.closures)} closures, of which {len(self.attempts)} run"
-
-    # Events: closures -----------------------------------------------------------------------------
+    # Events: closures ---------------------------------------------------------------------------
 
     def add(self, closure: Closure, now: float) -> list[Action]:
         """Takes a closure. Inputs that are not open have succeeded."""
@@ -105,7 +101,7 @@ class ClosureScheduler:
             self._assigner.reissue(now)
         return self._decided()
 
-    # Events: attempts -----------------------------------------------------------------------------
+    # Events: attempts ---------------------------------------------------------------------------
 
     def finished(self, number: int, now: float, dispatch_s: float | None = None) -> list[Action]:
         """An attempt has ended well; in exactly-once mode its writes are committed.
@@ -150,7 +146,7 @@ class ClosureScheduler:
         self._lose(number)
         return self._assigned(now)
 
-    # Events: results that workers have ------------------------------------------------------------
+    # Events: results that workers have ----------------------------------------------------------
 
     def want(self, number: int, now: float) -> list[Action]:
         """A result is wanted at the coordinator; if it was lost, it is computed again."""
@@ -170,7 +166,7 @@ class ClosureScheduler:
         self._lifecycle.lose_results(numbers)
         return self._assigned(now)
 
-    # Events: workers ------------------------------------------------------------------------------
+    # Events: workers ----------------------------------------------------------------------------
 
     def add_worker(self, worker: WorkerIndex) -> None:
         """A worker joins; it is down until `worker_up`."""
@@ -203,7 +199,7 @@ class ClosureScheduler:
         self._assigner.bursts.compiled(kind, worker)
         return self._assigned(now)
 
-    # Events: errors -------------------------------------------------------------------------------
+    # Events: errors -----------------------------------------------------------------------------
 
     def cancel_all(self) -> list[Action]:
         """Cancels all that is open, because an error is about to be reported."""
@@ -216,7 +212,7 @@ class ClosureScheduler:
         """Forgets the error: it was reported."""
         self._lifecycle.has_error = False
 
-    # What follows ---------------------------------------------------------------------------------
+    # What follows -------------------------------------------------------------------------------
 
     def _lose(self, number: int) -> None:
         taken = self.attempts.take(number)

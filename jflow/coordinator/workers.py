@@ -125,11 +125,6 @@ class Workers:
         state = self._states.get(worker)
         return state is None or not state.attempts
 
-    @property
-    def members(self) -> list[WorkerIndex]:
-        """The workers that are not leaving, also those that are down."""
-        return [worker for worker, state in self._states.items() if not state.is_leaving]
-
     def _remove_if_left(self, worker: WorkerIndex, state: WorkerState) -> None:
         if state.is_leaving and not state.attempts:
             del self._states[worker]

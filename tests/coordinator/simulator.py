@@ -105,7 +105,7 @@ class World:
         done = [n for n, end in self.ends.items() if isinstance(end, Complete)]
         unended = [n for n in self.closures if n not in self.ends]
         pool = done + unended
-        workers = self.scheduler.workers.members
+        workers = self._members
         bound = rng.random() < 0.15 and workers
         is_plain = rng.random() < 0.6
         is_exactly_once = rng.random() < 0.4
@@ -131,7 +131,7 @@ class World:
         if self._is_reporting:
             self._later(0.05, "wave")
             return
-        rng, workers = self.rng, self.scheduler.workers.members
+        rng, workers = self.rng, self._members
         is_exactly_once = rng.random() < 0.6
         is_repeatable = is_exactly_once or rng.random() < 0.5
         wave = range(len(self.closures), len(self.closures) + rng.randint(6, 30))
@@ -153,7 +153,7 @@ class World:
 
     def _chain(self) -> None:
         """Results that stay on one worker are arguments of others; then that worker is lost."""
-        rng, workers = self.rng, self.scheduler.workers.members
+        rng, workers = self.rng, self._members
         if self._is_reporting or not workers:
             self._later(0.05, "chain")
             return
@@ -193,7 +193,7 @@ class World:
             self._later(0.05, "tick")
 
     def _up_(self, worker: int) -> None:
-        if worker not in self._left and worker in self.scheduler.workers.members:
+        if worker not in self._left and worker in self._members:
             self._up.add(worker)
             self._act(self.scheduler.worker_up(worker, self.now))
 
@@ -220,7 +220,7 @@ class World:
         self._later(self.rng.random() * 2, "up", worker)
 
     def _leave(self, worker: int | None = None) -> None:
-        workers = self.scheduler.workers.members
+        workers = self._members
         if len(workers) > 1 and self.has_faults:
             if worker is None:
                 worker = self.rng.choice(workers)
@@ -447,6 +447,12 @@ class World:
         for worker in self._up - busy:
             idle = [n for n in waiting if self.closures[n].worker in (None, worker)]
             assert not idle, f"worker {worker} has nothing to do while {idle} wait"
+
+    @property
+    def _members(self) -> list[int]:
+        """The workers that are not leaving."""
+        workers = self.scheduler.workers.items()
+        return [worker for worker, state in workers if not state.is_leaving]
 
     def _check_closures(self) -> None:
         """A closure that has not ended waits, is ready or runs."""
