@@ -278,7 +278,10 @@ class Engine:
     def rebuild(self, worker: int) -> None:
         """See `LinkEvents`."""
         self._may_connect.wait()
-        self._prepare_worker(self._links[worker].task)
+        link = self._links.get(worker)
+        if link is None:
+            return  # it has left while it was connected to
+        self._prepare_worker(link.task)
         for iterator in list(self.iterators):
             iterator.rebuild(worker)
 

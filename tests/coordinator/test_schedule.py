@@ -218,6 +218,21 @@ def test_workers_leave_and_join_while_closures_run(
     assert counter.value() == 300.0
 
 
+def test_a_worker_leaves_while_it_is_connected_to(
+    coordinator: ClusterCoordinator, cluster: ClusterSpec
+) -> None:
+    coordinator.remove_worker(0)
+    engine = coordinator._engine
+    engine.stop_workers()
+    coordinator.add_worker(0, cluster.task_address("worker", 0))
+    link = engine._links[0]
+    coordinator.remove_worker(0)
+    engine.resume_workers()
+    link._thread.join(10.0)
+    assert not link._thread.is_alive()
+    assert coordinator.schedule(double, args=(1.0,)).fetch() == 2.0
+
+
 def test_many_short_closures_run_in_bursts_and_each_has_its_own_result(
     coordinator: ClusterCoordinator,
 ) -> None:
