@@ -97,7 +97,7 @@ class Lifecycle:
 
     def reopen(self, number: int) -> bool:
         """Runs a closure again if its result was lost; returns whether it was."""
-        again = None if number in self._closures else self._kept.lost(number)
+        again = None if number in self._closures else self._kept.lost_closure(number)
         if again is None:
             return False
         self._emit(Reopen(number))

@@ -189,7 +189,7 @@ class ClosureScheduler:
     def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
         """A worker is to get no more closures; those that only it may run fail with the error."""
         if not self.workers.leave(worker, error):
-            return []  # it was told before, and has left
+            return []  # it has left after an earlier call
         self._lifecycle.lose_results(self.kept.on(worker))
         self._lifecycle.requeue(lambda closure: closure.worker == worker)
         return self._assigned(now)
