@@ -20,7 +20,8 @@ from jflow.coordinator.workers import Workers
 class Assigner:
     """Gives closures of the backlog to workers with room, and stragglers to idle ones.
 
-    After `assign` no worker that has room is wanted by a closure which it may run.
+    After `assign`, no worker with room may run a closure of the backlog, except closures that wait
+    until they make a burst.
 
     Args:
       backlog: the closures that are ready.
