@@ -20,7 +20,7 @@ class ActionQueue:
     decided.
 
     Args:
-      changed: the lock, which is told when nothing is left to do.
+      changed: the lock, which is notified when nothing is left to do.
       carry_out: carries out one action; no two run at a time.
     """
 

@@ -109,7 +109,7 @@ class Bursts:
         shortest, dispatch = self._durations.shortest(kind), self._durations.dispatch
         return shortest is not None and shortest < (dispatch or 0.0) * n_workers
 
-    def made(self, kind: Hashable, worker: WorkerIndex) -> None:
+    def compiled(self, kind: Hashable, worker: WorkerIndex) -> None:
         """Bursts of a kind are compiled for a worker."""
         if (kind, worker) in self._ready:
             self._ready[kind, worker] = True
@@ -143,8 +143,8 @@ class Bursts:
         else:
             self._lags[key] = now
 
-    def lose(self, worker: WorkerIndex) -> None:
-        """A worker was lost, with what was compiled for it."""
+    def forget_worker(self, worker: WorkerIndex) -> None:
+        """Drops what was compiled for a lost worker."""
         for kept in (self._ready, self._lags):
             for key in [key for key in kept if key[1] == worker]:
                 del kept[key]

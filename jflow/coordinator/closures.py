@@ -56,7 +56,7 @@ class ClosureProgram:
     """What is known of one traced function, which many closures can share.
 
     Args:
-      number: what tells it from other programs.
+      number: identifies it.
       concrete: the traced function.
 
     Attributes:

@@ -95,8 +95,8 @@ class Durations:
         mean = seconds if self.dispatch is None else self.dispatch
         self.dispatch = mean + _WEIGHT * (seconds - mean)
 
-    def forget(self, worker: WorkerIndex) -> None:
-        """A worker was lost; the first run of each program in its next life is a slow one."""
+    def forget_worker(self, worker: WorkerIndex) -> None:
+        """Drops the times of a lost worker: programs compile anew in its next life."""
         for key in [key for key in self._means if key[1] == worker]:
             del self._means[key]
 

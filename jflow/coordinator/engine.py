@@ -1,7 +1,8 @@
-"""The engine of a coordinator: drives the scheduler with threads, links and a clock.
+"""The engine of a coordinator: gives the scheduler events, at the times of a clock.
 
-Events come from any thread. Each is given to the scheduler under one lock; the actions that follow
-are carried out in the order in which they were decided, without the lock (`actions.py`).
+Events come from any thread: that of the program, those of links and of the recovery, and a clock's.
+Each is given to the scheduler under one lock. The actions that follow are carried out in the order
+in which they were decided (`actions.py`), without the lock (`executor.py`).
 """
 
 from __future__ import annotations
@@ -19,22 +20,12 @@ from typing import Any
 from jflow.cluster import Task
 from jflow.coordinator.actions import ActionQueue
 from jflow.coordinator.closures import ScheduledClosure
-from jflow.coordinator.errors import cancelled
 from jflow.coordinator.events import (
     Action,
-    CancelAttempt,
     Closure,
-    Complete,
-    Dispatch,
-    Drop,
-    Expire,
-    FailClosure,
-    FailInput,
     Forget,
-    Keeping,
-    PrepareBurst,
-    Reopen,
 )
+from jflow.coordinator.executor import ActionExecutor
 from jflow.coordinator.link import LinkAttempt, WorkerLink
 from jflow.coordinator.losses import LossKind, is_input_lost, is_rolled_back, loss_of, unavailable
 from jflow.coordinator.metrics import Meter
@@ -45,7 +36,7 @@ from jflow.coordinator.watchdog import Watchdog
 from jflow.coordinator.worker_results import WorkerResults
 from jflow.deadline import Deadline
 from jflow.deadline.notices import WaitNotice
-from jflow.effects import ConflictError, Effect, SupersededError
+from jflow.effects import ConflictError, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.functions import Connection
 
@@ -92,15 +83,16 @@ class Engine:
         self._may_connect = threading.Event()
         self._may_connect.set()
         self._fence: FencedError | None = None
-        self._client, self._epoch = recovering.claim or (secrets.token_hex(8), 0)
         self._scheduler = ClosureScheduler()
-        self._actions = ActionQueue(self.changed, self._carry_out)
         self._links: dict[int, WorkerLink] = {}
         self.results = WorkerResults(
-            self._scheduler, self._links.get, self._actions.take, self.meter, self.changed
+            self._scheduler, self._links.get, self._take, self.meter, self.changed
         )
-        self._closures: dict[int, ScheduledClosure] = {}
-        self._attempts: dict[int, LinkAttempt] = {}
+        client = recovering.claim or (secrets.token_hex(8), 0)
+        self._executor = ActionExecutor(
+            self._scheduler, self._links, self.results, client, self, self._closure_ended
+        )
+        self._actions = ActionQueue(self.changed, self._executor.carry_out)
         self._error: BaseException | None = None
         self._is_reporting = False
         self._n_joining = self._numbers = 0
@@ -111,7 +103,7 @@ class Engine:
         self._ticker = threading.Thread(target=self._tick, name="jflow coordinator", daemon=True)
         self._ticker.start()
 
-    # Closures -----------------------------------------------------------------------------------
+    # Events of the program: closures ------------------------------------------------------------
 
     def add(
         self,
@@ -140,7 +132,8 @@ class Engine:
                 self._check_worker(worker)
                 number = self._numbers
                 self._numbers += 1
-                closure = self._closures[number] = make(number)
+                closure = make(number)
+                self._executor.add(closure)
                 now = time.monotonic()
                 scheduled = Closure(
                     number,
@@ -163,7 +156,7 @@ class Engine:
         return closure
 
     def _may_add(self) -> bool:
-        is_full = self._n_joining or self._scheduler.n_open >= MAX_OPEN
+        is_full = self._n_joining or len(self._scheduler.closures) >= MAX_OPEN
         return not is_full or self._error is not None
 
     def is_done(self) -> bool:
@@ -174,15 +167,15 @@ class Engine:
 
     def join(self, timeout: float | None, show: Callable[[int], None] | None) -> None:
         """Waits until no closure is open; see `ClusterCoordinator.join`."""
-        deadline, notice = Deadline(timeout), WaitNotice(self._scheduler.open_text)
+        deadline, notice = Deadline(timeout), WaitNotice(self._open_text)
         with self.changed:
             self._n_joining += 1
             try:
                 while not self._is_quiet() and self._error is None:
                     if (left := deadline.remaining()) == 0:
-                        raise deadline.error(f"waiting {self._scheduler.open_text()}")
+                        raise deadline.error(f"waiting {self._open_text()}")
                     if show is not None:
-                        show(self._scheduler.n_open)
+                        show(len(self._scheduler.closures))
                     self.changed.wait(notice.pause(left if show is None else min(left or 0.5, 0.5)))
                     notice.tell()
             finally:
@@ -210,15 +203,20 @@ class Engine:
             self.changed.notify_all()
         raise error
 
+    def _open_text(self) -> str:
+        """What `join` waits for, such as "for 5 closures, of which 2 run"."""
+        n_open, n_running = len(self._scheduler.closures), len(self._scheduler.attempts)
+        return f"for {n_open} closures, of which {n_running} run"
+
     def numbers(self) -> tuple[int, int]:
         """How many closures wait, and how many attempts run."""
         with self.changed:
-            return self._scheduler.n_queued, self._scheduler.n_running
+            return self._scheduler.closures.n_queued, len(self._scheduler.attempts)
 
     def _is_quiet(self) -> bool:
         return self._scheduler.is_idle and self._actions.is_quiet
 
-    # Workers ------------------------------------------------------------------------------------
+    # Events of the program: workers -------------------------------------------------------------
 
     def add_worker(self, index: int, task: Task) -> None:
         """A worker joins."""
@@ -233,10 +231,10 @@ class Engine:
         self._check_worker(index)
         task = self._links[index].task
         error = UnavailableError(f"{task} has left, and the closure may run on no other worker")
-        self._actions.take(lambda now: self._scheduler.worker_leaves(index, error, now))
+        self._take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
-            if not self.changed.wait_for(lambda: self._scheduler.is_free(index), timeout):
+            if not self.changed.wait_for(lambda: self._scheduler.workers.is_free(index), timeout):
                 raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
         self._disconnect(link)
@@ -266,17 +264,24 @@ class Engine:
         if worker is not None and worker not in self._links:
             raise ValueError(f"there is no worker {worker}; there are {sorted(self._links)}")
 
-    # What links tell ----------------------------------------------------------------------------
+    # Events of links ----------------------------------------------------------------------------
 
     def connected(self, worker: int, seconds: float) -> None:
         """See `LinkEvents`."""
         self.meter.note("worker_connecting", seconds)
-        self._actions.take(lambda now: self._scheduler.worker_up(worker, now))
+        self._take(lambda now: self._scheduler.worker_up(worker, now))
+
+    def burst_ready(self, worker: int, kind: Any) -> None:
+        """See `LinkEvents`."""
+        self._take(lambda now: self._scheduler.burst_ready(worker, kind, now))
 
     def rebuild(self, worker: int) -> None:
         """See `LinkEvents`."""
         self._may_connect.wait()
-        self._prepare_worker(self._links[worker].task)
+        link = self._links.get(worker)
+        if link is None:
+            return  # it has left while it was connected to
+        self._prepare_worker(link.task)
         for iterator in list(self.iterators):
             iterator.rebuild(worker)
 
@@ -294,12 +299,12 @@ class Engine:
         """See `LinkEvents`."""
         link = self._links.get(worker)
         with self.changed:
-            # A closure that fails and the connection that ends may tell of it at the same time.
-            is_known = not self._scheduler.is_up(worker)
+            # A closure that fails and the connection that ends may report it at the same time.
+            is_known = not self._scheduler.workers.is_up(worker)
             if link is None or is_known or self._is_closed.is_set():
                 return
             self.meter.count("worker_failures")
-            self.meter.count("put_back", self._scheduler.n_only_on(worker))
+            self.meter.count("put_back", self._scheduler.attempts.n_only_on(worker))
             self._actions.add(self._scheduler.worker_down(worker, time.monotonic()))
             # After its attempts are lost: those that wait for elements would fail by themselves.
             for iterator in list(self.iterators):
@@ -332,7 +337,7 @@ class Engine:
             self._lose_attempt(attempt)
             return
         link = self._links.get(worker)
-        if link is None or not self._scheduler.is_running(attempt.number):
+        if link is None or attempt.number not in self._scheduler.attempts:
             self.fail_attempt(attempt, error)  # too late: its worker was lost before
             return
         self.results.unwanted(attempt.closures[0], worker)
@@ -357,16 +362,16 @@ class Engine:
         """See `RecoveryEvents`."""
         error = error if attempt.concrete is None else attempt.concrete.with_origin(error)
         failed = partial(self._scheduler.failed, is_rolled_back=is_rolled_back(error))
-        self._actions.take(partial(failed, attempt.number, error))
-        self._attempts.pop(attempt.number, None)
+        self._take(partial(failed, attempt.number, error))
+        self._executor.forget(attempt.number)
 
     def _lose_attempt(self, attempt: LinkAttempt) -> None:
-        self._actions.take(lambda now: self._scheduler.lost(attempt.number, now))
-        self._attempts.pop(attempt.number, None)
+        self._take(lambda now: self._scheduler.lost(attempt.number, now))
+        self._executor.forget(attempt.number)
 
     def _reconnect(self, worker: int) -> None:
         """Opens a new connection to a worker: the present one knows a former life of some task."""
-        self._actions.take(lambda now: self._scheduler.worker_down(worker, now))
+        self._take(lambda now: self._scheduler.worker_down(worker, now))
         if worker in self._links:
             self._disconnect(self._links[worker])
 
@@ -376,17 +381,17 @@ class Engine:
         for other in list(self._links.values()):
             other.forget(table)
 
-    # What the recovery tells --------------------------------------------------------------------
+    # Events of the recovery ---------------------------------------------------------------------
 
     def retry(self, worker: int, attempt: LinkAttempt) -> None:
         """See `RecoveryEvents`."""
-        if self._scheduler.is_running(attempt.number):
+        if attempt.number in self._scheduler.attempts:
             self._lose_attempt(attempt)
             self._reconnect(worker)
 
     def give_up(self, worker: int, attempt: LinkAttempt, error: OpError) -> None:
         """See `RecoveryEvents`."""
-        is_running = self._scheduler.is_running(attempt.number)
+        is_running = attempt.number in self._scheduler.attempts
         self.fail_attempt(attempt, error)
         if is_running:
             self._reconnect(worker)
@@ -407,84 +412,17 @@ class Engine:
         """See `RecoveryEvents`."""
         self._may_connect.set()
 
-    def burst_ready(self, worker: int, kind: Any) -> None:
-        """See `LinkEvents`."""
-        self._actions.take(lambda now: self._scheduler.burst_ready(worker, kind, now))
+    # The clock, and what follows from events ----------------------------------------------------
 
-    # Actions ------------------------------------------------------------------------------------
+    def _take(self, event: Callable[[float], list[Action]]) -> None:
+        """Gives the scheduler an event at the present time, and carries out what follows."""
+        self._actions.take(event)
 
-    def _carry_out(self, action: Action | Forget) -> None:
-        match action:
-            case Dispatch():
-                self._dispatch(action)
-            case Complete(number, attempt, position):
-                self._complete(number, self._attempts[attempt], position)
-            case Forget(number):
-                self._attempts.pop(number, None)
-            case CancelAttempt(number):
-                if number in self._attempts:
-                    self._attempts[number].cancel()
-            case PrepareBurst(worker, number):
-                if number in self._closures and worker in self._links:
-                    self._links[worker].prepare_burst(self._closures[number])
-            case Reopen(number):
-                self._closures[number] = self.results.reopened(number)
-            case _:
-                self._end(action)
-
-    def _end(self, action: FailClosure | Expire | FailInput | Drop) -> None:
-        closure = self._closures[action.closure]
-        match action:
-            case FailClosure(_, error):
-                self._fail(closure, error)
-            case Expire():
-                self._fail(closure, closure.deadline.error(f"running {closure.name}"))
-            case FailInput(_, source):
-                value = next(value for value in closure.inputs if value.number == source)
-                self._fail(closure, value.input_error())
-            case Drop(number, by_user):
-                self._ended(number, "cancelled")
-                closure.remote_value.fail(cancelled(closure.name, by_user=by_user))
-
-    def _dispatch(self, action: Dispatch) -> None:
-        closures = [self._closures[number] for number in action.closures]
-        link, effect = self._links[action.worker], self._effect(action, closures[0])
-        attempt = LinkAttempt(action.attempt, closures, effect)
-        self._attempts[action.attempt] = attempt
-        if action.places or closures[0].keeping is not Keeping.NOT:
-            try:
-                attempt.layout, attempt.elsewhere = self.results.layout(action, closures[0])
-            except UnavailableError as error:
-                self.failed(action.worker, attempt, error)
-                return
-        link.dispatch(attempt)
-
-    def _effect(self, action: Dispatch, closure: ScheduledClosure) -> Effect | None:
-        if not closure.is_exactly_once:
-            return None
-        ended = self._scheduler.n_ended
-        return Effect(self._client, self._epoch, action.closures[0], action.ordinal, ended)
-
-    def _complete(self, number: int, attempt: LinkAttempt, position: int) -> None:
-        closure = self._ended(number, "succeeded")
-        value, keeping = closure.remote_value, closure.keeping
-        if keeping is Keeping.ALONE:
-            self.results.add(value, closure.recipe(attempt.taken))
-            return
-        if keeping is Keeping.COPY:
-            self.results.add(value, None)
-        value.succeed(attempt.results_at(position, len(value.avals)))
-
-    def _fail(self, closure: ScheduledClosure, error: BaseException) -> None:
-        self._ended(closure.remote_value.number, "failed")
-        self._error = self._error or error
-        closure.remote_value.fail(error)
-
-    def _ended(self, number: int, how: str) -> ScheduledClosure:
+    def _closure_ended(self, how: str, error: BaseException | None) -> None:
+        """See `ActionExecutor`."""
         self._watchdog.reset()
         self.meter.count(how)
-        self.results.ended(number)
-        return self._closures.pop(number)
+        self._error = self._error or error
 
     def _tick(self) -> None:
         while not self._is_closed.wait(_TICK_S):
@@ -492,8 +430,8 @@ class Engine:
                 if link.is_lost:  # attempts say so at once, but it may have none
                     self.lost(link.index, UnavailableError("the connection has ended"))
             self.results.free_dropped()
-            if self._scheduler.n_open:
-                self._actions.take(self._scheduler.tick)
-                self._watchdog.check(self._scheduler.n_open)
+            if len(self._scheduler.closures):
+                self._take(self._scheduler.tick)
+                self._watchdog.check(len(self._scheduler.closures))
             else:
                 self._watchdog.reset()

@@ -75,8 +75,8 @@ class KeptResults:
         counts = Counter(worker for _, worker in self.places(closure) if worker in workers)
         return counts.most_common(1)[0][0] if counts else None
 
-    def lost(self, number: int) -> Closure | None:
-        """What has to run again for a result that was lost; None if it was not."""
+    def lost_closure(self, number: int) -> Closure | None:
+        """The closure that computes a lost result again; None if none can, or it is not lost."""
         kept = self._kept.get(number)
         may_run = kept is not None and kept.is_lost and kept.failure is None
         return kept.closure if kept is not None and may_run else None

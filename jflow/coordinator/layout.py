@@ -106,12 +106,12 @@ def arranged(jaxpr: jex.ClosedJaxpr, layout: AttemptLayout) -> jex.ClosedJaxpr:
     return hoist_state(tracing.make_jaxpr(call, [*shapes, *[_NUMBER] * n_numbers]))
 
 
-def recalled(table: ResourceRef, avals: Sequence[Any]) -> jex.ClosedJaxpr:
+def fetching(table: ResourceRef, avals: Sequence[Any]) -> jex.ClosedJaxpr:
     """A function of a number that returns the values of a table, of these types."""
     return tracing.make_jaxpr(lambda number: called("get", table, [number], avals), [_NUMBER])
 
 
-def freed(table: ResourceRef) -> jex.ClosedJaxpr:
+def freeing(table: ResourceRef) -> jex.ClosedJaxpr:
     """A function of int32[N_FREED] that frees the values of these numbers."""
     shape = jax.ShapeDtypeStruct((N_FREED,), np.int32)
     return tracing.make_jaxpr(lambda numbers: called("free", table, [numbers]), [shape])

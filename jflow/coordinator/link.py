@@ -29,12 +29,12 @@ from jflow.coordinator.layout import (
     PLAIN,
     AttemptLayout,
     arranged,
-    freed,
+    fetching,
+    freeing,
     number_of,
-    recalled,
     table_of,
 )
-from jflow.coordinator.worker_results import Then
+from jflow.coordinator.worker_results import FetchCallback
 from jflow.deadline import FOREVER
 from jflow.effects import Effect
 from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
@@ -92,7 +92,7 @@ class LinkAttempt:
 
     @property
     def key(self) -> tuple[int, int, AttemptLayout]:
-        """What tells its program from others on a worker."""
+        """What identifies its program on a worker."""
         return self.closures[0].program.number, len(self.closures), self.layout
 
     @property
@@ -148,7 +148,7 @@ class LinkAttempt:
 
 
 class LinkEvents(Protocol):
-    """What a link tells the coordinator, on any thread."""
+    """What a link reports to the coordinator, on any thread."""
 
     def connected(self, worker: int, seconds: float) -> None:
         """The worker can run closures; connecting took this long."""
@@ -182,7 +182,7 @@ class WorkerLink:
       index: the index of the worker.
       task: its task.
       connect: opens a connection to it.
-      events: what is told of it.
+      events: takes what happens to it.
 
     Attributes:
       table: what keeps results on the worker as long as the present connection; None without one.
@@ -245,7 +245,7 @@ class WorkerLink:
         concrete = self._concretes.get(attempt.key)
         is_ready = concrete is not None and concrete.is_ready
         if not is_ready or (self._taking and attempt.takes_elements):
-            self._later(connection, attempt)
+            self._enqueue(connection, attempt)
             return
         assert concrete is not None
         try:
@@ -254,14 +254,14 @@ class WorkerLink:
             self._events.failed(self.index, attempt, error)
             return
         if args is None:
-            self._later(connection, attempt)
+            self._enqueue(connection, attempt)
         else:
-            self._started(attempt, concrete, args)
+            self._start(attempt, concrete, args)
 
-    def _later(self, connection: Connection, attempt: LinkAttempt) -> None:
+    def _enqueue(self, connection: Connection, attempt: LinkAttempt) -> None:
         """Leaves an attempt to the link's thread; those that take elements go in their order."""
         if not attempt.takes_elements:
-            self._jobs.put(partial(self._prepared, connection, attempt))
+            self._jobs.put(partial(self._try_start, connection, attempt))
             return
         with self._lock:
             self._taking.append((connection, attempt))
@@ -273,25 +273,25 @@ class WorkerLink:
         """Compiles bursts of a closure's program, on the link's thread."""
         connection = self._connection
         if connection is not None:
-            self._jobs.put(partial(self._burst, connection, closure))
+            self._jobs.put(partial(self._compile_burst, connection, closure))
 
     # Results that the worker keeps ---------------------------------------------------------------
 
-    def recall(self, number: int, avals: tuple[Any, ...], then: Then) -> None:
-        """Reads a result; `then` gets its leaves, or an error in their place."""
+    def fetch(self, number: int, avals: tuple[Any, ...], callback: FetchCallback) -> None:
+        """Reads a result; `callback` takes its leaves, or an error in their place."""
         table = self.table
         if table is None:
-            then(self._gone())
+            callback(self._gone())
             return
         types = tuple((aval.shape, aval.dtype) for aval in avals)
         values = [number_of(number)]
 
         def ended(future: Future[list[Any]]) -> None:
             error = CancelledError("stopped") if future.cancelled() else future.exception()
-            then(future.result() if error is None else error)
+            callback(future.result() if error is None else error)
 
-        make = partial(recalled, table, avals)
-        self._jobs.put(partial(self._read, table, types, make, values, ended, then))
+        make = partial(fetching, table, avals)
+        self._jobs.put(partial(self._read, table, types, make, values, ended, callback))
 
     def free(self, numbers: Sequence[int]) -> None:
         """Frees results; a worker that is lost has freed them already."""
@@ -301,8 +301,8 @@ class WorkerLink:
         for begin in range(0, len(numbers), N_FREED):
             some = [n % 2**31 for n in numbers[begin : begin + N_FREED]]
             values = [np.array(some + [-1] * (N_FREED - len(some)), np.int32)]
-            job = partial(self._read, table, None, partial(freed, table), values, _ignore, _ignore)
-            self._jobs.put(job)
+            make = partial(freeing, table)
+            self._jobs.put(partial(self._read, table, None, make, values, _ignore, _ignore))
 
     def forget(self, table: ResourceRef | None) -> None:
         """Forgets programs that read a table which is gone."""
@@ -351,7 +351,7 @@ class WorkerLink:
 
     def _connected(self) -> Connection | None:
         """Connects until it succeeds; None if the link is closed."""
-        begun, pause, is_told = perf_counter(), 0.02, False
+        begun, pause, is_logged = perf_counter(), 0.02, False
         while not self._closing.is_set():
             connection = self._connect()
             try:
@@ -365,8 +365,8 @@ class WorkerLink:
                 return None
             except OpError as error:
                 connection.close()
-                if not is_told and perf_counter() - begun > _NOTICE_AFTER_S:
-                    is_told = True
+                if not is_logged and perf_counter() - begun > _NOTICE_AFTER_S:
+                    is_logged = True
                     _LOG.warning("%s is still down: %s", self.task, error)
                 self._closing.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -385,14 +385,14 @@ class WorkerLink:
         """Starts the attempt whose turn it is to take elements, if they are read."""
         first = self._taking[0]
         tried = [one for one in [*self._taking] if one is first or one[1].is_cancelled]
-        ended = [one for one in tried if self._prepared(*one)]
+        ended = [one for one in tried if self._try_start(*one)]
         with self._lock:
             self._taking = [one for one in self._taking if one not in ended]
             is_next = bool(self._taking)
         if is_next:
             self._jobs.put(self._take_next)
 
-    def _prepared(self, connection: Connection, attempt: LinkAttempt) -> bool:
+    def _try_start(self, connection: Connection, attempt: LinkAttempt) -> bool:
         """Starts an attempt, after its program is registered; False if elements are not read."""
         try:
             self._check_wanted(attempt)
@@ -406,7 +406,7 @@ class WorkerLink:
             return True
         if args is None:
             return False
-        self._started(attempt, concrete, args)
+        self._start(attempt, concrete, args)
         return True
 
     def _registered(
@@ -433,7 +433,7 @@ class WorkerLink:
                     self._concretes[key] = concrete
         return concrete
 
-    def _burst(self, connection: Connection, closure: ScheduledClosure) -> None:
+    def _compile_burst(self, connection: Connection, closure: ScheduledClosure) -> None:
         if connection is not self._connection:
             return
         try:
@@ -446,7 +446,7 @@ class WorkerLink:
 
     # On any thread ------------------------------------------------------------------------------
 
-    def _started(self, attempt: LinkAttempt, concrete: Concrete, args: Sequence[Any]) -> None:
+    def _start(self, attempt: LinkAttempt, concrete: Concrete, args: Sequence[Any]) -> None:
         attempt.concrete, attempt.args = concrete, args
         begun = thread_time()
         try:

@@ -224,5 +224,5 @@ class Recovery(Generic[A]):
 
     def _give_up(self, reports: list[_Report[A]], error: OpError | None = None) -> None:
         for report in reports:
-            told = error or unavailable(report.error, report.task)
-            self._events.give_up(report.worker, report.attempt, told)
+            lost = error or unavailable(report.error, report.task)
+            self._events.give_up(report.worker, report.attempt, lost)

@@ -39,7 +39,7 @@ class Results(Protocol):
     """What a `RemoteValue` asks of the coordinator.
 
     Attributes:
-      meter: is told how long `fetch` and `get` have waited.
+      meter: records how long `fetch` and `get` have waited.
     """
 
     meter: Meter
@@ -47,7 +47,7 @@ class Results(Protocol):
     def cancel(self, number: int) -> None:
         """Cancels a closure."""
 
-    def recall(self, number: int) -> None:
+    def fetch(self, number: int) -> None:
         """Brings a result that a worker has; without waiting."""
 
     def is_lost(self, number: int) -> bool:
@@ -77,7 +77,7 @@ class RemoteValue(Conversions, Uncopyable):
 
     __slots__ = (
         *("__weakref__", "_answer", "_engine", "_is_kept", "_is_wanted", "_lock", "_out_avals"),
-        *("_out_tree", "_waiting", "depth", "name", "number", "owner"),
+        *("_out_tree", "_callbacks", "depth", "name", "number", "owner"),
     )  # there are many, and each object of which it consists costs time of the garbage collector
 
     _instead_of_copy = "fetch() it, and copy or send the result"
@@ -100,7 +100,7 @@ class RemoteValue(Conversions, Uncopyable):
         self._engine = engine
         self.depth = depth
         self._answer: list[Any] | BaseException | None = None
-        self._waiting: Sequence[Callable[[None], object]] = ()
+        self._callbacks: Sequence[Callable[[None], object]] = ()
         self._lock = threading.Lock()
         self._is_kept = False
         self._is_wanted = False
@@ -212,7 +212,7 @@ class RemoteValue(Conversions, Uncopyable):
         with self._lock:
             self._is_kept, is_wanted = True, self._is_wanted
         if is_wanted:
-            self._engine.recall(self.number)
+            self._engine.fetch(self.number)
 
     def fail(self, error: BaseException) -> None:
         """Takes the error, unless the result is here."""
@@ -224,9 +224,9 @@ class RemoteValue(Conversions, Uncopyable):
             if self._answer is not None:
                 return
             self._answer = answer
-            waiting, self._waiting = self._waiting, ()
-        for tell in waiting:
-            tell(None)
+            callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
+            callback(None)
 
     def _want(self) -> None:
         """Has the result brought here, now or when the closure ends."""
@@ -234,26 +234,26 @@ class RemoteValue(Conversions, Uncopyable):
             is_first, self._is_wanted = not self._is_wanted, True
             is_kept = self._is_kept
         if is_first and is_kept:
-            self._engine.recall(self.number)
+            self._engine.fetch(self.number)
 
-    def _add_waiting(self, tell: Callable[[None], object]) -> None:
+    def _add_callback(self, callback: Callable[[None], object]) -> None:
         """Calls a function once when the result is here, or now if it is."""
         with self._lock:
             is_here = self._answer is not None
             if not is_here:
-                self._waiting = (*self._waiting, tell)
+                self._callbacks = (*self._callbacks, callback)
         if is_here:
-            tell(None)
+            callback(None)
 
     async def _awaited(self) -> Any:
         self._want()
         here: Future[None] = Future()  # of its own, because a task that is cancelled cancels it
 
-        def tell(_: None) -> None:
+        def callback(_: None) -> None:
             if here.set_running_or_notify_cancel():
                 here.set_result(None)
 
-        self._add_waiting(tell)
+        self._add_callback(callback)
         await asyncio.wrap_future(here)
         return self._out_tree.unflatten(self._found())
 
@@ -280,12 +280,12 @@ class RemoteValue(Conversions, Uncopyable):
     def _wait(self, timeout: float | None) -> None:
         begun, deadline = perf_counter(), Deadline(timeout)
         here: SimpleQueue[None] = SimpleQueue()
-        self._add_waiting(here.put)
+        self._add_callback(here.put)
         try:
             WaitNotice(lambda: f"for {self!r}").taken(here, deadline)
         except Empty:
             raise deadline.error(f"waiting for {self!r}") from None
         finally:
             with self._lock:
-                self._waiting = tuple(tell for tell in self._waiting if tell != here.put)
+                self._callbacks = tuple(one for one in self._callbacks if one != here.put)
         self._engine.meter.note("remote_value_fetch", perf_counter() - begun)

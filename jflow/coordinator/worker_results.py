@@ -24,7 +24,7 @@ from jflow.coordinator.scheduler import ClosureScheduler
 from jflow.errors import CancelledError, UnavailableError
 from jflow.graph import ResourceRef
 
-Then = Callable[[Sequence[Any] | BaseException], None]
+FetchCallback = Callable[[Sequence[Any] | BaseException], None]
 """Takes the leaves of a result, or the error in their place."""
 
 
@@ -39,7 +39,7 @@ class WorkerTable(Protocol):
     task: Task
     table: ResourceRef | None
 
-    def recall(self, number: int, avals: tuple[Any, ...], then: Then) -> None:
+    def fetch(self, number: int, avals: tuple[Any, ...], callback: FetchCallback) -> None:
         """Reads a result of these types, without waiting."""
 
     def free(self, numbers: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class WorkerResults:
       scheduler: knows where they are.
       link: returns a worker; None if it has left.
       take: gives the scheduler an event.
-      meter: is told how long `RemoteValue`s have waited.
+      meter: records how long `RemoteValue`s have waited.
       lock: that of the scheduler.
 
     Attributes:
@@ -138,7 +138,7 @@ class WorkerResults:
         self._recipes.pop(number, None)
         self._values.pop(number, None)
 
-    def recall(self, number: int) -> None:
+    def fetch(self, number: int) -> None:
         """Brings a result here; if it was lost, it is computed again."""
         value, worker = self._values.get(number), self.kept.place(number)
         link = None if worker is None else self._link(worker)
@@ -149,7 +149,7 @@ class WorkerResults:
             self._take(lambda now: self._scheduler.want(number, now))
             return
 
-        def then(found: Sequence[Any] | BaseException) -> None:
+        def callback(found: Sequence[Any] | BaseException) -> None:
             if isinstance(found, BaseException):
                 self.lose(number)
                 self._take(lambda now: self._scheduler.want(number, now))
@@ -157,11 +157,11 @@ class WorkerResults:
             value.succeed([*found])
             self._take(lambda now: self._scheduler.result_read(number, now))
             with self._lock:
-                runs_again = self._scheduler.is_open(number)
+                runs_again = number in self._scheduler.closures
             if not runs_again:
                 self.ended(number)
 
-        link.recall(number, value.avals, then)
+        link.fetch(number, value.avals, callback)
 
     def lose(self, *numbers: int) -> None:
         """Results could not be read where they were."""
@@ -174,7 +174,7 @@ class WorkerResults:
 
     def is_lost(self, number: int) -> bool:
         """Whether a result was lost with its worker."""
-        return self.kept.lost(number) is not None
+        return self.kept.lost_closure(number) is not None
 
     def unwanted(self, closure: ScheduledClosure, worker: WorkerIndex) -> None:
         """An attempt has ended; frees its result unless that is the one that counts."""
@@ -189,7 +189,7 @@ class WorkerResults:
         by_worker: defaultdict[WorkerIndex, list[int]] = defaultdict(list)
         for number in self._taken():
             with self._lock:
-                if self._scheduler.is_open(number):
+                if number in self._scheduler.closures:
                     self._dropped.put(number)  # it runs again, and nothing waits for it any more
                     continue
                 worker = self.kept.forget(number)

@@ -105,7 +105,7 @@ class World:
         done = [n for n, end in self.ends.items() if isinstance(end, Complete)]
         unended = [n for n in self.closures if n not in self.ends]
         pool = done + unended
-        workers = self.scheduler.workers
+        workers = self._members
         bound = rng.random() < 0.15 and workers
         is_plain = rng.random() < 0.6
         is_exactly_once = rng.random() < 0.4
@@ -131,7 +131,7 @@ class World:
         if self._is_reporting:
             self._later(0.05, "wave")
             return
-        rng, workers = self.rng, self.scheduler.workers
+        rng, workers = self.rng, self._members
         is_exactly_once = rng.random() < 0.6
         is_repeatable = is_exactly_once or rng.random() < 0.5
         wave = range(len(self.closures), len(self.closures) + rng.randint(6, 30))
@@ -153,7 +153,7 @@ class World:
 
     def _chain(self) -> None:
         """Results that stay on one worker are arguments of others; then that worker is lost."""
-        rng, workers = self.rng, self.scheduler.workers
+        rng, workers = self.rng, self._members
         if self._is_reporting or not workers:
             self._later(0.05, "chain")
             return
@@ -193,7 +193,7 @@ class World:
             self._later(0.05, "tick")
 
     def _up_(self, worker: int) -> None:
-        if worker not in self._left and worker in self.scheduler.workers:
+        if worker not in self._left and worker in self._members:
             self._up.add(worker)
             self._act(self.scheduler.worker_up(worker, self.now))
 
@@ -220,7 +220,7 @@ class World:
         self._later(self.rng.random() * 2, "up", worker)
 
     def _leave(self, worker: int | None = None) -> None:
-        workers = self.scheduler.workers
+        workers = self._members
         if len(workers) > 1 and self.has_faults:
             if worker is None:
                 worker = self.rng.choice(workers)
@@ -440,12 +440,41 @@ class World:
         return {a: d for a, d in self.running.items() if a not in self._former}
 
     def _check(self) -> None:
-        assert self.scheduler.n_running == len(self.running)
+        self._check_closures()
+        self._check_attempts()
         waiting = [n for n in self._unended() if self._is_waiting(n)]
         busy = {dispatch.worker for dispatch in self.running.values()}
         for worker in self._up - busy:
             idle = [n for n in waiting if self.closures[n].worker in (None, worker)]
             assert not idle, f"worker {worker} has nothing to do while {idle} wait"
+
+    @property
+    def _members(self) -> list[int]:
+        """The workers that are not leaving."""
+        workers = self.scheduler.workers.items()
+        return [worker for worker, state in workers if not state.is_leaving]
+
+    def _check_closures(self) -> None:
+        """A closure that has not ended waits, is ready or runs."""
+        closures, backlog = self.scheduler.closures, self.scheduler.backlog
+        assert {one.closure.number for one in closures} == {*self._unended()}
+        for one in closures:
+            number = one.closure.number
+            states = bool(one.missing), number in backlog, bool(one.attempts)
+            assert sum(states) == 1, f"{number} is in none or two of three states: {states}"
+            assert all(source in closures for source in one.missing)
+        assert all(number in closures for number in backlog.numbers())
+
+    def _check_attempts(self) -> None:
+        """An attempt that has not come back is counted at its worker, and nothing else is."""
+        attempts = {attempt.number: attempt for attempt in self.scheduler.attempts}
+        assert attempts.keys() == self.running.keys()
+        assert all(one.attempts <= attempts.keys() for one in self.scheduler.closures)
+        for worker, state in self.scheduler.workers.items():
+            own = [attempt for attempt in attempts.values() if attempt.worker == worker]
+            assert state.attempts == {attempt.number for attempt in own}
+            assert state.n_closures == sum(len(attempt.closures) for attempt in own)
+            assert abs(state.load - sum(attempt.expected for attempt in own)) < 1e-6
 
     def _is_waiting(self, number: int) -> bool:
         closure = self.closures[number]

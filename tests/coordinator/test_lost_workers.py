@@ -33,12 +33,11 @@ def coordinator(cluster: ProcessCluster) -> Iterator[ClusterCoordinator]:
 
 
 def is_up(coordinator: ClusterCoordinator, worker: int) -> bool:
-    return coordinator._engine._scheduler.is_up(worker)
+    return coordinator._engine._scheduler.workers.is_up(worker)
 
 
 def n_running(coordinator: ClusterCoordinator, worker: int) -> int:
-    running = coordinator._engine._scheduler._attempts.values()
-    return sum(attempt.worker == worker for attempt in [*running])
+    return len(coordinator._engine._scheduler.attempts.of(worker))
 
 
 def a_queue(coordinator: ClusterCoordinator, name: str) -> tf.FIFOQueue:

@@ -76,7 +76,8 @@ def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
     failed = ClosureScheduler.failed
 
     def noted(scheduler: ClosureScheduler, number: int, *rest: Any, **named: Any) -> Any:
-        sizes.append(len(scheduler._attempts[number].closures))
+        (attempt,) = [one for one in scheduler.attempts if one.number == number]
+        sizes.append(len(attempt.closures))
         return failed(scheduler, number, *rest, **named)
 
     monkeypatch.setattr(ClosureScheduler, "failed", noted)

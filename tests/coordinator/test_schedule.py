@@ -218,6 +218,21 @@ def test_workers_leave_and_join_while_closures_run(
     assert counter.value() == 300.0
 
 
+def test_a_worker_leaves_while_it_is_connected_to(
+    coordinator: ClusterCoordinator, cluster: ClusterSpec
+) -> None:
+    coordinator.remove_worker(0)
+    engine = coordinator._engine
+    engine.stop_workers()
+    coordinator.add_worker(0, cluster.task_address("worker", 0))
+    link = engine._links[0]
+    coordinator.remove_worker(0)
+    engine.resume_workers()
+    link._thread.join(10.0)
+    assert not link._thread.is_alive()
+    assert coordinator.schedule(double, args=(1.0,)).fetch() == 2.0
+
+
 def test_many_short_closures_run_in_bursts_and_each_has_its_own_result(
     coordinator: ClusterCoordinator,
 ) -> None:
@@ -376,7 +391,7 @@ def test_a_loss_that_two_threads_notice_at_once_is_one_failure(
 ) -> None:
     coordinator.schedule(double, args=(1.0,), worker=0).fetch()
     engine, both = coordinator._engine, threading.Barrier(2)
-    is_up = engine._scheduler.is_up
+    is_up = engine._scheduler.workers.is_up
 
     def seen(worker: int) -> bool:
         found = is_up(worker)
@@ -384,7 +399,7 @@ def test_a_loss_that_two_threads_notice_at_once_is_one_failure(
             both.wait(0.3)  # the other thread asks meanwhile, if it may
         return found
 
-    monkeypatch.setattr(engine._scheduler, "is_up", seen)
+    monkeypatch.setattr(engine._scheduler.workers, "is_up", seen)
     error = UnavailableError("the connection has ended")
     with ThreadPoolExecutor(2) as pool:
         for lost in [pool.submit(engine.lost, 0, error) for _ in range(2)]:

@@ -34,6 +34,10 @@ def with_workers(n: int) -> ClosureScheduler:
     return scheduler
 
 
+def running(scheduler: ClosureScheduler) -> list[int]:
+    return [attempt.number for attempt in scheduler.attempts]
+
+
 def of(kind: type, actions: list[Action]) -> list[Action]:
     return [action for action in actions if isinstance(action, kind)]
 
@@ -79,7 +83,7 @@ def test_a_closure_of_a_lost_worker_runs_on_another_one_at_its_place() -> None:
     for number in range(4):
         scheduler.add(Closure(number), 0.0)
     assert scheduler.worker_down(0, 1.0) == []
-    assert not scheduler.is_up(0)
+    assert not scheduler.workers.is_up(0)
     assert scheduler.finished(1, 1.0) == []  # too late: it was lost
     assert scheduler.finished(2, 1.0) == [Complete(1, 2, 0), Dispatch(3, 1, (0,), 2)]
 
@@ -120,6 +124,20 @@ def test_a_closure_waits_for_its_inputs_and_fails_with_them() -> None:
     assert scheduler.is_idle
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_chain_of_any_length_ends_with_its_first_closure(is_cancelled: bool) -> None:
+    scheduler, n = with_workers(1), 3000
+    actions = scheduler.add(Closure(0), 0.0)
+    for number in range(1, n):
+        actions += scheduler.add(Closure(number, inputs=(number - 1,)), 0.0)
+    if is_cancelled:
+        scheduler.cancel(0, 1.0)
+    actions = scheduler.failed(1, ValueError(), 2.0)
+    assert [action.closure for action in actions] == [*range(n)]
+    assert len(of(Drop if is_cancelled else FailInput, actions)) == n - (not is_cancelled)
+    assert scheduler.is_idle
+
+
 def test_a_closure_expires_where_it_waits_and_where_it_runs() -> None:
     scheduler = with_workers(1)
     scheduler.add(Closure(0, expires=5.0), 0.0)
@@ -140,10 +158,10 @@ def test_the_first_of_two_attempts_to_end_counts_and_later_ones_have_higher_ordi
     assert scheduler.tick(10.0) == [Dispatch(3, 1, (1,), 2)]
     assert scheduler.lost(3, 10.0) == []
     assert scheduler.lost(2, 10.0) == [Dispatch(4, 0, (1,), 3)]
-    assert scheduler.n_ended == 1
+    assert scheduler.closures.n_ended == 1
     assert scheduler.finished(4, 10.1) == [Complete(1, 4, 0)]
     assert scheduler.is_idle
-    assert scheduler.n_ended == 2
+    assert scheduler.closures.n_ended == 2
 
 
 def test_a_straggler_is_run_once_more_only_if_that_is_harmless() -> None:
@@ -269,7 +287,7 @@ def with_bursts(
     actions = [a for n in range(40) for a in scheduler.add(Closure(n, "k", burst=4), now)]
     while not scheduler.is_idle:  # one attempt after the other
         now += each_s
-        actions += scheduler.finished(min(scheduler._attempts), now, dispatch_s)
+        actions += scheduler.finished(min(running(scheduler)), now, dispatch_s)
     for prepare in of(PrepareBurst, actions):
         scheduler.burst_ready(prepare.worker, "k", now)
     actions = []
@@ -284,9 +302,9 @@ def test_closures_shorter_than_dispatches_wait_for_a_burst_while_their_worker_ha
     (burst,) = of(Dispatch, scheduler.add(Closure(45, "k", burst=4), 1.0))
     assert burst.closures == (42, 43, 44, 45)
     assert of(Dispatch, scheduler.add(Closure(46, "k", burst=4), 1.0)) == []
-    for attempt in sorted(scheduler._attempts):  # nothing waits for more once there is room
+    for attempt in running(scheduler):  # nothing waits for more once there is room
         actions = scheduler.finished(attempt, 1.1)
-    assert scheduler.n_queued == 0
+    assert scheduler.closures.n_queued == 0
 
 
 def test_closures_longer_than_dispatches_are_given_ahead_one_by_one() -> None:
@@ -299,7 +317,7 @@ def test_longer_closures_run_in_bursts_only_if_there_is_one_for_each_worker() ->
     many, _ = with_bursts(2, each_s=0.008, dispatch_s=0.001, n_waiting=30)
 
     def sizes(scheduler: ClosureScheduler) -> list[int]:
-        actions = scheduler.finished(min(scheduler._attempts), 9.0)
+        actions = scheduler.finished(min(running(scheduler)), 9.0)
         return [len(one.closures) for one in of(Dispatch, actions)]
 
     assert 4 not in sizes(few)
@@ -319,9 +337,9 @@ def test_bursts_are_compiled_for_closures_that_take_few_dispatches_only() -> Non
 def test_a_machine_that_becomes_slow_goes_on_with_bursts_of_short_closures() -> None:
     scheduler, _ = with_bursts(1, each_s=0.001, dispatch_s=0.002, n_waiting=40)
     for n in range(1, 8):  # each comes back a hundred times later than on an idle machine
-        actions = scheduler.finished(min(scheduler._attempts), 1.0 + n * 0.1, 0.002)
+        actions = scheduler.finished(min(running(scheduler)), 1.0 + n * 0.1, 0.002)
     assert of(Dispatch, actions) == [] or len(of(Dispatch, actions)[0].closures) == 4
-    assert all(len(a.closures) == 4 for a in scheduler._attempts.values())
+    assert all(len(a.closures) == 4 for a in scheduler.attempts)
 
 
 def test_the_shortest_time_of_a_kind_rises_slowly_and_falls_at_once() -> None:
@@ -329,14 +347,14 @@ def test_the_shortest_time_of_a_kind_rises_slowly_and_falls_at_once() -> None:
 
     def is_bound_after(seconds: float, times: int) -> bool:
         """Whether the third of three closures waits for a burst after some ran for so long."""
-        for _ in range(times):
-            (one,) = of(Dispatch, scheduler.add(Closure(scheduler._n_added, "k", burst=4), 1.0))
+        for number in range(scheduler.closures.n_added, scheduler.closures.n_added + times):
+            (one,) = of(Dispatch, scheduler.add(Closure(number, "k", burst=4), 1.0))
             scheduler.finished(one.attempt, 1.0 + seconds, 0.002)
-        for number in range(scheduler._n_added, scheduler._n_added + 3):
+        for number in range(scheduler.closures.n_added, scheduler.closures.n_added + 3):
             scheduler.add(Closure(number, "k", burst=4), 1.0)
-        is_bound = bool(scheduler.n_queued)
+        is_bound = bool(scheduler.closures.n_queued)
         scheduler.cancel_all()
-        for attempt in sorted(scheduler._attempts):
+        for attempt in running(scheduler):
             scheduler.lost(attempt, 1.0)
         scheduler.clear()
         return is_bound
@@ -355,7 +373,7 @@ def with_a_burst_that_is_applied_once() -> tuple[ClosureScheduler, Dispatch]:
     actions = scheduler.finished(2, 1.01, DISPATCH_S)
     assert of(PrepareBurst, actions)
     actions = scheduler.burst_ready(0, "k", 1.1)
-    for attempt in sorted(scheduler._attempts):
+    for attempt in running(scheduler):
         actions += scheduler.finished(attempt, 1.2)
     (burst,) = [one for one in of(Dispatch, actions) if len(one.closures) == 4]
     return scheduler, burst
@@ -430,21 +448,21 @@ def test_a_slow_worker_is_given_less_ahead_than_a_fast_one_until_it_was_lost() -
         scheduler.add(Closure(number, "k"), 0.0)
     for n in range(1, 6):
         for worker, each in ((0, 0.001), (1, 0.5)):
-            (number, *_) = sorted(scheduler._workers[worker].attempts)
+            (number, *_) = scheduler.attempts.of(worker)
             scheduler.finished(number, n * each)
-    assert len(scheduler._workers[0].attempts) > 10
-    assert len(scheduler._workers[1].attempts) == 1
+    assert len(scheduler.attempts.of(0)) > 10
+    assert len(scheduler.attempts.of(1)) == 1
     for n in range(30):  # as the mean of all workers comes down
-        scheduler.finished(min(scheduler._workers[0].attempts), 3.0 + n * 0.001)
+        scheduler.finished(min(scheduler.attempts.of(0)), 3.0 + n * 0.001)
     scheduler.worker_down(1, 4.0)
     scheduler.worker_up(1, 4.0)
-    assert len(scheduler._workers[1].attempts) > 1
+    assert len(scheduler.attempts.of(1)) > 1
 
 
 def with_a_slow_burst() -> tuple[ClosureScheduler, Dispatch]:
     """A scheduler of two workers, of which the first one has a burst in exactly-once mode."""
     scheduler, burst = with_a_burst_that_is_applied_once()
-    scheduler._durations.note(("k", True), 0, 0.01, 4)
+    scheduler._assigner.durations.note(("k", True), 0, 0.01, 4)
     scheduler.add_worker(1)
     assert scheduler.worker_up(1, 1.3) == []
     return scheduler, burst
@@ -457,7 +475,7 @@ def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -
     scheduler.add(Closure(2, worker=0), 0.0)
     error = ValueError()
     assert scheduler.worker_leaves(0, error, 1.0) == [FailClosure(2, error)]
-    assert scheduler.workers == [1]
+    assert [w for w, state in scheduler.workers.items() if not state.is_leaving] == [1]
     assert scheduler.finished(1, 2.0) == [Complete(0, 1, 0)]
     assert scheduler.worker_leaves(0, error, 2.0) == []  # such as after a timeout
     scheduler.add_worker(0)

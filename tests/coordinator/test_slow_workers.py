@@ -104,7 +104,7 @@ def test_a_worker_rests_after_two_late_bursts_in_a_row_until_one_is_in_time() ->
     durations.note_dispatch(DISPATCH_S)
     bursts = Bursts(durations)
     assert bursts.wanted(closure, 0, BURST)
-    bursts.made("k", 0)
+    bursts.compiled("k", 0)
 
     late, in_time = 5 * BURST * EACH_S, 3 * BURST * EACH_S
     for begun, seconds, is_ready in (
