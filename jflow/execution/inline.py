@@ -140,6 +140,8 @@ class LocalExecutable:
         """The program of the step, if all the step does is run it on fed values."""
         match [*self._work.values()]:
             case [[(number, LinkedRun() as run)]] if run.executable and not run.uses_variables:
+                if any(n != number for n, _ in (*self._feeds, *self._fetches)):
+                    return None
                 fed = {feed.slot: feed.index for _, feed in self._feeds}
                 fetched = [slot for _, slot in sorted((f.index, f.slot) for _, f in self._fetches)]
                 inputs, outputs = run.instruction.inputs, run.instruction.outputs
