@@ -24,12 +24,12 @@ from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
 from jflow.master.claiming import SessionClaim
 from jflow.master.effects import EffectRunner, lone_staging
+from jflow.master.inline import begin_inline
 from jflow.master.moving import StateMover
 from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans, reply_of
-from jflow.master.straight import begin_straight
 from jflow.master.view import ClusterView
 from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
@@ -202,7 +202,7 @@ class ClientSession:
         self._check_open()
         step = self._registered(handle)
         within = partial(self._running_within, step, deadline)
-        started = begin_straight(self._servers.gate, step, self._step_ids, feeds, effect)
+        started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
         if started is not None:
             started.within = within
             return started

@@ -1,4 +1,4 @@
-"""`begin_straight`: begins a step of the master's own task in one plain function."""
+"""`begin_inline`: begins a step of the master's own task in the call that has read its request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jflow.protocol import Array, Started
 from jflow.worker.gate import Gate
 
 
-def begin_straight(
+def begin_inline(
     gate: Gate,
     step: RegisteredStep,
     step_ids: Iterator[int],
     feeds: Sequence[Array],
     effect: Effect | None,
 ) -> Started[Sequence[Array]] | None:
-    """Begins a step whose only plan its task can run straight; one over a connection cannot.
+    """Begins a step whose only plan its task can run inline; one over a connection cannot.
 
     Args:
       gate: what steps wait at while the state that they use is moved.
