@@ -12,10 +12,10 @@ from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
 from jflow.protocol.heartbeat import liveness_s as liveness_s
 from jflow.protocol.identity import ServerLocation as ServerLocation
+from jflow.protocol.inline_future import InlineFuture as InlineFuture
 from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError
-from jflow.protocol.prompt import PromptFuture as PromptFuture
 from jflow.protocol.proxy import OwnTask as OwnTask
 from jflow.protocol.proxy import TaskProxy as TaskProxy
 from jflow.protocol.records import Artifacts as Artifacts

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jflow.protocol.frame import Message
-from jflow.protocol.prompt import PromptFuture
+from jflow.protocol.inline_future import InlineFuture
 
 
 class Inbox:
@@ -28,7 +28,7 @@ class Inbox:
         self._on_wait = on_wait
         self._messages: deque[Any] = deque()
         self._first: Callable[[Message], object | None] | None = None
-        self._reader: PromptFuture[None] | None = None
+        self._reader: InlineFuture[None] | None = None
         self.n_bytes = 0
         self.is_over = False
         self.error: Exception | None = None
@@ -43,7 +43,7 @@ class Inbox:
     def put(self, message: Message) -> None:
         """Takes a message: offers it if the task waits, and keeps what is left of it to read.
 
-        Call it in a block of `prompting`.
+        Call it within `resume_after`.
         """
         left: object | None = message
         reader = self._reader
@@ -65,7 +65,7 @@ class Inbox:
                     return None
                 raise self.error
             self._on_wait()
-            self._reader = PromptFuture(self._loop)
+            self._reader = InlineFuture(self._loop)
             try:
                 await self._reader
             finally:

@@ -16,8 +16,8 @@ from typing import Any
 from jflow.errors import OpError
 from jflow.protocol.frame import Buffers
 from jflow.protocol.inbox import Inbox
+from jflow.protocol.inline_future import resume_after
 from jflow.protocol.parser import Parser, delimited
-from jflow.protocol.prompt import prompting
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
@@ -102,7 +102,7 @@ class SocketStream:
 
     def _on_readable(self) -> None:
         if self._is_reading and not self._inbox.is_over:  # since `_read_buffered`
-            prompting(self._take_readable)
+            resume_after(self._take_readable)
 
     def _take_readable(self) -> None:
         try:

@@ -1,8 +1,8 @@
-"""`PromptFuture`: a future whose task goes on at once, without a pass of the event loop.
+"""`InlineFuture`: a future that resumes its one waiter in the call that completes it.
 
 A task that waits for an `asyncio.Future` goes on in the next pass of the loop: a system call and
 some bookkeeping, which take as long as what a small step does on a server. The task of a
-`PromptFuture` goes on inside the call that completes it, if no other task runs then. If one does,
+`InlineFuture` goes on inside the call that completes it, if no other task runs then. If one does,
 it goes on when that one waits: a task cannot run inside another.
 """
 
@@ -25,16 +25,16 @@ class _Running(threading.local):
 
     Attributes:
       resumed: the futures whose tasks go on behind the one that runs; None if no task was resumed
-        by a `PromptFuture`.
+        by a `InlineFuture`.
     """
 
-    resumed: deque[PromptFuture[Any]] | None = None
+    resumed: deque[InlineFuture[Any]] | None = None
 
 
 _running = _Running()
 
 
-class PromptFuture(Generic[T]):
+class InlineFuture(Generic[T]):
     """A result that one task waits for; it goes on as soon as the result is set.
 
     Use it on the event loop only. It is what asyncio takes for a future, in so far as a task that
@@ -60,7 +60,7 @@ class PromptFuture(Generic[T]):
         self._asyncio_future_blocking = False
         self._is_done = False
         self._error: BaseException | None = None
-        self._wake: Callable[[PromptFuture[T]], object] | None = None
+        self._wake: Callable[[InlineFuture[T]], object] | None = None
 
     def done(self) -> bool:
         """Whether there is a result or an error, or it was cancelled."""
@@ -97,7 +97,7 @@ class PromptFuture(Generic[T]):
         return self._loop
 
     def add_done_callback(
-        self, function: Callable[[PromptFuture[T]], object], *, context: Context
+        self, function: Callable[[InlineFuture[T]], object], *, context: Context
     ) -> None:
         """Takes what lets the task go on; asyncio calls it when the task waits."""
         self._wake, self._context = function, context
@@ -107,7 +107,7 @@ class PromptFuture(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         if not self._is_done:
             if self._wake is not None:
-                raise InternalError("a task waits for what another task waits for")
+                raise InternalError("an InlineFuture can be awaited by one task only")
             self._asyncio_future_blocking = True
             yield self
         return self.result()
@@ -127,8 +127,8 @@ class PromptFuture(Generic[T]):
             _go_on(deque((self,)))
 
 
-def prompting(function: Callable[[], object]) -> None:
-    """Calls a function outside of tasks, then lets the tasks go on whose futures it completes.
+def resume_after(function: Callable[[], object]) -> None:
+    """Calls a function outside of tasks, then resumes the tasks whose futures it completes.
 
     Without it they would go on inside of the function, which may be in the middle of something.
     """
@@ -139,7 +139,7 @@ def prompting(function: Callable[[], object]) -> None:
         _go_on(resumed)
 
 
-def _go_on(resumed: deque[PromptFuture[Any]]) -> None:
+def _go_on(resumed: deque[InlineFuture[Any]]) -> None:
     """Lets tasks go on, and those whose futures are completed meanwhile."""
     _running.resumed = resumed
     try:

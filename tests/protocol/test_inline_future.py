@@ -1,11 +1,11 @@
-"""`PromptFuture`: when its task goes on, and that it is cancelled and fails as other tasks are."""
+"""`InlineFuture`: when its task goes on, and that it is cancelled and fails as other tasks are."""
 
 import asyncio
 
 import pytest
 
 from jflow.errors import InternalError
-from jflow.protocol.prompt import PromptFuture, prompting
+from jflow.protocol.inline_future import InlineFuture, resume_after
 
 
 async def _noting(future, done):
@@ -34,7 +34,7 @@ def _outside_of_tasks(function):
 def test_a_task_goes_on_inside_the_call_that_sets_its_result():
     async def check():
         done = []
-        future = PromptFuture(asyncio.get_running_loop())
+        future = InlineFuture(asyncio.get_running_loop())
         task = asyncio.create_task(_noting(future, done))
         await asyncio.sleep(0)
 
@@ -51,7 +51,7 @@ def test_a_task_goes_on_inside_the_call_that_sets_its_result():
 def test_a_task_that_another_one_lets_go_on_runs_when_that_one_waits():
     async def check():
         done, loop = [], asyncio.get_running_loop()
-        first, second = PromptFuture(loop), PromptFuture(loop)
+        first, second = InlineFuture(loop), InlineFuture(loop)
 
         async def hand_on():
             await first
@@ -77,7 +77,7 @@ def test_a_task_that_another_one_lets_go_on_runs_when_that_one_waits():
 def test_a_task_may_set_a_result_that_another_task_waits_for():
     async def check():
         done = []
-        future = PromptFuture(asyncio.get_running_loop())
+        future = InlineFuture(asyncio.get_running_loop())
         task = asyncio.create_task(_noting(future, done))
         await asyncio.sleep(0)
         future.set_result(1)
@@ -90,7 +90,7 @@ def test_a_task_may_set_a_result_that_another_task_waits_for():
 
 def test_a_result_that_is_there_is_not_waited_for():
     async def check():
-        future = PromptFuture(asyncio.get_running_loop())
+        future = InlineFuture(asyncio.get_running_loop())
         future.set_result(5)
         assert future.done()
         assert await future == 5
@@ -100,7 +100,7 @@ def test_a_result_that_is_there_is_not_waited_for():
 
 def test_a_result_that_comes_before_its_task_has_begun_to_wait_reaches_it():
     async def check():
-        done, future = [], PromptFuture(asyncio.get_running_loop())
+        done, future = [], InlineFuture(asyncio.get_running_loop())
         task = asyncio.create_task(_noting(future, done))
         future.set_result(6)
         await task
@@ -111,7 +111,7 @@ def test_a_result_that_comes_before_its_task_has_begun_to_wait_reaches_it():
 
 def test_an_error_is_raised_where_the_task_waits():
     async def check():
-        future = PromptFuture(asyncio.get_running_loop())
+        future = InlineFuture(asyncio.get_running_loop())
         task = asyncio.create_task(_noting(future, []))
         await asyncio.sleep(0)
         await _outside_of_tasks(lambda: future.set_exception(ValueError("bad")))
@@ -123,7 +123,7 @@ def test_an_error_is_raised_where_the_task_waits():
 
 def test_a_task_that_waits_can_be_cancelled_and_nothing_wakes_it_again():
     async def check():
-        done, future = [], PromptFuture(asyncio.get_running_loop())
+        done, future = [], InlineFuture(asyncio.get_running_loop())
         task = asyncio.create_task(_noting(future, done))
         await asyncio.sleep(0)
         task.cancel()
@@ -140,14 +140,14 @@ def test_a_timeout_ends_a_wait():
     async def check():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
-                await PromptFuture(asyncio.get_running_loop())
+                await InlineFuture(asyncio.get_running_loop())
 
     asyncio.run(check())
 
 
 def test_a_result_is_set_once_and_one_task_waits_for_it():
     async def check():
-        future = PromptFuture(asyncio.get_running_loop())
+        future = InlineFuture(asyncio.get_running_loop())
         tasks = [asyncio.create_task(_noting(future, [])) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(InternalError):
@@ -163,7 +163,7 @@ def test_a_result_is_set_once_and_one_task_waits_for_it():
 def test_tasks_go_on_behind_a_function_that_runs_outside_of_tasks_and_not_inside_of_it():
     async def check():
         done, loop = [], asyncio.get_running_loop()
-        futures = [PromptFuture(loop) for _ in range(2)]
+        futures = [InlineFuture(loop) for _ in range(2)]
         tasks = [asyncio.create_task(_noting(future, done)) for future in futures]
         await asyncio.sleep(0)
 
@@ -173,7 +173,7 @@ def test_tasks_go_on_behind_a_function_that_runs_outside_of_tasks_and_not_inside
             done.append("function")
 
         def call():
-            prompting(complete)
+            resume_after(complete)
             return list(done)
 
         assert await _outside_of_tasks(call) == ["function", 0, 1]
@@ -184,7 +184,7 @@ def test_tasks_go_on_behind_a_function_that_runs_outside_of_tasks_and_not_inside
 
 def test_tasks_go_on_behind_a_function_that_fails():
     async def check():
-        done, future = [], PromptFuture(asyncio.get_running_loop())
+        done, future = [], InlineFuture(asyncio.get_running_loop())
         task = asyncio.create_task(_noting(future, done))
         await asyncio.sleep(0)
 
@@ -193,7 +193,7 @@ def test_tasks_go_on_behind_a_function_that_fails():
             raise KeyError
 
         with pytest.raises(KeyError):
-            await _outside_of_tasks(lambda: prompting(fail))
+            await _outside_of_tasks(lambda: resume_after(fail))
         assert done == [3]
         await task
 
