@@ -48,6 +48,11 @@ class SingleProgram:
     given: tuple[int, ...] | None
     n_in_order: int
 
+    @property
+    def runs(self) -> tuple[LinkedRun, ...]:
+        """Its only instruction, as `SeveralPrograms` has them."""
+        return (self.run,)
+
     def results(self, feeds: Sequence[Any]) -> list[jax.Array]:
         """The fetched values.
 

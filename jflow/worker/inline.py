@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
+from typing import Generic, TypeVar
 
 import jax
 import numpy as np
@@ -25,7 +26,6 @@ from jflow.execution.classes import (
     SingleProgram,
     classify,
 )
-from jflow.execution.link import LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepEffect, StepState, run_program
 from jflow.protocol import Array
 from jflow.resources.kernel import Wanted
@@ -37,25 +37,27 @@ from jflow.worker.registered import RegisteredPlans
 from jflow.worker.waker import Waker
 from jflow.xla.compile import is_pure
 
+Found = TypeVar("Found", bound=SingleProgram | SeveralPrograms | SingleAccess | SingleOperation)
+"""The class of a plan."""
+
 MAX_KEPT_BYTES = 64 << 10
 """Up to this size, the results of a plan that is fed nothing are kept: they never change."""
 
 
-class _Inline:
+class _Inline(Generic[Found]):
     """What all of them have in common.
 
     Args:
       registered: what has the plan as the only one.
       context: what the plans of its task share.
-      linked: the plan.
+      found: the plan, as it was classified.
     """
 
-    def __init__(
-        self, registered: RegisteredPlans, context: WorkerContext, linked: LinkedPlan
-    ) -> None:
-        self._linked = linked
+    def __init__(self, registered: RegisteredPlans, context: WorkerContext, found: Found) -> None:
         self.registered = registered
         self._context = context
+        self._found = found
+        self._linked = linked = found.linked
         position = {index: i for i, index in enumerate(registered.feeds)}
         self._feeds = tuple((feed.slot, position[feed.index]) for feed in linked.feeds)
         self._fetches = tuple(
@@ -77,23 +79,17 @@ class _Inline:
             del context.begun[step]
 
 
-class InlinePrograms(_Inline):
-    """Programs of fed values and constants.
-
-    Args:
-      registered, context, linked: as for all of them.
-      runs: the programs.
-    """
+class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
+    """Programs of fed values and constants."""
 
     def __init__(
         self,
         registered: RegisteredPlans,
         context: WorkerContext,
-        linked: LinkedPlan,
-        runs: Sequence[LinkedRun],
+        found: SingleProgram | SeveralPrograms,
     ) -> None:
-        super().__init__(registered, context, linked)
-        self._runs = runs
+        super().__init__(registered, context, found)
+        self._runs = runs = found.runs
         self._is_constant = not self._feeds and all(
             run.executable is not None and is_pure(run.executable) for run in runs
         )
@@ -141,28 +137,13 @@ class InlinePrograms(_Inline):
         return fetched
 
 
-class InlineAccess(_Inline):
-    """One program that reads or writes variables.
-
-    Args:
-      registered, context, linked: as for all of them.
-      run: the program.
-    """
-
-    def __init__(
-        self,
-        registered: RegisteredPlans,
-        context: WorkerContext,
-        linked: LinkedPlan,
-        run: LinkedRun,
-    ) -> None:
-        super().__init__(registered, context, linked)
-        self._run = run
+class InlineAccess(_Inline[SingleAccess]):
+    """One program that reads or writes variables."""
 
     @property
     def is_quick(self) -> bool:
         """Whether a run would neither occupy the event loop for long nor wait for a thread."""
-        return is_quick(self._run, self._is_alone)
+        return is_quick(self._found.run, self._is_alone)
 
     async def run(
         self, step: int, feeds: Sequence[Array], effect: StepEffect | None = None
@@ -181,7 +162,7 @@ class InlineAccess(_Inline):
         Raises:
           OpError: as `run_plan`.
         """
-        context, linked, run = self._context, self._linked, self._run
+        context, linked, run = self._context, self._linked, self._found.run
         writing = None if effect is None else effect.writing
         state = StepState(linked, context.containers, writing=writing, effect=effect)
         for slot, i in self._feeds:
@@ -207,23 +188,13 @@ class InlineAccess(_Inline):
         return fetched
 
 
-class InlineOperation(_Inline):
-    """One operation on a queue, or on another resource that is no variable.
-
-    Args:
-      registered, context, linked: as for all of them.
-      kernel: the operation.
-    """
+class InlineOperation(_Inline[SingleOperation]):
+    """One operation on a queue, or on another resource that is no variable."""
 
     def __init__(
-        self,
-        registered: RegisteredPlans,
-        context: WorkerContext,
-        linked: LinkedPlan,
-        kernel: LinkedKernel,
+        self, registered: RegisteredPlans, context: WorkerContext, found: SingleOperation
     ) -> None:
-        super().__init__(registered, context, linked)
-        self._kernel = kernel
+        super().__init__(registered, context, found)
         self._watch = context.watch(registered.use.states if registered.is_restartable else ())
 
     @property
@@ -241,7 +212,7 @@ class InlineOperation(_Inline):
         Raises:
           OpError: as `run_plan`.
         """
-        context, linked, kernel = self._context, self._linked, self._kernel
+        context, linked, kernel = self._context, self._linked, self._found.kernel
         state = StepState(linked, context.containers, watch=self._watch)
         for slot, i in self._feeds:
             state.slots[slot] = feeds[i]
@@ -292,13 +263,11 @@ def inline(registered: RegisteredPlans, context: WorkerContext) -> Inline | None
     if registered.claim is not None:
         return None
     match classify(registered.plans):
-        case SingleProgram(linked, run):
-            return InlinePrograms(registered, context, linked, (run,))
-        case SeveralPrograms(linked, runs):
-            return InlinePrograms(registered, context, linked, runs)
-        case SingleAccess(linked, run):
-            return InlineAccess(registered, context, linked, run)
-        case SingleOperation(linked, kernel):
-            return InlineOperation(registered, context, linked, kernel)
+        case SingleProgram() | SeveralPrograms() as programs:
+            return InlinePrograms(registered, context, programs)
+        case SingleAccess() as access:
+            return InlineAccess(registered, context, access)
+        case SingleOperation() as operation:
+            return InlineOperation(registered, context, operation)
         case General():
             return None
