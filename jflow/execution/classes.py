@@ -34,7 +34,7 @@ class SingleProgram:
     Attributes:
       linked: its plan.
       run: its instruction.
-      program: the program.
+      program, constants: the program, and its last arguments.
       taken: for each argument, the index of the fed value.
       given: for each fetched value, the index of the result; None if they are the results in order.
       n_in_order: the number of fed values if a call of the program with them is the whole step; -1
@@ -44,6 +44,7 @@ class SingleProgram:
     linked: LinkedPlan
     run: LinkedRun
     program: CompiledProgram
+    constants: tuple[jax.Array, ...]
     taken: tuple[int, ...]
     given: tuple[int, ...] | None
     n_in_order: int
@@ -59,16 +60,12 @@ class SingleProgram:
         Raises:
           TypeError, ValueError: if the program cannot take a value as it is; nothing was done.
         """
-        if len(feeds) == self.n_in_order:
-            return self.program(*feeds, *self.run.constants)
-        results = self.program(*[feeds[i] for i in self.taken], *self.run.constants)
+        results = self.program(*[feeds[i] for i in self.taken], *self.constants)
         return results if self.given is None else [results[i] for i in self.given]
 
-    def in_order(self, n_feeds: int) -> CompiledProgram | None:
-        """`results` of that many fed values as arguments, if they are all those of the program."""
-        program, constants = self.program, self.run.constants
-        if n_feeds != self.n_in_order:
-            return None
+    def in_order(self) -> CompiledProgram:
+        """`results` with the fed values as arguments, if they are in order."""
+        program, constants = self.program, self.constants
         return (lambda *feeds: program(*feeds, *constants)) if constants else program
 
 
@@ -139,7 +136,7 @@ def _single_program(linked: LinkedPlan, run: LinkedRun) -> SingleProgram | None:
     gives_all = given == tuple(range(len(outputs)))
     is_in_order = gives_all and taken == tuple(range(len(taken)))
     return SingleProgram(
-        *(linked, run, run.executable, taken),
+        *(linked, run, run.executable, run.constants, taken),
         given=None if gives_all else given,
         n_in_order=len(taken) if is_in_order else -1,
     )

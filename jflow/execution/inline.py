@@ -106,6 +106,8 @@ class LocalExecutable:
         self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
         found = classify(plans)
         self._single = found if isinstance(found, SingleProgram) else None
+        # The number of fed values if the program takes these in order and returns the fetched ones.
+        self._n_in_order = -1 if self._single is None else self._single.n_in_order
         self._moves_feeds = False
 
     def prepare(self, deadline: Deadline) -> None:
@@ -165,18 +167,19 @@ class LocalExecutable:
         single = self._single
         if single is not None:
             try:
+                if len(feeds) == self._n_in_order:
+                    return single.program(*feeds, *single.constants)
                 return single.results([*map(self._fed, feeds)] if self._moves_feeds else feeds)
             except (TypeError, ValueError):
                 # JAX does not move arrays from another device, and the interpreter does. Later
                 # feeds are moved from the start, because they are probably on that device, too.
-                self._moves_feeds = True
+                self._n_in_order, self._moves_feeds = -1, True
         return self._run(self._kept(feeds), StepState.array, deadline)
 
     def single_program(self, n_feeds: int) -> CompiledProgram | None:
         """See `Executable.single_program`."""
-        if self._single is None or self._moves_feeds:
-            return None
-        return self._single.in_order(n_feeds)
+        single = self._single
+        return None if single is None or n_feeds != self._n_in_order else single.in_order()
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool

@@ -102,9 +102,9 @@ def test_a_program_of_fed_values_is_called_with_them(
     assert found.results(feeds) == results
     step = LocalExecutable(linked(plan(*instructions)), len(results), Containers(TASK))
     assert step.run(feeds) == results
-    direct = step.single_program(n_in_order)
-    if n_in_order >= 0:
-        assert direct(*feeds) == results
+    direct = step.single_program(len(feeds))
+    assert (direct is None) == (n_in_order < 0)
+    assert direct is None or direct(*feeds) == results
     assert step.single_program(3) is None
 
 
