@@ -14,7 +14,7 @@ from jflow.errors import CancelledError, InternalError, InvalidArgumentError, Op
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
 from jflow.plan import Plan
-from jflow.protocol import Array, InlineFuture, Registered, ReplySize, TaskProxy, Waited, begin
+from jflow.protocol import Array, Registered, ReplySize, TaskProxy, Waited, begin
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class StepRunner:
         self._waited = Waited()
         self._values: dict[int, Array] = {}
         self._loop = asyncio.get_running_loop()
-        self._outcome: InlineFuture[None] = InlineFuture(self._loop)
+        self._outcome: asyncio.Future[None] = self._loop.create_future()
         self._is_starting = False
 
     async def run(self) -> dict[int, Array]:

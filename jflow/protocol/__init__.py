@@ -12,7 +12,6 @@ from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
 from jflow.protocol.heartbeat import liveness_s as liveness_s
 from jflow.protocol.identity import ServerLocation as ServerLocation
-from jflow.protocol.inline_future import InlineFuture as InlineFuture
 from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError

@@ -27,7 +27,6 @@ from jflow.protocol.buffers import receive_buffer
 from jflow.protocol.frame import NOTHING, SMALL_BYTES, Message, check_control
 from jflow.protocol.framing import Framing
 from jflow.protocol.inbox import Inbox
-from jflow.protocol.inline_future import resume_after
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.transport import BrokenStreamError
@@ -132,7 +131,7 @@ class InprocClient:
     def _put(self, message: Message) -> None:
         inbox = self._inbox
         if inbox is not None:
-            resume_after(partial(inbox.put, message))
+            inbox.put(message)
 
     def _end(self) -> None:
         inbox, self._inbox = self._inbox, None

@@ -16,7 +16,6 @@ from typing import Any
 from jflow.errors import OpError
 from jflow.protocol.frame import Buffers
 from jflow.protocol.inbox import Inbox
-from jflow.protocol.inline_future import resume_after
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
@@ -101,10 +100,8 @@ class SocketStream:
             self._loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
-        if self._is_reading and not self._inbox.is_over:  # since `_read_buffered`
-            resume_after(self._take_readable)
-
-    def _take_readable(self) -> None:
+        if not self._is_reading or self._inbox.is_over:  # since `_read_buffered`
+            return
         try:
             is_open = self._receive()
         except OSError as error:
