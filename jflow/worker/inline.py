@@ -255,10 +255,10 @@ class InlineOperation(_Inline[SingleOperation]):
 Inline = InlinePrograms | InlineAccess | InlineOperation
 
 
-def inline(registered: RegisteredPlans, context: WorkerContext) -> Inline | None:
-    """Runs registered plans inline; None if they are of no such class, or run under a claim.
+def inline_plan(registered: RegisteredPlans, context: WorkerContext) -> Inline | None:
+    """The only one of registered plans, if it can run inline and not under a claim.
 
-    A later claim ends what runs under one by its task.
+    A later claim ends what runs under a claim, by its task.
     """
     if registered.claim is not None:
         return None

@@ -49,7 +49,7 @@ from jflow.worker.device_pool import DevicePool
 from jflow.worker.early import EarlyValues
 from jflow.worker.effects import TaskEffects
 from jflow.worker.gather import all_of
-from jflow.worker.inline import Inline, InlineAccess, InlineOperation, InlinePrograms, inline
+from jflow.worker.inline import Inline, InlineAccess, InlineOperation, InlinePrograms, inline_plan
 from jflow.worker.linking import PlanLinker
 from jflow.worker.moving import StateMoves
 from jflow.worker.plan_run import run_plan
@@ -187,7 +187,7 @@ class Worker:
             unsupported(plans),
             self._sender.task or self._context.task,
         )
-        if (found := inline(registered, self._context)) is not None:
+        if (found := inline_plan(registered, self._context)) is not None:
             self._inline[handle] = found
         self._of_caller.add(handle)
         return Registered(handle, n_bytes=sum(one.fetched_bytes for one in linked))
