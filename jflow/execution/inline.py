@@ -19,8 +19,9 @@ from jflow.deadline.clock import now
 from jflow.effects import Effect, unsupported
 from jflow.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
 from jflow.execution.callback import ClientFunction
+from jflow.execution.classes import SingleProgram, classify
 from jflow.execution.interpreter import interpret
-from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
+from jflow.execution.link import LinkedInstruction, LinkedPlan
 from jflow.execution.local_task import LocalTask
 from jflow.execution.step_state import StepState
 from jflow.execution.tracing import TracedState, traced
@@ -42,32 +43,6 @@ _Name = tuple[int, int]
 """A fiber: the numbers of its plan and stage."""
 
 _ALL: _Name = (0, 0)
-
-
-class _LoneProgram:
-    """A program that is the whole of a step, and how its arguments and results map to the step's.
-
-    Attributes:
-      plan: the index of its plan.
-      taken: for each argument, the index of the fed value.
-      n_in_order: the number of fed values if the arguments are the fed values in order; else -1.
-      given: for each fetched value, the index of the result; None if they are the results in order.
-    """
-
-    def __init__(
-        self,
-        plan: int,
-        executable: CompiledProgram,
-        constants: tuple[jax.Array, ...],
-        taken: list[int],
-        given: list[int] | None,
-    ) -> None:
-        self.plan = plan
-        self.executable = executable
-        self.constants = constants
-        self.taken = taken
-        self.n_in_order = len(taken) if taken == list(range(len(taken))) else -1
-        self.given = given
 
 
 @_forks.guarded("run", "start", "compute", "traced")
@@ -129,29 +104,11 @@ class LocalExecutable:
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
         self._driver = None if sends else BlockingDriver(functions)
         self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
-        self._lone = lone = self._lone_program()
+        found = classify(plans)
+        self._single = found if isinstance(found, SingleProgram) else None
         # The number of fed values if the program takes these in order and returns the fetched ones.
-        self._n_direct = lone.n_in_order if lone and lone.given is None else -1
+        self._n_in_order = -1 if self._single is None else self._single.n_in_order
         self._moves_feeds = False
-        self._program = lone.executable if lone else None
-        self._constants = lone.constants if lone else ()
-
-    def _lone_program(self) -> _LoneProgram | None:
-        """The program of the step, if all the step does is run it on fed values."""
-        match [*self._work.values()]:
-            case [[(number, LinkedRun() as run)]] if run.executable and not run.uses_variables:
-                fed = {feed.slot: feed.index for _, feed in self._feeds}
-                fetched = [slot for _, slot in sorted((f.index, f.slot) for _, f in self._fetches)]
-                inputs, outputs = run.instruction.inputs, run.instruction.outputs
-                position = {slot: i for i, slot in enumerate(outputs)}
-                if fed.keys() >= set(inputs) and position.keys() >= set(fetched):
-                    taken = [fed[slot] for slot in inputs]
-                    given = [position[slot] for slot in fetched]
-                    is_ordered = given == list(range(len(outputs)))
-                    return _LoneProgram(
-                        number, run.executable, run.constants, taken, None if is_ordered else given
-                    )
-        return None
 
     def prepare(self, deadline: Deadline) -> None:
         """Does nothing: the step was compiled when it was made."""
@@ -172,7 +129,7 @@ class LocalExecutable:
           UnimplementedError: if it has an effect, and does more than to write variables.
           OpError: as the instructions do.
         """
-        if self._lone is not None:
+        if self._single is not None:
             return list(map(np.asarray, self.compute(feeds)))
         # What `run` returns has been computed, so the programs that compute it have ended.
         fed = self._kept(feeds) if self._outlives_results else feeds
@@ -207,23 +164,22 @@ class LocalExecutable:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
         """As `run`, but returns JAX arrays, which may still be being computed."""
-        program = self._program
-        if program is None or len(feeds) != self._n_direct:
-            return self._compute(feeds, deadline)
-        try:
-            return program(*feeds, *self._constants)
-        except (TypeError, ValueError):
-            return self._moved(feeds, deadline)
+        single = self._single
+        if single is not None:
+            try:
+                if len(feeds) == self._n_in_order:
+                    return single.program(*feeds, *single.constants)
+                return single.results([*map(self._fed, feeds)] if self._moves_feeds else feeds)
+            except (TypeError, ValueError):
+                # JAX does not move arrays from another device, and the interpreter does. Later
+                # feeds are moved from the start, because they are probably on that device, too.
+                self._n_in_order, self._moves_feeds = -1, True
+        return self._run(self._kept(feeds), StepState.array, deadline)
 
-    def lone_program(self, n_feeds: int) -> CompiledProgram | None:
-        """The program, if all that a step does is to run it on that many fed values in order.
-
-        It raises TypeError or ValueError if it cannot take a value as it is, and has done nothing.
-        """
-        program, constants = self._program, self._constants
-        if program is None or n_feeds != self._n_direct:
-            return None
-        return (lambda *feeds: program(*feeds, *constants)) if constants else program
+    def single_program(self, n_feeds: int) -> CompiledProgram | None:
+        """See `Executable.single_program`."""
+        single = self._single
+        return None if single is None or n_feeds != self._n_in_order else single.in_order()
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
@@ -239,29 +195,6 @@ class LocalExecutable:
     def plans(self) -> Sequence[Plan]:
         """The plans, one for each device."""
         return [linked.plan for linked in self._plans]
-
-    def _compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        """As `compute`, for feeds of any kind on any device."""
-        lone = self._lone
-        if lone is None:
-            return self._run(self._kept(feeds), StepState.array, deadline)
-        taken = [feeds[i] for i in lone.taken]
-        if self._moves_feeds:
-            taken = [self._fed(value, lone.plan) for value in taken]
-        try:
-            results = lone.executable(*taken, *lone.constants)
-        except (TypeError, ValueError):
-            return self._moved(feeds, deadline)
-        return results if lone.given is None else [results[i] for i in lone.given]
-
-    def _moved(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        """As `compute`, for feeds that the program does not accept as they are.
-
-        JAX does not move arrays from another device. Later feeds are moved from the start, because
-        they are probably on that device, too.
-        """
-        self._n_direct, self._moves_feeds = -1, True
-        return self._run(self._kept(feeds), StepState.array, deadline)
 
     def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
         """Copies fed values that may still be read after the step has returned."""
@@ -361,7 +294,7 @@ class LocalExecutable:
             TracedState(one, containers, recorder, queued_s, watch, writing) for one in self._plans
         ]
 
-    def _fed(self, value: Any, number: int) -> Any:
+    def _fed(self, value: Any, number: int = 0) -> Any:
         """Moves a fed value to the device of a plan, if it is a JAX array on another one.
 
         JAX itself moves other values only.

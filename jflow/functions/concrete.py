@@ -142,7 +142,7 @@ class Concrete:
             raise
         return self._results(values, args)
 
-    def lone_program(self) -> tuple[CompiledProgram, Sequence[int] | None] | None:
+    def single_program(self) -> tuple[CompiledProgram, Sequence[int] | None] | None:
         """The program, if all that a call does is to run it, and the arguments that it takes.
 
         None in place of them are all arguments in order. A function that has not run has none.
@@ -150,7 +150,7 @@ class Concrete:
         executable = self._executable
         if executable is None or self._unwraps or self._wraps or self._wanted is not None:
             return None
-        program = executable.lone_program(len(self._request.fed))
+        program = executable.single_program(len(self._request.fed))
         return None if program is None else (program, self._taken)
 
     # For a coordinator, which runs it without waiting --------------------------------------------

@@ -128,7 +128,7 @@ class CompiledCall:
             is_flat = not kwargs and len(args) == len(key[1]) and not self.has_static
             # The program would move arrays of another device to its own.
             is_first = key[4] is None
-            found = self.run.lone_program() if is_flat and is_first else None
+            found = self.run.single_program() if is_flat and is_first else None
             if found is not None:
                 self.repeated = RepeatableCall(current(), key, *found, self.out_tree.unflatten)
         return self.repeated

@@ -23,16 +23,16 @@ from jflow.errors import (
 )
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
+from jflow.master.inline import begin_inline
 from jflow.master.pending import find_waits
 from jflow.master.registering import Registrar
 from jflow.master.step_runner import (
     RegisteredStep,
     StepRunner,
     TaskPlans,
-    lone_staging,
     reply_of,
+    single_write_staging,
 )
-from jflow.master.straight import begin_straight
 from jflow.master.view import ServerView
 from jflow.master.watching import ClusterWatch
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
@@ -205,7 +205,7 @@ class ClientSession:
         self._check_open()
         step = self._registered(handle)
         within = partial(self._running_within, step, deadline)
-        started = begin_straight(self._servers.gate, step, self._step_ids, feeds, effect)
+        started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
         if started is not None:
             started.within = within
             return started
@@ -395,7 +395,7 @@ class ClientSession:
         try:
             if not self._registrar.are_current(step):
                 await self._registrar.renew(step)
-            staging = None if effect is None else lone_staging(step, effect)
+            staging = None if effect is None else single_write_staging(step, effect)
             if effect is None or staging is not None:
                 return await self._run_all(step, feeds, client, records, staging)
             return await EffectRunner(self._servers, step.entries, effect).run(

@@ -15,7 +15,7 @@ from jflow.errors import CancelledError, InternalError, InvalidArgumentError, Op
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
 from jflow.plan import Plan
-from jflow.protocol import Array, PromptFuture, Registered, ReplySize, TaskProxy, Waited, begin
+from jflow.protocol import Array, Registered, ReplySize, TaskProxy, Waited, begin
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class RegisteredStep:
         return str(first.task) if first and not others and writes_once(first.plans) else None
 
 
-def lone_staging(step: RegisteredStep, effect: Effect) -> Staging | None:
+def single_write_staging(step: RegisteredStep, effect: Effect) -> Staging | None:
     """What the first attempt of a step needs that one program of one task applies.
 
     There is nothing to commit, to abort or to take over then. None of any other attempt: it needs
@@ -123,7 +123,7 @@ class StepRunner:
         self._waited = Waited()
         self._values: dict[int, Array] = {}
         self._loop = asyncio.get_running_loop()
-        self._outcome: PromptFuture[None] = PromptFuture(self._loop)
+        self._outcome: asyncio.Future[None] = self._loop.create_future()
         self._is_starting = False
 
     async def run(self) -> dict[int, Array]:

@@ -17,7 +17,6 @@ from jflow.protocol.identity import ServerLocation as ServerLocation
 from jflow.protocol.peer import Arrivals as Arrivals
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peer import UnregisteredError as UnregisteredError
-from jflow.protocol.prompt import PromptFuture as PromptFuture
 from jflow.protocol.proxy import OwnTask as OwnTask
 from jflow.protocol.proxy import TaskProxy as TaskProxy
 from jflow.protocol.records import Artifacts as Artifacts

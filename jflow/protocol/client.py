@@ -55,7 +55,7 @@ from jflow.protocol.rpcs import (
 )
 from jflow.protocol.services import MasterSession
 from jflow.protocol.signatures import rpc_of
-from jflow.protocol.stable import StableWriter
+from jflow.protocol.templates import TemplateEncoder
 from jflow.protocol.ticker import ticker
 from jflow.protocol.traced import without_records
 from jflow.protocol.transport import Transport, stream_error
@@ -117,7 +117,7 @@ class MasterClient:
         self._ids = itertools.count(1)
         self._pending: dict[int, Answers] = {}
         self._given_up: set[int] = set()
-        self._stable = StableWriter()
+        self._encoder = TemplateEncoder()
         self._lock = threading.Lock()
         self._end: OpError | None = None
         self._channel = ClientChannel()
@@ -301,7 +301,7 @@ class MasterClient:
             times = deadline.timeout, max(deadline.remaining() or 0.0, _LEAST_S)
         self._enroll(key, answers)
         try:
-            control = request.control(self._stable, key, self.info.incarnation, *times)
+            control = request.control(self._encoder, key, self.info.incarnation, *times)
             self._channel.send_request(key, control, request.tensors)
         except BaseException:
             self._pending.pop(key, None)

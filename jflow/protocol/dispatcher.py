@@ -34,8 +34,8 @@ from jflow.protocol.frame import CHUNK_BYTES, new_tuple
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service, name_of
-from jflow.protocol.stable import NO_NUMBERS, StableMessage, StableReply, Varying
 from jflow.protocol.stream import MessageStream
+from jflow.protocol.templates import NO_NUMBERS, TemplateMessage, TemplateReply, Varying
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -168,8 +168,8 @@ class Dispatcher(Generic[S]):
                 received = await self._stream.receive_any()
                 if received is None:
                     break
-                if isinstance(received, StableMessage):
-                    await self._take_stable(received, hand_over)
+                if isinstance(received, TemplateMessage):
+                    await self._take_template(received, hand_over)
                 else:
                     await self._take(*received, hand_over)
             else:
@@ -198,7 +198,7 @@ class Dispatcher(Generic[S]):
                 self._check_incarnation(message)
                 await self._dispatch(message, tensors)
 
-    def _take_now(self, message: StableMessage) -> bool:
+    def _take_now(self, message: TemplateMessage) -> bool:
         """Takes a message outside of tasks: begins the call, and answers it if it need not wait.
 
         Returns:
@@ -208,13 +208,13 @@ class Dispatcher(Generic[S]):
             return False
         self._begin(message)
         reply = message.begun
-        if not isinstance(reply, StableReply):
+        if not isinstance(reply, TemplateReply):
             return False
         return not message.varying.id or self._answer_now(message, reply)
 
-    def _begin(self, message: StableMessage) -> None:
+    def _begin(self, message: TemplateMessage) -> None:
         """Begins a call in this plain function, if it can be; `begun` says how far it came."""
-        rpc, envelope = self._rpcs.get(message.of.name), message.of.envelope
+        rpc, envelope = self._rpcs.get(message.template.name), message.template.envelope
         if rpc is None:
             return
         message.size = size = rpc.reply_size(self._session, envelope)
@@ -226,23 +226,23 @@ class Dispatcher(Generic[S]):
         except Exception as error:
             message.begun = error
 
-    def _answer_now(self, message: StableMessage, reply: StableReply) -> bool:
+    def _answer_now(self, message: TemplateMessage, reply: TemplateReply) -> bool:
         """Answers a call, if the answer is small and can leave at once."""
         n_bytes, size = total_bytes(reply.tensors), message.size
         if n_bytes > SMALL_BYTES:
             return False
         stream = self._stream
         varying = new_tuple(Varying, (message.varying.id, 0.0, NO_NUMBERS))
-        control = stream.stable.control(reply.key, varying, reply.tensors, reply.make)
+        control = stream.encoder.control(reply.key, varying, reply.tensors, reply.make)
         if control is None or not stream.try_send(control, reply.tensors):
             return False
         if size is not None:
             size.n_bytes = n_bytes
         return True
 
-    async def _take_stable(self, message: StableMessage, hand_over: Callable[[], None]) -> None:
-        """Takes a message with a stable control part; as `_take`, but begun without a coroutine."""
-        call, envelope = message.varying.id, message.of.envelope
+    async def _take_template(self, message: TemplateMessage, hand_over: Callable[[], None]) -> None:
+        """Takes a message that has a template; as `_take`, but begun without a coroutine."""
+        call, envelope = message.varying.id, message.template.envelope
         if self._coming and self._has_failed(call):
             return
         if message.begun is None:
@@ -251,14 +251,14 @@ class Dispatcher(Generic[S]):
         begun, message.begun = message.begun, None
         if begun is None:
             await self._take(message.envelope, message.tensors, hand_over)
-        elif isinstance(begun, StableReply):
+        elif isinstance(begun, TemplateReply):
             if call and not self._answer_now(message, begun):
                 n_bytes = total_bytes(begun.tensors)
                 if n_bytes > CHUNK_BYTES:
                     hand_over()
                 if message.size is not None:
                     message.size.n_bytes = n_bytes
-                await self._send_stable(call, begun)
+                await self._send_template(call, begun)
         elif isinstance(begun, Exception):
             if call:
                 await self._send(self._failed(call, begun), ())
@@ -276,7 +276,7 @@ class Dispatcher(Generic[S]):
         call: int,
         size: ReplySize | None,
         hand_over: Callable[[], None],
-        work: Callable[[], Awaitable[Reply | StableReply]],
+        work: Callable[[], Awaitable[Reply | TemplateReply]],
         n_fed: int = 0,
     ) -> None:
         """Completes a call and answers it.
@@ -298,7 +298,7 @@ class Dispatcher(Generic[S]):
                 await reserved.take()
             answer = self._answer(request, call, work, reserved)
             reply = await noticing(answer, hand_over)
-            if isinstance(reply, StableReply):
+            if isinstance(reply, TemplateReply):
                 values, has_failed = reply.tensors, False
             else:
                 values, has_failed = reply[1], bool(reply[0].status.code)
@@ -310,8 +310,8 @@ class Dispatcher(Generic[S]):
                 size.n_bytes = n_bytes
             if reserved is not None:
                 reserved.resize(n_bytes)
-            if isinstance(reply, StableReply):
-                await self._send_stable(call, reply)
+            if isinstance(reply, TemplateReply):
+                await self._send_template(call, reply)
             else:
                 await self._send(*reply)
         finally:
@@ -341,9 +341,9 @@ class Dispatcher(Generic[S]):
         self,
         request: pb.Envelope,
         call: int,
-        work: Callable[[], Awaitable[Reply | StableReply]],
+        work: Callable[[], Awaitable[Reply | TemplateReply]],
         reserved: Reservation | None,
-    ) -> Reply | StableReply:
+    ) -> Reply | TemplateReply:
         task = asyncio.current_task()
         assert task is not None
         self._working[call] = task
@@ -352,7 +352,7 @@ class Dispatcher(Generic[S]):
             if reserved is not None:
                 await reserved.take()
             reply = await work()
-            if not isinstance(reply, StableReply):
+            if not isinstance(reply, TemplateReply):
                 reply[0].id = call
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
@@ -371,9 +371,9 @@ class Dispatcher(Generic[S]):
             except ResourceExhaustedError as error:
                 await self._stream.send(self._failed(reply.id, error))
 
-    async def _send_stable(self, call: int, reply: StableReply) -> None:
-        """Answers a call, in the stable form if the reply can have it."""
-        control = self._stream.stable.control(reply.key, Varying(call), reply.tensors, reply.make)
+    async def _send_template(self, call: int, reply: TemplateReply) -> None:
+        """Answers a call, by a template if the reply can have one."""
+        control = self._stream.encoder.control(reply.key, Varying(call), reply.tensors, reply.make)
         if control is None:
             envelope = reply.make()
             envelope.id = call

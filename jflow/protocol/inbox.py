@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from jflow.protocol.frame import Message
-from jflow.protocol.prompt import PromptFuture
 
 
 class Inbox:
@@ -28,7 +27,7 @@ class Inbox:
         self._on_wait = on_wait
         self._messages: deque[Any] = deque()
         self._first: Callable[[Message], object | None] | None = None
-        self._reader: PromptFuture[None] | None = None
+        self._reader: asyncio.Future[None] | None = None
         self.n_bytes = 0
         self.is_over = False
         self.error: Exception | None = None
@@ -41,10 +40,7 @@ class Inbox:
         self._first = first
 
     def put(self, message: Message) -> None:
-        """Takes a message: offers it if the task waits, and keeps what is left of it to read.
-
-        Call it in a block of `prompting`.
-        """
+        """Takes a message: offers it if the task waits, and keeps what is left of it to read."""
         left: object | None = message
         reader = self._reader
         is_awaited = reader is not None and not reader.done() and not self._messages
@@ -65,7 +61,7 @@ class Inbox:
                     return None
                 raise self.error
             self._on_wait()
-            self._reader = PromptFuture(self._loop)
+            self._reader = self._loop.create_future()
             try:
                 await self._reader
             finally:

@@ -17,9 +17,9 @@ from jflow.protocol.records import ServerInfo
 from jflow.protocol.reply import PendingReply
 from jflow.protocol.rpc import CallRequest
 from jflow.protocol.rpcs import SEND_TENSORS
-from jflow.protocol.stable import StableMessage
 from jflow.protocol.stream import MessageStream, Received
 from jflow.protocol.tasks import TaskSet
+from jflow.protocol.templates import TemplateMessage
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -144,7 +144,7 @@ class PeerLink:
         """
         if self.is_broken:
             raise self._lost(self._cause)
-        control = request.control(self._stream.stable, call, self.info.incarnation)
+        control = request.control(self._stream.encoder, call, self.info.incarnation)
         waiting = self._stream.send_now(control, request.tensors)
         if waiting is None:
             return None
@@ -208,17 +208,17 @@ class PeerLink:
             ping = pb.Envelope(id=next(self._ids), ping=pb.Ping())
             await self._send_control(ping.SerializeToString(), ())
 
-    def _take(self, received: StableMessage) -> bool:
+    def _take(self, received: TemplateMessage) -> bool:
         """Takes a reply as it comes; False if it is an error."""
-        if received.of.is_error:
+        if received.template.is_error:
             return False
         reply = self._pending.get(received.varying.id)
         if reply is not None:
-            reply.put((received.of.envelope, received.tensors))
+            reply.put((received.template.envelope, received.tensors))
         return True
 
-    def _receive(self, received: Received | StableMessage) -> None:
-        if isinstance(received, StableMessage):
+    def _receive(self, received: Received | TemplateMessage) -> None:
+        if isinstance(received, TemplateMessage):
             if self._take(received):
                 return
             received = received.common

@@ -10,7 +10,7 @@ from jflow.protocol.codec import error_of, open_message
 from jflow.protocol.frame import Assembler, Message, new_tuple
 from jflow.protocol.handshake import CallerHandshake
 from jflow.protocol.outcome import CallAnswer
-from jflow.protocol.stable import StableParser
+from jflow.protocol.templates import TemplateDecoder
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -42,7 +42,7 @@ class Receiver:
         self._prove = prove
         self._next: Callable[[bytes], Answered | None] = self._challenge
         self._assembler = Assembler()
-        self._parser = StableParser()
+        self._decoder = TemplateDecoder()
 
     def frame(self, frame: bytes) -> Answered | None:
         """Takes a frame of the first stream; returns the answer that it completes, or None.
@@ -54,11 +54,11 @@ class Receiver:
 
     def message(self, message: Message) -> Answered:
         """Takes a message. Raises as `frame`."""
-        stable = self._parser.open(message)
-        if stable is not None and stable.of.is_plain:
-            answer = stable.of.envelope, stable.tensors
-            return new_tuple(Answered, (stable.varying.id, answer, True))
-        return _answered(*(open_message(message) if stable is None else stable.common))
+        opened = self._decoder.open(message)
+        if opened is not None and opened.template.is_plain:
+            answer = opened.template.envelope, opened.tensors
+            return new_tuple(Answered, (opened.varying.id, answer, True))
+        return _answered(*(open_message(message) if opened is None else opened.common))
 
     def _challenge(self, frame: bytes) -> None:
         self._next = self._introduction

@@ -8,7 +8,6 @@ from contextlib import suppress
 from jflow.drivers.coroutines import Waited
 from jflow.errors import CancelledError, InternalError, OpError
 from jflow.protocol import settings
-from jflow.protocol.prompt import PromptFuture
 from jflow.protocol.stream import Received
 
 
@@ -23,8 +22,7 @@ class PendingReply:
 
     def __init__(self) -> None:
         self._answer: Received | OpError | None = None
-        self._arrival: PromptFuture[None] | asyncio.Future[None]
-        self._arrival = PromptFuture(asyncio.get_running_loop())
+        self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, answer: Received | OpError) -> None:
         """Takes the reply, or the error in its place, unless there is one already."""

@@ -14,12 +14,12 @@ from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import control_of
 from jflow.protocol.credits import ReplySize
 from jflow.protocol.frame import new_tuple
-from jflow.protocol.stable import (
+from jflow.protocol.templates import (
     CallNumbers,
     Rest,
-    StableMessage,
-    StableReply,
-    StableWriter,
+    TemplateEncoder,
+    TemplateMessage,
+    TemplateReply,
     Varying,
 )
 from jflow.protocol.v1 import service_pb2 as pb
@@ -53,11 +53,11 @@ Outgoing = tuple[Any, Sequence[Array]]
 
 
 class RepeatedCall(NamedTuple):
-    """What a request has in common with others of its RPC, for a stable control part.
+    """What a request has in common with others of its RPC, for the template of their messages.
 
     Attributes:
       key: tells its message from others, but for the numbers.
-      numbers: see `stable`.
+      numbers: see `templates`.
       tensors: its tensors.
     """
 
@@ -72,7 +72,7 @@ class CallRequest:
     Args:
       name: the field of `Envelope` that holds its message.
       make: makes its envelope and tensors, which are the same each time.
-      repeated: see `RepeatedCall`; None if its control part cannot be stable.
+      repeated: see `RepeatedCall`; None if its message cannot have a template.
     """
 
     __slots__ = ("_made", "_make", "_name", "_repeated", "tensors")
@@ -104,7 +104,7 @@ class CallRequest:
 
     def control(
         self,
-        writer: StableWriter,
+        encoder: TemplateEncoder,
         call: int,
         incarnation: int,
         timeout_s: float = 0.0,
@@ -113,7 +113,7 @@ class CallRequest:
         """The control part of the request's message.
 
         Args:
-          writer: that of the stream.
+          encoder: that of the stream.
           call: the id of the call; 0 if it has no reply.
           incarnation: that of the process that is meant.
           timeout_s, remaining_s: what the caller allowed and what is left of it; 0 for no limit.
@@ -128,9 +128,9 @@ class CallRequest:
             key, numbers, tensors = self._repeated
             varying = new_tuple(Varying, (call, remaining_s, numbers))
             whole = (self._name, key, incarnation, timeout_s)
-            stable = writer.control(whole, varying, tensors, common)
-            if stable is not None:
-                return stable
+            control = encoder.control(whole, varying, tensors, common)
+            if control is not None:
+                return control
         envelope = common()
         envelope.id, envelope.remaining_s = call, remaining_s
         return control_of(envelope, self.tensors)
@@ -153,7 +153,7 @@ class Rpc(Generic[S_contra, P, R]):
       doing: describes a request, for messages about deadlines.
       reply_size: gives the size of the last reply to such a request; None if it takes no credits.
       repeated: says what its requests have in common; None for one that is like no other.
-      begin: as `serve`, for a request with a stable control part: begins the call in a plain
+      begin: as `serve`, for a request that has a template: begins the call in a plain
         function, maybe outside of tasks. Returns the reply, or what completes the call if it has to
         wait; await that in a task. None for a request that it cannot begin, nothing of which is
         done then.
@@ -172,7 +172,7 @@ class Rpc(Generic[S_contra, P, R]):
     doing: Callable[[Any], str] = lambda _: "a call"
     reply_size: Callable[[Any, pb.Envelope], ReplySize | None] = lambda _, __: None
     repeated: Callable[P, RepeatedCall | None] = lambda *_, **__: None
-    begin: Callable[[S_contra, StableMessage, ClientFunctions], StableReply | Rest | None] = (
+    begin: Callable[[S_contra, TemplateMessage, ClientFunctions], TemplateReply | Rest | None] = (
         lambda *_: None
     )
     watch: Callable[[S_contra, pb.Envelope], Awaitable[None] | None] = lambda *_: None

@@ -1,7 +1,7 @@
 """The RPCs that run steps, for the table in `rpcs.py`: all that a step takes once it is registered.
 
-Their requests are repeated, so their control parts are stable, and servers begin them in a plain
-function: what need not wait is answered there.
+Their requests are repeated, so their messages have templates, and servers begin them inline, in a
+plain function: what need not wait is answered there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from jflow.protocol.frame import new_tuple
 from jflow.protocol.records import Riding, effect_from_proto, effect_to_proto
 from jflow.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
-from jflow.protocol.stable import NO_NUMBERS, CallNumbers, Rest, StableMessage, StableReply
+from jflow.protocol.templates import NO_NUMBERS, CallNumbers, Rest, TemplateMessage, TemplateReply
 from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
 _DONE: Outgoing = (None, ())
-_RECEIVED = StableReply(())
+_RECEIVED = TemplateReply(())
 
 
 def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
@@ -104,26 +104,26 @@ def _repeated_step(
 
 
 def _begin_step(
-    session: MasterSession, call: StableMessage, __: ClientFunctions
-) -> StableReply | Rest | None:
-    body, varying = call.of.envelope.run_step, call.varying
+    session: MasterSession, call: TemplateMessage, __: ClientFunctions
+) -> TemplateReply | Rest | None:
+    body, varying = call.template.envelope.run_step, call.varying
     if body.calls_back or body.is_traced:
         return None
     effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
-    deadline = deadline_of(call.of.envelope.timeout_s, varying.remaining_s)
+    deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
     run = session.begin(body.handle, deadline, call.tensors, effect)
     return None if run is None else _fetched(run)
 
 
-def _fetched(run: Started[Sequence[Array]]) -> StableReply | Rest:
+def _fetched(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
     """The fetched values as a reply."""
     if not run.is_done:
         return partial(_fetched_later, run)
-    return new_tuple(StableReply, (run.result, None, pb.Envelope))
+    return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
 
 
-async def _fetched_later(run: Started[Sequence[Array]]) -> StableReply:
-    return StableReply(await run.rest())
+async def _fetched_later(run: Started[Sequence[Array]]) -> TemplateReply:
+    return TemplateReply(await run.rest())
 
 
 RUN_STEP = Rpc(
@@ -198,9 +198,9 @@ def _repeated_plans(request: PlansRequest) -> RepeatedCall:
 
 
 def _begin_plans(
-    worker: WorkerSession, call: StableMessage, __: ClientFunctions
-) -> StableReply | Rest | None:
-    body = call.of.envelope.run_plans
+    worker: WorkerSession, call: TemplateMessage, __: ClientFunctions
+) -> TemplateReply | Rest | None:
+    body = call.template.envelope.run_plans
     if body.is_traced:
         return None
     if worker.needs_task(body.handle) and asyncio.current_task() is None:
@@ -218,21 +218,21 @@ def _begin_plans(
     return _beside(run.result, riding) if run.is_done else partial(_beside_later, run, riding)
 
 
-async def _beside_later(run: Started[Sequence[Array]], riding: Riding) -> StableReply:
+async def _beside_later(run: Started[Sequence[Array]], riding: Riding) -> TemplateReply:
     return _beside(await run.rest(), riding)
 
 
-def _beside(fetched: Sequence[Array], riding: Riding) -> StableReply:
+def _beside(fetched: Sequence[Array], riding: Riding) -> TemplateReply:
     """The fetched values, and those that ride beside them, as a reply."""
     if not riding.values:
-        return StableReply(fetched)
+        return TemplateReply(fetched)
     tensors = {edge: value for edge, value in riding.values.items() if value is not None}
     signals = tuple(edge for edge in riding.values if edge not in tensors)
 
     def make() -> pb.Envelope:
         return pb.Envelope(ran_plans=pb.RanPlans(edges=tensors, signals=signals))
 
-    return StableReply([*fetched, *tensors.values()], (tuple(tensors), signals), make)
+    return TemplateReply([*fetched, *tensors.values()], (tuple(tensors), signals), make)
 
 
 def ridden(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
@@ -313,14 +313,14 @@ def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated
 
 
 def _begin_tensors(
-    worker: WorkerSession, call: StableMessage, __: ClientFunctions
-) -> StableReply | Rest:
-    body, (step, *_) = call.of.envelope.send_tensors, call.varying.numbers
+    worker: WorkerSession, call: TemplateMessage, __: ClientFunctions
+) -> TemplateReply | Rest:
+    body, (step, *_) = call.template.envelope.send_tensors, call.varying.numbers
     delivered = Started(_delivered(worker, body, step, call.tensors))
     return _RECEIVED if delivered.is_done else partial(_received, delivered)
 
 
-async def _received(delivered: Started[None]) -> StableReply:
+async def _received(delivered: Started[None]) -> TemplateReply:
     await delivered.rest()
     return _RECEIVED
 

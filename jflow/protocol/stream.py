@@ -20,7 +20,7 @@ from jflow.protocol.codec import (
 )
 from jflow.protocol.frame import Message
 from jflow.protocol.framing import ByteFraming, Framing
-from jflow.protocol.stable import StableMessage, StableParser, StableWriter
+from jflow.protocol.templates import TemplateDecoder, TemplateEncoder, TemplateMessage
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -37,7 +37,7 @@ class MessageStream:
       caller: the task at the other end, if this is a server's end and it is called by a task.
 
     Attributes:
-      stable: makes stable control parts for `send_control`.
+      encoder: makes control parts with templates for `send_control`.
       n_taken: how many large frames were taken.
     """
 
@@ -56,8 +56,8 @@ class MessageStream:
         self._flushing: asyncio.Future[None] | None = None
         self._is_over = False
         self.n_taken = 0
-        self.stable = StableWriter()
-        self._parser = StableParser()
+        self.encoder = TemplateEncoder()
+        self._decoder = TemplateDecoder()
 
     async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message; returns when the transport has accepted it.
@@ -150,28 +150,28 @@ class MessageStream:
         def open_begun(message: Message) -> None:
             if len(message.control) > MAX_COST_ON_LOOP:
                 return
-            envelope = self._parser.envelope(message)
+            envelope = self._decoder.envelope(message)
             begun(open_control(message) if envelope is None else envelope)
 
         self._framing.watch_long(open_begun)
 
-    def offer_first(self, take: Callable[[StableMessage], bool]) -> None:
-        """Sets what is offered messages with a stable control part before `receive_any` gives them.
+    def offer_first(self, take: Callable[[TemplateMessage], bool]) -> None:
+        """Sets what is offered messages that have templates before `receive_any` gives them.
 
         It is called as they come, on the event loop outside of tasks, if the transport can do so,
         and returns whether it has taken the message.
         """
 
-        def opened(message: Message) -> Message | StableMessage | None:
+        def offered(message: Message) -> Message | TemplateMessage | None:
             try:
-                stable = self._parser.open(message)
+                opened = self._decoder.open(message)
             except OpError:
                 return message  # the reader takes the error
-            if stable is None:
+            if opened is None:
                 return message
-            return None if take(stable) else stable
+            return None if take(opened) else opened
 
-        self._framing.offer_first(opened)
+        self._framing.offer_first(offered)
 
     def end(self) -> None:
         """Refuses further messages, and frees what has come: nothing is read any more.
@@ -184,9 +184,9 @@ class MessageStream:
     async def receive(self) -> Received | None:
         """The next message in its common form; otherwise as `receive_any`."""
         received = await self.receive_any()
-        return received.common if isinstance(received, StableMessage) else received
+        return received.common if isinstance(received, TemplateMessage) else received
 
-    async def receive_any(self) -> Received | StableMessage | None:
+    async def receive_any(self) -> Received | TemplateMessage | None:
         """The next message, or None at the end of the stream. One caller at a time.
 
         Raises:
@@ -200,13 +200,13 @@ class MessageStream:
                 raise self._stream.broken(error) from error
             if frame is self._eof:
                 return None
-            if isinstance(frame, StableMessage):  # it was offered
+            if isinstance(frame, TemplateMessage):  # it was offered
                 return frame
             message = self._framing.feed(frame)
             if message is not None:
-                stable = self._parser.open(message)
-                if stable is not None:
-                    return stable
+                repeated = self._decoder.open(message)
+                if repeated is not None:
+                    return repeated
                 envelope = open_control(message)
                 cost = decoding_cost(envelope, message.payload)
                 opened = partial(tensors_of, envelope)

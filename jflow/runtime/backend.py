@@ -71,7 +71,7 @@ class Executable(Protocol):
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """Runs the step with NumPy or JAX arrays and returns JAX arrays."""
 
-    def lone_program(self, n_feeds: int) -> CompiledProgram | None:
+    def single_program(self, n_feeds: int) -> CompiledProgram | None:
         """The program, if all that a step does is to run it in this process.
 
         It takes that many fed values in order, returns the fetched ones, and raises TypeError or

@@ -84,8 +84,8 @@ class ExpandingExecutable:
         """See `Executable.compute`."""
         return self._executable(feeds, deadline).compute(feeds, deadline)
 
-    def lone_program(self, n_feeds: int) -> CompiledProgram | None:
-        """See `Executable.lone_program`; each signature has a program of its own."""
+    def single_program(self, n_feeds: int) -> CompiledProgram | None:
+        """See `Executable.single_program`; each signature has a program of its own."""
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool

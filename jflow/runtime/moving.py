@@ -79,8 +79,8 @@ class MovingExecutable:
             self.find(executable, error, deadline)
         return self._until_found(lambda found: found.compute(feeds, deadline), deadline)
 
-    def lone_program(self, n_feeds: int) -> None:
-        """See `Executable.lone_program`; what uses state does more."""
+    def single_program(self, n_feeds: int) -> None:
+        """Always None: a step that uses state is never a single program."""
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool

@@ -169,8 +169,8 @@ class RemoteExecutable:
         # Nothing writes to the memory of a received array, so JAX can use it without a copy.
         return [internals.to_device(value) for value in values]
 
-    def lone_program(self, n_feeds: int) -> None:
-        """See `Executable.lone_program`; there is none in this process."""
+    def single_program(self, n_feeds: int) -> None:
+        """Always None: the programs are in other processes."""
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool

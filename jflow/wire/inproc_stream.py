@@ -29,7 +29,6 @@ from jflow.protocol.framing import Framing
 from jflow.protocol.inbox import Inbox
 from jflow.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.protocol.offers import DataOffer
-from jflow.protocol.prompt import prompting
 from jflow.protocol.transport import BrokenStreamError
 from jflow.values import Array, is_host, raw_bytes, read_strings
 from jflow.wire.machine import machine_id
@@ -132,7 +131,7 @@ class InprocClient:
     def _put(self, message: Message) -> None:
         inbox = self._inbox
         if inbox is not None:
-            prompting(partial(inbox.put, message))
+            inbox.put(message)
 
     def _end(self) -> None:
         inbox, self._inbox = self._inbox, None

@@ -17,7 +17,6 @@ from jflow.errors import OpError
 from jflow.protocol.frame import Buffers
 from jflow.protocol.inbox import Inbox
 from jflow.protocol.parser import Parser, delimited
-from jflow.protocol.prompt import prompting
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.connections import DataConnection
 from jflow.wire.segment_exchange import SegmentExchange
@@ -101,10 +100,8 @@ class SocketStream:
             self._loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
-        if self._is_reading and not self._inbox.is_over:  # since `_read_buffered`
-            prompting(self._take_readable)
-
-    def _take_readable(self) -> None:
+        if not self._is_reading or self._inbox.is_over:  # since `_read_buffered`
+            return
         try:
             is_open = self._receive()
         except OSError as error:

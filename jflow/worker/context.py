@@ -16,7 +16,7 @@ from jflow.errors import UnavailableError
 from jflow.execution.parked import ParkedAttempts
 from jflow.execution.step_state import Watch
 from jflow.moves import StateId
-from jflow.protocol import Array, PromptFuture, Riding, Waited
+from jflow.protocol import Array, Riding, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
@@ -62,14 +62,14 @@ class WorkerContext:
 
     task: Task
     containers: Containers
-    rendezvous: Rendezvous[PromptFuture[Any]]
+    rendezvous: Rendezvous[asyncio.Future[Any]]
     transport: TensorTransport
     threads: ThreadPoolExecutor
     devices: DevicePool
     parked: ParkedAttempts = field(default_factory=ParkedAttempts)
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
-    senders: Senders[PromptFuture[Any]] = field(default_factory=Senders)
+    senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
     riding: dict[int, Riding] = field(default_factory=dict)
     begun: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
     orphaned: dict[int, tuple[float, float, RegisteredPlans]] = field(default_factory=dict)

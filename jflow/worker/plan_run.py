@@ -29,7 +29,7 @@ from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
-from jflow.protocol import Array, Client, PromptFuture, Waited, begin
+from jflow.protocol import Array, Client, Waited, begin
 from jflow.resources import Attempt, Cell, Transaction, Writing
 from jflow.resources.kernel import Wanted
 from jflow.values import held_bytes
@@ -136,7 +136,7 @@ class PlanRun:
         self._leaving: list[Send] = []
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
-        self._waiters: set[asyncio.Future[Any] | PromptFuture[Any]] = set()
+        self._waiters: set[asyncio.Future[Any]] = set()
         self._is_cancelled = False
         self._transaction = effect if isinstance(effect, Transaction) else None
         context.plans.add(self)
@@ -269,7 +269,7 @@ class PlanRun:
             raise
         waiting.result()
 
-    async def _wait(self, waiter: asyncio.Future[Any] | PromptFuture[Any]) -> Any:
+    async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
         """Waits for an event that other plans bring about.
 
         They may depend on a value that this plan sends. If that is lost they never act, so a
@@ -408,14 +408,14 @@ class PlanRun:
     # Transfers --------------------------------------------------------------------------------
 
     def receive(self, state: StepState, recv: Recv, /) -> Awaitable[None] | None:
-        waiter: PromptFuture[Any] = PromptFuture(asyncio.get_running_loop())
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         kept = self._context.rendezvous.take(self._step, recv.edge, waiter)
         if kept is None:
             return self._receive(state, recv, waiter)
         state.receive(recv, kept.value)
         return None
 
-    async def _receive(self, state: StepState, recv: Recv, waiter: PromptFuture[Any]) -> None:
+    async def _receive(self, state: StepState, recv: Recv, waiter: asyncio.Future[Any]) -> None:
         source, senders = recv.source.task, self._context.senders
         if source == self._context.task:
             state.receive(recv, await self._wait(waiter))

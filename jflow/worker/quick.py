@@ -10,7 +10,7 @@ from jflow.execution.link import LinkedCall, LinkedRun
 QUICK_S = 200e-6
 """The longest time that a program may take on the event loop, which does nothing else then."""
 
-LONE_S = 2e-3
+ALONE_S = 2e-3
 """The same where nothing else waits for the loop: to wake a thread, and then the loop again, takes
 longer than others would wait that came meanwhile."""
 
@@ -33,6 +33,6 @@ def is_quick(run: LinkedRun, is_alone: Callable[[], bool]) -> bool:
       is_alone: whether no other plan runs, and nothing that this one sends is on its way.
     """
     seconds = run.latency.seconds
-    if seconds > LONE_S or not run.may_be_quick:
+    if seconds > ALONE_S or not run.may_be_quick:
         return False
     return seconds <= QUICK_S or is_alone()

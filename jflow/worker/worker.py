@@ -55,17 +55,11 @@ from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.early import EarlyValues
 from jflow.worker.gather import all_of
+from jflow.worker.inline import Inline, InlineAccess, InlineOperation, InlinePrograms, inline_plan
 from jflow.worker.linking import PlanLinker
 from jflow.worker.plan_run import run_plan
 from jflow.worker.registered import RegisteredPlans
 from jflow.worker.rendezvous import Rendezvous
-from jflow.worker.straight import (
-    Straight,
-    StraightAccess,
-    StraightCall,
-    StraightPlan,
-    straight_plan,
-)
 from jflow.worker.watching import RunningSteps
 
 
@@ -112,7 +106,7 @@ class Worker:
         self._devices = devices
         self._handles = itertools.count(1)
         self._registered: dict[int, RegisteredPlans] = {}
-        self._straight: dict[int, Straight] = {}
+        self._inline: dict[int, Inline] = {}
         self._of_caller: set[int] = set()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
@@ -201,8 +195,8 @@ class Worker:
             unsupported(plans),
             self._sender.task or self._context.task,
         )
-        if (straight := straight_plan(registered, self._context)) is not None:
-            self._straight[handle] = straight
+        if (found := inline_plan(registered, self._context)) is not None:
+            self._inline[handle] = found
         self._of_caller.add(handle)
         return Registered(handle, n_bytes=sum(one.fetched_bytes for one in linked))
 
@@ -210,7 +204,7 @@ class Worker:
         """Forgets registered plans, and frees the session's state with its last plans here."""
         self._of_caller.discard(handle)
         registered = self._registered.pop(handle, None)
-        self._straight.pop(handle, None)
+        self._inline.pop(handle, None)
         if registered is None:
             return
         self.moves.plans.directory.remove(registered.use)
@@ -266,32 +260,32 @@ class Worker:
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
         """See `WorkerService.begin`."""
-        straight = self._straight.get(handle)
-        if straight is None or failpoints_on or not straight.is_quick:
+        plan = self._inline.get(handle)
+        if plan is None or failpoints_on or not plan.is_quick:
             return None
-        if isinstance(straight, StraightPlan):
-            return Started(straight.run(step, feeds))
-        straight.registered.check_feeds(feeds)
+        if isinstance(plan, InlinePrograms):
+            return Started(plan.run(step, feeds))
+        plan.registered.check_feeds(feeds)
         try:
-            if not self.moves.plans.directory.enter(straight.registered.use):
+            if not self.moves.plans.directory.enter(plan.registered.use):
                 return None
         except MovedError:
             return None  # `run` finds what that means for the step
-        return Started(self._run_straight(straight, step, feeds, staging))
+        return Started(self._run_inline(plan, step, feeds, staging))
 
-    async def _run_straight(
+    async def _run_inline(
         self,
-        straight: StraightAccess | StraightCall,
+        plan: InlineAccess | InlineOperation,
         step: int,
         feeds: Sequence[Array],
         staging: Staging | None,
     ) -> list[Array]:
         """Runs a plan whose state nothing moves, and which has entered the gate."""
-        registered = straight.registered
+        registered = plan.registered
         try:
-            if isinstance(straight, StraightCall):
-                return await straight.run(step, feeds)
-            run = partial(self._run_access, straight, step, feeds)
+            if isinstance(plan, InlineOperation):
+                return await plan.run(step, feeds)
+            run = partial(self._run_access, plan, step, feeds)
             if staging is None or not registered.writes.n_programs:
                 return await run()
             return await self.effects.run(staging, registered.writes, run)
@@ -300,16 +294,16 @@ class Worker:
 
     async def _run_access(
         self,
-        straight: StraightAccess,
+        plan: InlineAccess,
         step: int,
         feeds: Sequence[Array],
         effect: StepEffect | None = None,
     ) -> list[Array]:
         """Runs a program on variables; as any other plan, and noted for others, if it waits."""
-        values = await straight.run(step, feeds, effect)
+        values = await plan.run(step, feeds, effect)
         if values is not None:
             return values
-        context, registered = self._context, straight.registered
+        context, registered = self._context, plan.registered
         fed = dict(zip(registered.feeds, feeds, strict=True))
         context.begin(step, registered)
         try:

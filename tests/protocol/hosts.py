@@ -38,8 +38,8 @@ from jflow.protocol.codec import open_message
 from jflow.protocol.handshake import Caller, CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.signatures import rpc_of
-from jflow.protocol.stable import StableParser
 from jflow.protocol.stream import MessageStream
+from jflow.protocol.templates import TemplateDecoder
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
@@ -234,8 +234,8 @@ async def reset_on(peer, *containers):
 
 def envelope_of(message):
     """The control part of a message, of either form."""
-    stable = StableParser().open(message)
-    return open_message(message)[0] if stable is None else stable.envelope
+    opened = TemplateDecoder().open(message)
+    return open_message(message)[0] if opened is None else opened.envelope
 
 
 async def forever(*_):

@@ -15,18 +15,18 @@ from jflow.protocol.frame import LONG_BYTES, Assembler, Message, encode
 from jflow.protocol.framing import ByteFraming, PartsFraming
 from jflow.protocol.parser import Parser, delimited
 from jflow.protocol.rpcs import RUN_STEP
-from jflow.protocol.stable import StableWriter
+from jflow.protocol.templates import TemplateEncoder
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import Host, connected, eventually_async, on_loop, serving
 
 CALL = 2
 
 
-def frames(n_bytes: int, *, is_stable: bool = True) -> list[bytes]:
+def frames(n_bytes: int, *, repeats: bool = True) -> list[bytes]:
     """Those of a call that runs step 7 with one fed value."""
     value = np.zeros(n_bytes, np.uint8)
-    if is_stable:
-        control = RUN_STEP.prepared(7, [value]).control(StableWriter(), CALL, 0)
+    if repeats:
+        control = RUN_STEP.prepared(7, [value]).control(TemplateEncoder(), CALL, 0)
     else:
         envelope, _ = RUN_STEP.envelope(7, [value])
         envelope.id = CALL
@@ -42,8 +42,10 @@ async def ping(client: Any) -> pb.Envelope:
     return answer
 
 
-@pytest.mark.parametrize("is_stable", [True, False])
-def test_a_call_that_can_only_fail_is_answered_before_its_message_is_there(is_stable: bool) -> None:
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_call_that_can_only_fail_is_answered_before_its_message_is_there(
+    repeats: bool,
+) -> None:
     watched = []
 
     async def lost(handle: int) -> None:
@@ -52,7 +54,7 @@ def test_a_call_that_can_only_fail_is_answered_before_its_message_is_there(is_st
 
     async def check() -> None:
         async with serving(host) as address, connected(address) as client:
-            first, *others = frames(LONG_BYTES, is_stable=is_stable)
+            first, *others = frames(LONG_BYTES, repeats=repeats)
             await client.call.write(first)
             answer, _ = await client.receive()
             assert (answer.id, answer.status.message) == (CALL, "a task was lost")
@@ -66,11 +68,11 @@ def test_a_call_that_can_only_fail_is_answered_before_its_message_is_there(is_st
     assert host.calls == [], "and not run"
 
 
-@pytest.mark.parametrize("is_stable", [True, False])
-def test_a_call_that_is_there_is_run_and_not_watched_any_more(is_stable: bool) -> None:
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_call_that_is_there_is_run_and_not_watched_any_more(repeats: bool) -> None:
     async def check() -> None:
         async with serving(host) as address, connected(address) as client:
-            first, *others = frames(LONG_BYTES, is_stable=is_stable)
+            first, *others = frames(LONG_BYTES, repeats=repeats)
             await client.call.write(first)
             await eventually_async(lambda: watching)
             for other in others:

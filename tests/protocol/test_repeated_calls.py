@@ -1,4 +1,4 @@
-"""Calls in their stable form: a server begins them at once, and forgets none of its checks."""
+"""Calls that have templates: a server begins them inline, and forgets none of its checks."""
 
 import asyncio
 import weakref
@@ -15,7 +15,7 @@ from jflow.protocol.credits import MAX_UNREAD_BYTES
 from jflow.protocol.peer import Arrivals
 from jflow.protocol.rpcs import RUN_PLANS, RUN_STEP
 from jflow.protocol.run_rpcs import PlansRequest
-from jflow.protocol.stable import StableMessage, StableWriter
+from jflow.protocol.templates import TemplateEncoder, TemplateMessage
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import (
     INCARNATION,
@@ -68,7 +68,7 @@ def with_client(host, use):
 def run_step(handle=1, feeds=(ONE,), call=7, incarnation=INCARNATION, times=(0.0, 0.0), **kwargs):
     """The control part of a request and its tensors."""
     request = RUN_STEP.prepared(handle, feeds, **kwargs)
-    return request.control(StableWriter(), call, incarnation, *times), feeds
+    return request.control(TemplateEncoder(), call, incarnation, *times), feeds
 
 
 # What the service is asked ------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_a_body_that_the_service_has_not_is_an_error():
     request = RUN_PLANS.prepared(PlansRequest(5, 3, []))
 
     async def check(client):
-        await client.stream.send_control(request.control(StableWriter(), 7, INCARNATION))
+        await client.stream.send_control(request.control(TemplateEncoder(), 7, INCARNATION))
         reply, _ = await client.receive()
         assert (reply.id, reply.status.code) == (7, errors.Code.INVALID_ARGUMENT)
 
@@ -217,9 +217,9 @@ def test_a_body_that_the_service_has_not_is_an_error():
 def test_the_answer_has_the_form_of_the_request():
     async def check(client):
         await client.stream.send_control(*run_step())
-        assert isinstance(await client.stream.receive_any(), StableMessage)
+        assert isinstance(await client.stream.receive_any(), TemplateMessage)
         await client.send([ONE], id=8, run_step=pb.RunStep(handle=1))
-        assert not isinstance(await client.stream.receive_any(), StableMessage)
+        assert not isinstance(await client.stream.receive_any(), TemplateMessage)
 
     with_client(Host(), check)
 

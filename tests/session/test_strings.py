@@ -102,6 +102,15 @@ def test_a_placeholder_of_strings_must_be_fed(backend: Backend) -> None:
         session.run(tf.identity(x))
 
 
+def test_a_string_of_another_device_is_not_taken_for_the_result_of_a_program() -> None:
+    with tf.device("/cpu:1"):
+        word = tf.constant("a")
+    with tf.device("/cpu:0"):
+        three = tf.constant(1.0) + 2
+    with tf.Session() as session:
+        assert session.run([three, word]) == [3.0, b"a"]
+
+
 def test_a_picture_shows_strings() -> None:
     words = tf.constant(["a", "b"], name="words")
     with tf.device("/cpu:1"):

@@ -20,7 +20,7 @@ from jflow.testing import PATIENCE_S
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.plan_run import run_plan
-from jflow.worker.quick import LONE_S, QUICK_S
+from jflow.worker.quick import ALONE_S, QUICK_S
 from jflow.worker.rendezvous import Rendezvous
 from tests.variables import get_variable, set_variable
 
@@ -85,10 +85,10 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
     ("seconds", "n_others", "is_sending", "is_on_loop"),
     [
         pytest.param(QUICK_S, 1, True, True, id="quick"),
-        pytest.param(LONE_S, 0, False, True, id="alone"),
-        pytest.param(LONE_S, 1, False, False, id="beside another plan"),
-        pytest.param(LONE_S, 0, True, False, id="while something is sent"),
-        pytest.param(2 * LONE_S, 0, False, False, id="long"),
+        pytest.param(ALONE_S, 0, False, True, id="alone"),
+        pytest.param(ALONE_S, 1, False, False, id="beside another plan"),
+        pytest.param(ALONE_S, 0, True, False, id="while something is sent"),
+        pytest.param(2 * ALONE_S, 0, False, False, id="long"),
     ],
 )
 def test_a_program_takes_no_thread_where_nothing_else_waits_for_the_loop(

@@ -1,28 +1,32 @@
-"""Plans that are run by one function, as long as nothing in them waits for other steps.
+"""Plans that run inline: in the call that has read their request, until something has to wait.
 
-* A `StraightPlan`, of programs on fed values and constants, whose results are only fetched, uses no
-  state of the task, and nothing that it does has to be rolled back.
-* A `StraightAccess`, of one program that reads or writes variables, is run if these are free;
-  nothing was done if they are not.
-* A `StraightCall`, of one operation on a queue, makes its attempt. If that has to wait, a `PlanRun`
-  goes on with the same attempt.
+A run of such a plan (`jflow.execution.classes`) needs no task, no entry in the tables by which
+others find it, and no driver of the interpreter, unless it has to wait for others or its device.
 
-So a run needs no entry in tables by which others find it, and no driver of the interpreter, unless
-it has to wait for others or for its device.
+* `InlinePrograms` use no state of the task, and nothing that they do has to be rolled back.
+* An `InlineAccess` is run if its variables are free; nothing was done if they are not.
+* An `InlineOperation` makes its attempt. If that has to wait, a `PlanRun` goes on with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from itertools import chain
+from typing import Generic, TypeVar
 
 import jax
 import numpy as np
 
 from jflow.core import StepEffect
 from jflow.deadline.clock import now
-from jflow.execution.link import LinkedInstruction, LinkedKernel, LinkedPlan, LinkedRun
+from jflow.execution.classes import (
+    General,
+    SeveralPrograms,
+    SingleAccess,
+    SingleOperation,
+    SingleProgram,
+    classify,
+)
 from jflow.execution.step_state import StepState, run_program
 from jflow.protocol import Array
 from jflow.resources.kernel import Wanted
@@ -34,24 +38,27 @@ from jflow.worker.registered import RegisteredPlans
 from jflow.worker.waker import Waker
 from jflow.xla.compile import is_pure
 
+Found = TypeVar("Found", bound=SingleProgram | SeveralPrograms | SingleAccess | SingleOperation)
+"""The class of a plan."""
+
 MAX_KEPT_BYTES = 64 << 10
 """Up to this size, the results of a plan that is fed nothing are kept: they never change."""
 
 
-class _Straight:
-    """What all kinds have in common.
+class _Inline(Generic[Found]):
+    """What all of them have in common.
 
     Args:
-      registered: what has it as the only plan.
+      registered: what has the plan as the only one.
       context: what the plans of its task share.
+      found: the plan, as it was classified.
     """
 
-    def __init__(self, registered: RegisteredPlans, context: WorkerContext) -> None:
-        (linked,) = registered.plans
-        self._linked = linked
+    def __init__(self, registered: RegisteredPlans, context: WorkerContext, found: Found) -> None:
         self.registered = registered
         self._context = context
-        self._programs = _programs(linked)
+        self._found = found
+        self._linked = linked = found.linked
         position = {index: i for i, index in enumerate(registered.feeds)}
         self._feeds = tuple((feed.slot, position[feed.index]) for feed in linked.feeds)
         self._fetches = tuple(
@@ -73,13 +80,19 @@ class _Straight:
             del context.begun[step]
 
 
-class StraightPlan(_Straight):
-    """A plan of programs that use no state, and neither send nor receive values."""
+class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
+    """Programs of fed values and constants."""
 
-    def __init__(self, registered: RegisteredPlans, context: WorkerContext) -> None:
-        super().__init__(registered, context)
+    def __init__(
+        self,
+        registered: RegisteredPlans,
+        context: WorkerContext,
+        found: SingleProgram | SeveralPrograms,
+    ) -> None:
+        super().__init__(registered, context, found)
+        self._runs = runs = found.runs
         self._is_constant = not self._feeds and all(
-            run.executable is not None and is_pure(run.executable) for run in self._programs
+            run.executable is not None and is_pure(run.executable) for run in runs
         )
         self._kept: list[Array] | None = None
 
@@ -88,7 +101,7 @@ class StraightPlan(_Straight):
         """Whether a run would neither occupy the event loop for long nor wait for a thread."""
         if self._kept is not None:
             return True
-        return all(is_quick(run, self._is_alone) for run in self._programs)
+        return all(is_quick(run, self._is_alone) for run in self._runs)
 
     async def run(self, step: int, feeds: Sequence[Array]) -> Sequence[Array]:
         """Runs the plan, which must be quick; waits for nothing but the device.
@@ -109,7 +122,7 @@ class StraightPlan(_Straight):
         for slot, i in self._feeds:
             slots[slot] = feeds[i]
         try:
-            for run in self._programs:
+            for run in self._runs:
                 begun = now()
                 run_program(run, slots, (), linked.plan.device)
                 run.latency.note(now() - begun)
@@ -125,13 +138,13 @@ class StraightPlan(_Straight):
         return fetched
 
 
-class StraightAccess(_Straight):
-    """A plan of one program that reads or writes variables."""
+class InlineAccess(_Inline[SingleAccess]):
+    """One program that reads or writes variables."""
 
     @property
     def is_quick(self) -> bool:
         """Whether a run would neither occupy the event loop for long nor wait for a thread."""
-        return is_quick(self._programs[0], self._is_alone)
+        return is_quick(self._found.run, self._is_alone)
 
     async def run(
         self, step: int, feeds: Sequence[Array], effect: StepEffect | None = None
@@ -150,7 +163,7 @@ class StraightAccess(_Straight):
         Raises:
           OpError: as `run_plan`.
         """
-        context, linked, (run,) = self._context, self._linked, self._programs
+        context, linked, run = self._context, self._linked, self._found.run
         writing = None if effect is None else effect.writing
         state = StepState(linked, context.containers, writing=writing, effect=effect)
         for slot, i in self._feeds:
@@ -176,12 +189,13 @@ class StraightAccess(_Straight):
         return fetched
 
 
-class StraightCall(_Straight):
-    """A plan of one operation on a queue, or on another resource that is no variable."""
+class InlineOperation(_Inline[SingleOperation]):
+    """One operation on a queue, or on another resource that is no variable."""
 
-    def __init__(self, registered: RegisteredPlans, context: WorkerContext) -> None:
-        super().__init__(registered, context)
-        (self._kernel,) = (one for stage in self._linked.stages for one in stage)
+    def __init__(
+        self, registered: RegisteredPlans, context: WorkerContext, found: SingleOperation
+    ) -> None:
+        super().__init__(registered, context, found)
         self._watch = context.watch(registered.use.states if registered.is_restartable else ())
 
     @property
@@ -199,8 +213,7 @@ class StraightCall(_Straight):
         Raises:
           OpError: as `run_plan`.
         """
-        context, linked, kernel = self._context, self._linked, self._kernel
-        assert isinstance(kernel, LinkedKernel)
+        context, linked, kernel = self._context, self._linked, self._found.kernel
         state = StepState(linked, context.containers, watch=self._watch)
         for slot, i in self._feeds:
             state.slots[slot] = feeds[i]
@@ -240,30 +253,22 @@ class StraightCall(_Straight):
             context.end(step, self.registered)
 
 
-Straight = StraightPlan | StraightAccess | StraightCall
+Inline = InlinePrograms | InlineAccess | InlineOperation
 
 
-def straight_plan(registered: RegisteredPlans, context: WorkerContext) -> Straight | None:
-    """The only one of registered plans, if it is straight."""
-    if len(registered.plans) != 1 or registered.claim is not None:
+def inline_plan(registered: RegisteredPlans, context: WorkerContext) -> Inline | None:
+    """The only one of registered plans, if it can run inline and not under a claim.
+
+    A later claim ends what runs under a claim, by its task.
+    """
+    if registered.claim is not None:
         return None
-    (linked,) = registered.plans
-    programs, instructions = _programs(linked), [*chain.from_iterable(linked.stages)]
-    if len(instructions) == 1 and _is_call(instructions[0]):
-        return StraightCall(registered, context)
-    if len(programs) != len(instructions):
-        return None
-    if len(programs) == 1 and programs[0].uses_variables:
-        return StraightAccess(registered, context)
-    computed = {slot for run in programs for slot in run.instruction.outputs}
-    is_straight = all(run.executable and not run.uses_variables for run in programs)
-    is_straight &= computed.issuperset(fetch.slot for fetch in linked.fetches)
-    return StraightPlan(registered, context) if is_straight else None
-
-
-def _is_call(one: LinkedInstruction) -> bool:
-    return isinstance(one, LinkedKernel) and not one.reads_files
-
-
-def _programs(linked: LinkedPlan) -> tuple[LinkedRun, ...]:
-    return tuple(one for stage in linked.stages for one in stage if isinstance(one, LinkedRun))
+    match classify(registered.plans):
+        case SingleProgram() | SeveralPrograms() as programs:
+            return InlinePrograms(registered, context, programs)
+        case SingleAccess() as access:
+            return InlineAccess(registered, context, access)
+        case SingleOperation() as operation:
+            return InlineOperation(registered, context, operation)
+        case General():
+            return None

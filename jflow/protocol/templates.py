@@ -1,19 +1,19 @@
-"""Stable control parts: those of repeated calls, made once by one end and parsed once by the other.
+"""Templates: envelopes of repeated messages, encoded once by one end and decoded once by the other.
 
-The messages of a registered step differ from one run to the next in a few numbers only. In the
-stable form of a control part these stand in front of the envelope, which is the same bytes every
+The messages of a registered step differ from one run to the next in a few numbers only. In a
+control part with a template these stand in front of the envelope, which is the same bytes every
 time:
 
     0 | call id u64 | remaining f64 | number u64 | number u64 | number u64 | envelope
 
-An envelope itself never begins with 0, so a control part of either form says which one it has. The
-stable form of a message means the same as the other one (`Received.envelope`): a transport, and
-whatever takes the message apart, may use either. What the numbers are depends on the body of the
-envelope (`_RENUMBER`).
+An envelope itself never begins with 0, so a control part of either form says which one it has. Both
+forms of a message mean the same (`TemplateMessage.envelope`): a transport, and whatever takes the
+message apart, may use either. What the numbers are depends on the body of the envelope
+(`_RENUMBER`).
 
-Invariant: the envelope of a stable control part is parsed once and shared by all messages with the
-same bytes, so nothing may change it. The shapes of its tensors were checked then; that they fit the
-payload is checked for each message.
+Invariant: a template is decoded once and shared by all messages with the same bytes, so nothing may
+change it. The shapes of its tensors were checked then; that they fit the payload is checked for
+each message.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CallNumbers = tuple[int, int, int]
 
 
 class Varying(NamedTuple):
-    """What differs from one message to the next with the same stable envelope.
+    """What differs from one message to the next with the same template.
 
     Attributes:
       id: the call; 0 for messages without a reply.
@@ -59,8 +59,8 @@ class Varying(NamedTuple):
     numbers: CallNumbers = NO_NUMBERS
 
 
-class StableReply(NamedTuple):
-    """A reply to a request with a stable control part.
+class TemplateReply(NamedTuple):
+    """A reply to a request that has a template.
 
     Attributes:
       tensors: its tensors.
@@ -73,7 +73,7 @@ class StableReply(NamedTuple):
     make: Callable[[], pb.Envelope] = pb.Envelope
 
 
-Rest = Callable[[], Awaitable[StableReply]]
+Rest = Callable[[], Awaitable[TemplateReply]]
 """Completes a call that has begun and has to wait."""
 
 
@@ -85,8 +85,8 @@ class _Slot(NamedTuple):
     start: int
 
 
-class StableEnvelope:
-    """An envelope that many messages have; it must not be changed.
+class EnvelopeTemplate:
+    """An envelope that many messages share; it must not be changed.
 
     Args:
       envelope: the envelope without what varies.
@@ -114,7 +114,8 @@ class StableEnvelope:
             n_bytes = 0 if dtype is None else dtype.itemsize * math.prod(shape)
             if dtype is None or not n_bytes:
                 raise InvalidArgumentError(
-                    f"malformed control message: a stable one has a tensor {meta.dtype}{shape}"
+                    "malformed control message: one with a template has a tensor "
+                    f"{meta.dtype}{shape}"
                 )
             self._slots.append(_Slot(shape, dtype, start))
             self._n_bytes = start + n_bytes
@@ -130,11 +131,11 @@ class StableEnvelope:
         return found
 
 
-class StableMessage:
-    """A received message with a stable control part.
+class TemplateMessage:
+    """A received message that has a template.
 
     Attributes:
-      of: its envelope.
+      template: the template.
       varying: what else it says.
       tensors: its tensors.
       begun: what came of the call that it makes, if that was begun before a task took it: its
@@ -142,13 +143,13 @@ class StableMessage:
       size: that of the last reply to such a call, once it was begun; None if it takes no credits.
     """
 
-    __slots__ = ("__dict__", "begun", "of", "size", "tensors", "varying")
+    __slots__ = ("__dict__", "begun", "size", "template", "tensors", "varying")
 
-    begun: StableReply | Rest | Exception | None
+    begun: TemplateReply | Rest | Exception | None
     size: ReplySize | None
 
-    def __init__(self, of: StableEnvelope, varying: Varying, tensors: list[Array]) -> None:
-        self.of = of
+    def __init__(self, template: EnvelopeTemplate, varying: Varying, tensors: list[Array]) -> None:
+        self.template = template
         self.varying = varying
         self.tensors = tensors
         self.begun = self.size = None
@@ -157,9 +158,9 @@ class StableMessage:
     def envelope(self) -> pb.Envelope:
         """The same as an envelope of its own."""
         whole = pb.Envelope()
-        whole.CopyFrom(self.of.envelope)
+        whole.CopyFrom(self.template.envelope)
         whole.id, whole.remaining_s, numbers = self.varying
-        name = self.of.name
+        name = self.template.name
         if name in _RENUMBER:
             _RENUMBER[name](getattr(whole, name), numbers)
         return whole
@@ -170,14 +171,14 @@ class StableMessage:
         return self.envelope, self.tensors
 
 
-class StableParser:
-    """Takes apart the stable control parts of one stream."""
+class TemplateDecoder:
+    """Decodes the control parts with templates of one stream."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, StableEnvelope] = {}
+        self._kept: dict[bytes, EnvelopeTemplate] = {}
 
-    def open(self, message: Message) -> StableMessage | None:
-        """A message with a stable control part; None if its control part has the other form.
+    def open(self, message: Message) -> TemplateMessage | None:
+        """A message that has a template; None if its control part has the other form.
 
         Raises:
           InvalidArgumentError: if the message is malformed.
@@ -185,7 +186,7 @@ class StableParser:
         taken = self._take(message)
         if taken is not None:
             given = message.tensors
-            taken.tensors = taken.of.tensors(message.payload) if given is None else [*given]
+            taken.tensors = taken.template.tensors(message.payload) if given is None else [*given]
         return taken
 
     def envelope(self, message: Message) -> pb.Envelope | None:
@@ -193,7 +194,7 @@ class StableParser:
         taken = self._take(message)
         return None if taken is None else taken.envelope
 
-    def _take(self, message: Message) -> StableMessage | None:
+    def _take(self, message: Message) -> TemplateMessage | None:
         """As `open`, without tensors."""
         control = message.control
         if not control or control[0] != MARK:
@@ -201,23 +202,23 @@ class StableParser:
         size = _VARYING.size
         if not size <= len(control) <= size + MAX_BYTES:
             raise InvalidArgumentError(
-                f"malformed control message: a stable one has {size} to {size + MAX_BYTES} bytes, "
-                f"got {len(control)}"
+                f"malformed control message: one with a template has {size} to "
+                f"{size + MAX_BYTES} bytes, got {len(control)}"
             )
         _, call, remaining_s, *numbers = _VARYING.unpack_from(control)
         varying = new_tuple(Varying, (call, remaining_s, tuple(numbers)))
         encoded = control[size:]
-        stable = self._kept.get(encoded)
-        if stable is None:
-            stable = StableEnvelope(open_control(message._replace(control=encoded)))
+        template = self._kept.get(encoded)
+        if template is None:
+            template = EnvelopeTemplate(open_control(message._replace(control=encoded)))
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
-            self._kept[encoded] = stable
-        return StableMessage(stable, varying, [])
+            self._kept[encoded] = template
+        return TemplateMessage(template, varying, [])
 
 
-class StableWriter:
-    """Makes the stable control parts of one stream; thread-safe."""
+class TemplateEncoder:
+    """Encodes the control parts with templates of one stream; thread-safe."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, bytes] = {}

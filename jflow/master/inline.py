@@ -1,4 +1,4 @@
-"""`begin_straight`: begins a step of the master's own task in one plain function."""
+"""`begin_inline`: begins a step of the master's own task in the call that has read its request."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Iterator, Sequence
 
 from jflow.core import Gate
 from jflow.effects import Effect
-from jflow.master.step_runner import RegisteredStep, lone_staging
+from jflow.master.step_runner import RegisteredStep, single_write_staging
 from jflow.moves import Use
 from jflow.protocol import Array, Started
 
 
-def begin_straight(
+def begin_inline(
     gate: Gate,
     step: RegisteredStep,
     step_ids: Iterator[int],
     feeds: Sequence[Array],
     effect: Effect | None,
 ) -> Started[Sequence[Array]] | None:
-    """Begins a step whose only plan its task can run straight; one over a connection cannot.
+    """Begins a step whose only plan its task can run inline; one over a connection cannot.
 
     Args:
       gate: what steps wait at while the state that they use is moved.
@@ -36,7 +36,7 @@ def begin_straight(
     only, use = step.only, step.use
     if only is None or not only.proxy.is_direct:
         return None
-    staging = None if effect is None else lone_staging(step, effect)
+    staging = None if effect is None else single_write_staging(step, effect)
     if effect is not None and staging is None:
         return None
     given, begin = only.given(feeds), only.proxy.begin

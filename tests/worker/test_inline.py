@@ -17,7 +17,7 @@ from jflow.plan import Call, Feed, Fetch, Program, Recv, Run, Send
 from jflow.protocol import Staging, Waited
 from jflow.testing import PATIENCE_S, Pause, failpoints
 from jflow.watch import StatusRequest
-from jflow.worker import Worker, straight
+from jflow.worker import Worker, inline
 from tests.clusters import in_process
 from tests.protocol.hosts import eventually
 from tests.variables import get_variable
@@ -161,7 +161,7 @@ def test_the_results_of_a_plan_of_constants_are_computed_once(monkeypatch):
     async def use(a, *_):
         handle = await constant_of(a, double)
         (first,) = a.begin(5, handle, []).result
-        monkeypatch.setattr(straight, "run_program", None)
+        monkeypatch.setattr(inline, "run_program", None)
         (second,) = a.begin(6, handle, []).result
         assert first.tolist() == second.tolist() == [20, 20, 20]
         with pytest.raises(ValueError, match="read-only"):
@@ -182,10 +182,10 @@ def test_a_program_that_draws_random_numbers_itself_is_run_each_time():
 def test_large_results_are_computed_each_time(monkeypatch):
     async def use(a, *_):
         handle = await constant_of(a, double)
-        monkeypatch.setattr(straight, "MAX_KEPT_BYTES", 11)
+        monkeypatch.setattr(inline, "MAX_KEPT_BYTES", 11)
         for step in (5, 6):
             assert a.begin(step, handle, []).result[0].tolist() == [20, 20, 20]
-        monkeypatch.setattr(straight, "run_program", None)
+        monkeypatch.setattr(inline, "run_program", None)
         with pytest.raises(errors.InvalidArgumentError):
             a.begin(7, handle, [])
 
@@ -216,7 +216,7 @@ def test_a_run_that_waits_for_the_device_goes_on_in_a_task_and_is_seen_meanwhile
             slots[run.instruction.outputs[0]] = Late()
 
         monkeypatch.setattr(a._context.devices, "wait", wait)
-        monkeypatch.setattr(straight, "run_program", late)
+        monkeypatch.setattr(inline, "run_program", late)
         n_begun = a.running.n_begun
         started = a.begin(5, handle, [vector(1)])
         assert not started.is_done
@@ -243,7 +243,7 @@ def test_a_run_that_is_cancelled_while_it_waits_for_the_device_leaves_nothing(mo
             await asyncio.Event().wait()
 
         monkeypatch.setattr(a._context.devices, "wait", wait)
-        monkeypatch.setattr(straight, "run_program", late)
+        monkeypatch.setattr(inline, "run_program", late)
         rest = asyncio.ensure_future(a.begin(5, handle, [vector(1)]).rest())
         await asyncio.sleep(0)
         rest.cancel()
@@ -270,12 +270,12 @@ def test_a_master_has_such_plans_of_other_tasks_run_in_the_same_way(monkeypatch)
                 sums.append(tf.constant(1.0) + 2)
         with tf.Session(backend.targets[0]) as session:
 
-            def is_straight():  # once the program is known to be quick
+            def is_inline():  # once the program is known to be quick
                 ran.clear()
                 assert session.run(sums) == [3.0, 3.0]
                 return Task("ps", 0) not in ran
 
-            eventually(is_straight)
+            eventually(is_inline)
 
 
 # A program on variables ------------------------------------------------------------------------

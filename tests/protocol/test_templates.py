@@ -1,4 +1,4 @@
-"""Stable control parts: they mean the same as others, whatever their bytes are."""
+"""Control parts with templates: they mean the same as others, whatever their bytes are."""
 
 import math
 
@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from jflow.core import Staging
 from jflow.effects import Effect
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.protocol import stable
+from jflow.protocol import templates
 from jflow.protocol.codec import frames_of, open_message
 from jflow.protocol.frame import Assembler, Message, encode
 from jflow.protocol.rpcs import RUN_PLANS, RUN_STEP, SEND_TENSORS
 from jflow.protocol.run_rpcs import PlansRequest
-from jflow.protocol.stable import StableParser, StableWriter, Varying
+from jflow.protocol.templates import TemplateDecoder, TemplateEncoder, Varying
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import NUMBERS
 from tests.drawn import examples
 
-HEAD = stable._VARYING.size
+HEAD = templates._VARYING.size
 U63 = st.integers(0, 2**63 - 1)
 U64 = st.integers(0, 2**64 - 1)
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
@@ -69,7 +69,7 @@ CALLS = st.lists(st.tuples(REQUESTS, U63, TIMES), min_size=1, max_size=8)
 
 def opened(control, tensors=(), parser=None):
     (frame,) = frames_of(encode, 1, control, tensors)
-    return (parser or StableParser()).open(Assembler().feed(frame))
+    return (parser or TemplateDecoder()).open(Assembler().feed(frame))
 
 
 def common(rpc, args, kwargs, call, incarnation, times):
@@ -86,7 +86,7 @@ def common(rpc, args, kwargs, call, incarnation, times):
 @settings(max_examples=examples(50))
 @given(CALLS)
 def test_a_request_means_the_same_in_either_form(calls):
-    writer, parser = StableWriter(), StableParser()
+    writer, parser = TemplateEncoder(), TemplateDecoder()
     for (rpc, args, kwargs), call, times in calls:
         control = rpc.prepared(*args, **kwargs).control(writer, call, 7, *times)
         envelope, tensors = common(rpc, args, kwargs, call, 7, times)
@@ -99,19 +99,19 @@ def test_a_request_means_the_same_in_either_form(calls):
 
 
 def test_the_envelope_of_a_repeated_call_is_made_once_and_parsed_once():
-    writer, parser = StableWriter(), StableParser()
+    writer, parser = TemplateEncoder(), TemplateDecoder()
     feeds = [np.float32(1)]
     controls = [RUN_STEP.prepared(7, feeds).control(writer, call, 5) for call in (1, 2)]
     assert controls[0][HEAD:] == controls[1][HEAD:]
     one, two = (opened(control, feeds, parser) for control in controls)
-    assert one.of is two.of
+    assert one.template is two.template
     assert (one.varying.id, two.varying.id) == (1, 2)
     assert (one.envelope.id, two.envelope.id) == (1, 2)
-    assert one.of.envelope.id == 0, "what all share was not changed"
+    assert one.template.envelope.id == 0, "what all share was not changed"
 
 
 def test_nothing_is_made_for_a_call_that_was_made_before(monkeypatch):
-    writer = StableWriter()
+    writer = TemplateEncoder()
     RUN_STEP.prepared(7, []).control(writer, 1, 5)
     monkeypatch.setattr(pb, "RunStep", None)
     RUN_STEP.prepared(7, []).control(writer, 2, 5)
@@ -122,7 +122,7 @@ def test_nothing_is_made_for_a_call_that_was_made_before(monkeypatch):
 @pytest.mark.parametrize("value", [np.array([b"a"], object), np.zeros((0, 3), np.float32)])
 def test_strings_and_empty_tensors_go_in_the_other_form(value):
     request = RUN_STEP.prepared(7, [value])
-    control = request.control(StableWriter(), 1, 5)
+    control = request.control(TemplateEncoder(), 1, 5)
     assert opened(control, [value]) is None
     envelope, (got,) = open_message(Assembler().feed(*frames_of(encode, 1, control, [value])))
     assert (envelope.id, envelope.incarnation, envelope.run_step.handle) == (1, 5, 7)
@@ -130,27 +130,27 @@ def test_strings_and_empty_tensors_go_in_the_other_form(value):
 
 
 def test_an_envelope_that_is_large_goes_in_the_other_form():
-    values = dict.fromkeys(range(2 * stable.MAX_BYTES))
-    control = SEND_TENSORS.prepared(3, values).control(StableWriter(), 0, 5)
+    values = dict.fromkeys(range(2 * templates.MAX_BYTES))
+    control = SEND_TENSORS.prepared(3, values).control(TemplateEncoder(), 0, 5)
     assert opened(control) is None
     envelope, _ = open_message(Message(1, control, np.empty(0, np.uint8)))
     assert [*envelope.send_tensors.signals] == [*values]
 
 
 def test_what_either_end_keeps_is_bounded():
-    writer, parser = StableWriter(), StableParser()
-    for handle in range(3 * stable.MAX_KEPT):
+    writer, parser = TemplateEncoder(), TemplateDecoder()
+    for handle in range(3 * templates.MAX_KEPT):
         control = RUN_STEP.prepared(handle, []).control(writer, 1, 5)
         assert opened(control, (), parser).envelope.run_step.handle == handle
-    assert len(writer._kept) <= stable.MAX_KEPT
-    assert len(parser._kept) <= stable.MAX_KEPT
+    assert len(writer._kept) <= templates.MAX_KEPT
+    assert len(parser._kept) <= templates.MAX_KEPT
 
 
 @pytest.mark.parametrize("n_bytes", [0, 3, 4])
 def test_tensors_that_do_not_fit_the_payload_are_refused(n_bytes):
     value = np.ones(2, np.float32)
-    control = RUN_STEP.prepared(7, [value]).control(StableWriter(), 1, 5)
-    parser = StableParser()
+    control = RUN_STEP.prepared(7, [value]).control(TemplateEncoder(), 1, 5)
+    parser = TemplateDecoder()
     for _ in range(2):  # the second time the envelope is known
         with pytest.raises(InvalidArgumentError, match="does not fit"):
             parser.open(Message(1, control, np.zeros(n_bytes, np.uint8)))
@@ -163,26 +163,28 @@ def test_tensors_that_do_not_fit_the_payload_are_refused(n_bytes):
         *(("float32", (2**60,)), ("float32", (1,) * 33)),
     ],
 )
-def test_tensors_that_a_stable_control_part_cannot_have_are_refused(dtype, shape):
+def test_tensors_that_a_template_cannot_have_are_refused(dtype, shape):
     envelope = pb.Envelope(run_step=pb.RunStep(handle=7))
     envelope.tensors.add(dtype=dtype, shape=shape)
-    control = stable._VARYING.pack(stable.MARK, 1, 0.0, 0, 0, 0) + envelope.SerializeToString()
+    control = (
+        templates._VARYING.pack(templates.MARK, 1, 0.0, 0, 0, 0) + envelope.SerializeToString()
+    )
     with pytest.raises(InvalidArgumentError):
-        StableParser().open(Message(1, control, np.zeros(64, np.uint8)))
+        TemplateDecoder().open(Message(1, control, np.zeros(64, np.uint8)))
 
 
 def test_a_control_part_that_is_too_long_is_refused_before_it_is_parsed():
-    long = bytes(1) * (HEAD + stable.MAX_BYTES + 1)
+    long = bytes(1) * (HEAD + templates.MAX_BYTES + 1)
     with pytest.raises(InvalidArgumentError, match="has 41 to"):
-        StableParser().open(Message(1, long, np.empty(0, np.uint8)))
+        TemplateDecoder().open(Message(1, long, np.empty(0, np.uint8)))
 
 
 @settings(max_examples=examples(100))
 @given(st.binary(max_size=80), st.integers(0, 64))
 def test_noise_gives_messages_or_errors_of_jflow_and_nothing_else(noise, n_bytes):
-    control = bytes([stable.MARK]) + noise
+    control = bytes([templates.MARK]) + noise
     try:
-        got = StableParser().open(Message(1, control, np.zeros(n_bytes, np.uint8)))
+        got = TemplateDecoder().open(Message(1, control, np.zeros(n_bytes, np.uint8)))
     except OpError:
         return
     assert got.envelope.id == got.varying.id
@@ -195,12 +197,12 @@ def test_damaged_control_parts_give_messages_or_errors_of_jflow_and_nothing_else
 ):
     rpc, args, kwargs = request
     requested = rpc.prepared(*args, **kwargs)
-    control = bytearray(requested.control(StableWriter(), call, 7))
+    control = bytearray(requested.control(TemplateEncoder(), call, 7))
     for _ in range(data.draw(st.integers(1, 3))):
         control[data.draw(st.integers(0, len(control) - 1))] = data.draw(st.integers(0, 255))
     (frame,) = frames_of(encode, 1, bytes(control), requested.tensors)
     message = Assembler().feed(frame)
-    parser = StableParser()
+    parser = TemplateDecoder()
     for _ in range(2):
         try:
             got = parser.open(message)
@@ -213,11 +215,11 @@ def test_damaged_control_parts_give_messages_or_errors_of_jflow_and_nothing_else
 
 
 def test_replies_of_the_same_shapes_have_the_same_bytes():
-    writer, value = StableWriter(), np.zeros((), np.float32)
+    writer, value = TemplateEncoder(), np.zeros((), np.float32)
     one, two = (writer.control((), Varying(call), [value], pb.Envelope) for call in (1, 2))
     assert one[HEAD:] == two[HEAD:]
     got = opened(two, [value])
-    assert got.of.is_plain
+    assert got.template.is_plain
     assert got.varying.id == 2
     assert got.tensors[0].shape == ()
     assert math.isfinite(got.tensors[0])
