@@ -32,8 +32,15 @@ _LOG = logging.getLogger(__name__)
 MAX_OUTCOMES = 4096
 """How many moves a task remembers, for tasks that ask how they ended."""
 
-ASK_S = 5.0
-"""How long a task asks the source how a move has ended, in seconds."""
+ASK_S = 60.0
+"""How long a task asks the source how a move has ended, in seconds. It is longer than a stream may
+be silent before it counts as lost: the copy of the target may be the only one."""
+
+TRY_S = 5.0
+"""How long it waits for one answer, in seconds."""
+
+RETRY_S = 1.0
+"""The time between two queries if one of them fails, in seconds."""
 
 
 class SavedState(NamedTuple):
@@ -210,20 +217,30 @@ class StateMoves:
 
     async def _resolve(self, name: str, hold: _Hold) -> None:
         """Ends a hold as the source has ended its own."""
-        has_moved = False
+        has_moved, driver = False, self._state.driver
         try:
-            async with self._state.driver.limit(ASK_S):
-                has_moved = await call_task(
-                    self._state.tasks, hold.source, StateMoves.outcome, RECONNECT_TIMEOUT_S, name
-                )
-        except (OpError, TimeoutError) as error:
+            async with driver.limit(ASK_S):
+                while (found := await self._asked(name, hold)) is None:
+                    await driver.sleep(RETRY_S)
+            has_moved = found
+        except TimeoutError:
             _LOG.warning(
-                "%s does not know whether %s has moved to %s: %s cannot be asked: %s; it goes on "
-                "as if it had not",
-                *(self._state.task, hold.states[0], hold.target, hold.source, error),
+                "%s does not know whether %s has moved to %s: %s has not answered for %g s; it "
+                "goes on as if it had not",
+                *(self._state.task, hold.states[0], hold.target, hold.source, ASK_S),
             )
         with suppress(AbortedError):
             self._finish(name, has_moved=has_moved)
+
+    async def _asked(self, name: str, hold: _Hold) -> bool | None:
+        """Whether the state has moved, as the source says; None if it does not answer."""
+        try:
+            async with self._state.driver.limit(TRY_S):
+                return await call_task(
+                    self._state.tasks, hold.source, StateMoves.outcome, RECONNECT_TIMEOUT_S, name
+                )
+        except (OpError, TimeoutError):
+            return None
 
     def _finish(self, name: str, *, has_moved: bool) -> None:
         """Ends a hold. At the source, and only there, this is the moment of the move.

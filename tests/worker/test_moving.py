@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -48,9 +48,10 @@ class Answering:
     async def call(self, method: Any, incarnation: int, hold: str) -> bool:
         assert method is StateMoves.outcome
         self.n_requests += 1
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return bool(self.outcome)
+        outcome = next(self.outcome) if isinstance(self.outcome, Iterator) else self.outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return bool(outcome)
 
 
 def on_worker(
@@ -109,10 +110,26 @@ def test_a_task_that_the_mover_does_not_tell_asks_the_source(how: str) -> None:
     assert on_worker(use, outcome=True).n_requests == 1
 
 
+def test_a_copy_is_kept_while_the_source_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jflow.core.moves.RETRY_S", 0.01)
+    answers = iter([UnavailableError("not yet"), UnavailableError("not yet"), True])
+
+    async def use(worker: Worker) -> None:
+        await worker.moves.hold("h", [V_THERE], str(HERE), 100.0)
+        await put(worker, "h")
+        await worker.moves.end("h", End.UNKNOWN)
+        await worker.moves.plans.released({V_HERE})
+        assert value(worker) == 5.0
+
+    assert on_worker(use, outcome=answers).n_requests == 3
+
+
 @pytest.mark.parametrize("outcome", [False, UnavailableError("it does not answer")])
 def test_a_copy_is_dropped_if_the_source_has_kept_the_state_or_cannot_be_asked(
-    outcome: Any, caplog: pytest.LogCaptureFixture
+    outcome: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("jflow.core.moves.ASK_S", 0.2)
+
     async def use(worker: Worker) -> None:
         await worker.moves.hold("h", [V_THERE], str(HERE), 100.0)
         await put(worker, "h")
@@ -121,7 +138,7 @@ def test_a_copy_is_dropped_if_the_source_has_kept_the_state_or_cannot_be_asked(
         assert worker.containers.peek(HERE, VariableKey("", "v")) is None
 
     on_worker(use, outcome)
-    assert ("cannot be asked: it does not answer" in caplog.text) is bool(outcome)
+    assert ("has not answered for 0.2 s" in caplog.text) is bool(outcome)
 
 
 def test_a_reset_during_a_move_breaks_it() -> None:
