@@ -109,6 +109,14 @@ def _short_collections():
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _one_validator():
+    """The validator of this process stays between tests with servers; to start takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jflow.validator.validator._LINGER_S", 3600.0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _no_calibration(tmp_path_factory):
     """Costs are those of the prior, whatever the user of this machine has measured."""
     with pytest.MonkeyPatch.context() as patch:
