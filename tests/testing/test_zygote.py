@@ -99,6 +99,7 @@ def test_a_zygote_that_cannot_import_says_so(capfd: pytest.CaptureFixture[str]) 
 def test_clusters_share_a_zygote_if_libraries_would_read_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("jflow.testing.zygotes.CHILD", ECHO[1])  # which imports little
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     first = shared_zygote()
     monkeypatch.setenv("JFLOW_LOG", "error")  # read when it is used
