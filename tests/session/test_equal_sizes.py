@@ -55,8 +55,8 @@ def test_softmax_regression_trains_with_batches_of_all_sizes(backend: Backend) -
             wanted, slope = expected(value, IMAGES[rows], LABELS[rows])
             assert found == pytest.approx(float(wanted), rel=1e-4)
             value -= 0.02 * slope
-        share = np.mean(np.argmax(IMAGES @ value, 1) == np.argmax(LABELS, 1))
-        assert session.run(accuracy, {x: IMAGES, y: LABELS}) == pytest.approx(share)
+        right_rate = np.mean(np.argmax(IMAGES @ value, 1) == np.argmax(LABELS, 1))
+        assert session.run(accuracy, {x: IMAGES, y: LABELS}) == pytest.approx(right_rate)
         np.testing.assert_allclose(session.run(w), value, rtol=1e-3, atol=1e-5)
 
 
