@@ -58,6 +58,13 @@ LONG_FILES = (
 WHOLE_PRODUCT = ("tests/session/",)
 """Where `make test` runs every test on servers in this process too."""
 
+ABOUT_PROGRAMS = (
+    "tests/session/test_changing_sizes.py",
+    "tests/session/test_equal_sizes.py",
+    "tests/session/test_unknown_ranks.py",
+)
+"""Files there that are about what a graph becomes, which shares nothing with the client."""
+
 
 def pytest_collection_modifyitems(config, items):
     config.stash[ALL_IDS] = [item.nodeid for item in items]
@@ -80,7 +87,9 @@ def _mark_product(items):
     ids = {item.nodeid for item in items}
     for item in items:
         twin = item.nodeid.replace("in_process", "processes", 1)
-        if twin != item.nodeid and twin in ids and not item.nodeid.startswith(WHOLE_PRODUCT):
+        has_twin = twin != item.nodeid and twin in ids
+        is_whole = item.nodeid.startswith(WHOLE_PRODUCT)
+        if has_twin and (not is_whole or item.nodeid.startswith(ABOUT_PROGRAMS)):
             item.add_marker("product")
 
 
@@ -97,6 +106,14 @@ def _short_collections():
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_validator():
+    """The validator of this process stays between tests with servers; to start takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jflow.validator.validator._LINGER_S", 3600.0)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scripts import run_script
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -34,11 +34,5 @@ def test_the_code_of_the_page_runs(name: str, n_blocks: int, tmp_path: Path) -> 
     program = tmp_path / "page.py"
     program.write_text("\n".join(blocks))
     # A process of its own, as a user has: connections of other tests may still be open in this one.
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_script(program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -142,10 +142,7 @@ def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskP
         )
         return TaskProbe(task, address, "refused", findings=(Finding("other_token", what),))
     if isinstance(error, FailedPreconditionError):
-        what = (
-            f"{task} at {address}: {error.message}; install one version of jflow on all machines, "
-            "and start the tasks again"
-        )
+        what = f"{error.message}, and start the tasks again"
         return TaskProbe(task, address, "refused", findings=(Finding("version_skew", what),))
     if is_own:
         return TaskProbe(task, address, "refused", findings=(_taken(task, address, error.message),))

@@ -69,6 +69,16 @@ class Zygote(Closing):
                 env={name: text for name, text in whole.items() if name != VARIABLE},
             )
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process has ended, so that it starts nothing any more."""
+        return self._process.poll() is not None
+
     def start(
         self,
         arguments: Sequence[str],

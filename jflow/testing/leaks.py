@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import psutil
 
 from jflow.testing.waiting import PATIENCE_S, wait_until
+from jflow.testing.zygotes import shared_pids
 from jflow.validator import VALIDATOR
 
 _FOR_THE_PROCESS = re.compile(
@@ -48,12 +49,12 @@ def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
 def _held() -> set[str]:
     """What this process has, as texts."""
     this = psutil.Process()
+    # These live as long as the process once they are needed.
+    kept = {VALIDATOR.pid, *shared_pids()}
     held = {
         f"process {child.pid}"
         for child in this.children(recursive=True)
-        if child.is_running()
-        and child.status() != psutil.STATUS_ZOMBIE
-        and child.pid != VALIDATOR.pid  # lives as long as the process once it is needed
+        if child.is_running() and child.status() != psutil.STATUS_ZOMBIE and child.pid not in kept
     }
     held |= {
         f"port {connection.laddr.port}"

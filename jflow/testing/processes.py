@@ -14,15 +14,15 @@ from jflow.launch.started import StartedCluster
 from jflow.launch.zygote import Zygote
 from jflow.testing.failpoints import failpoints
 from jflow.testing.programs import ProgramProcess
-
-_MODULE = "jflow.launch.child"
+from jflow.testing.zygotes import CHILD, shared_zygote
 
 
 class ProcessCluster(StartedCluster):
     """Server processes on the loopback interface, as `jflow.LocalCluster`, for tests of failures.
 
     The processes end with the block, and with this process, however it ends. They are forked from
-    one that has imported jflow, so a restart takes a tenth of a second.
+    one that has imported jflow, so a restart takes a tenth of a second. That one is shared by the
+    clusters of this process, and ends with it.
 
     Args:
       ps: number of tasks of the job "ps".
@@ -50,7 +50,7 @@ class ProcessCluster(StartedCluster):
             raise ValueError(f"points are for tasks of {names}, got {list(points)}")
         self._points = {name: failpoints(points.get(name, {}), here=False) for name in names}
         self._programs: dict[Task, ProgramProcess] = {}
-        self._zygote = Zygote([_MODULE])
+        self._zygote = shared_zygote()
         try:
             for task in tasks:
                 self._points[str(task)].__enter__()
@@ -127,7 +127,6 @@ class ProcessCluster(StartedCluster):
         """Ends every process, and waits for it. May be called again."""
         for program in self._programs.values():
             program.close()
-        self._zygote.close()
         for points in self._points.values():
             points.close()
 
@@ -136,7 +135,7 @@ class ProcessCluster(StartedCluster):
 
     def _start(self, task: Task, *cluster: str) -> ProgramProcess:
         environment = self._environment | self._points[str(task)].environment
-        command = ["-m", _MODULE, task.job, str(task.index), *cluster]
+        command = ["-m", CHILD, task.job, str(task.index), *cluster]
         return ProgramProcess(command, environment, zygote=self._zygote)
 
     def _introduce(self, task: Task) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import jflow as tf
 from jflow.cli.main import main
+from jflow.protocol.handshake import VERSION
 from jflow.testing import start_servers
 from tests.cluster.test_engines import MPI, POD, STEP
 from tests.ports import free_ports
@@ -237,6 +238,26 @@ def test_version_skew(
     found = findings(capsys, servers[0].target)
     assert {*found} == {"version_skew"}
     assert f"has jflow {tf.__version__}, and this is 0.0.1" in found["version_skew"]
+
+
+def test_another_version_of_the_protocol(
+    servers: list[tf.train.Server],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ps, worker = addresses(servers)
+    configure(monkeypatch, {"ps": [ps], "worker": [worker]}, "worker", 0)
+    # Frames still say the version of before, so to each end the other one is of another version.
+    monkeypatch.setattr("jflow.protocol.handshake.VERSION", VERSION + 1)
+    code = main(["doctor", "--timeout", "30"])
+    problems = [line for line in capsys.readouterr().out.splitlines() if "problem: " in line]
+    assert code == 1
+    assert problems == [
+        f"problem: {task} at {address} speaks version {VERSION} of jflow's protocol and this end "
+        f"version {VERSION + 1}; install the same version of jflow on both, and start the tasks "
+        "again [version_skew]"
+        for task, address in (("/job:ps/task:0", ps), ("/job:worker/task:0", worker))
+    ]
 
 
 def test_a_task_that_came_back_as_another_life(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+
+from tests.scripts import run_script
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "scheduled_functions.py"
 
 
-def test_both_programs_run_on_processes_that_are_started_by_environment_variables() -> None:
-    environment = {key: value for key, value in os.environ.items() if key != "TF_CONFIG"}
-    run = subprocess.run(
-        [sys.executable, EXAMPLE], env=environment, capture_output=True, text=True, check=False
-    )
+def test_both_programs_run_on_processes_that_are_started_by_environment_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    run = run_script(EXAMPLE)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == ["element: 3", "counter: 1 after one function, 2 after two"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from tests.scripts import run_script
 
 START = np.full(3, 2.0, np.float32)
 READER = """
@@ -42,12 +41,8 @@ def saved(file: Path, n: int | None = None) -> None:
 
 def test_a_function_runs_in_another_process(tmp_path: Path) -> None:
     saved(tmp_path / "f")
-    child = subprocess.run(
-        [sys.executable, "-c", READER, str(tmp_path / "f")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (tmp_path / "reader.py").write_text(READER)
+    child = run_script(tmp_path / "reader.py", str(tmp_path / "f"))
     assert child.returncode == 0, child.stderr
     assert child.stdout == "[10.0, 10.0] [3.0, 3.0, 3.0]\n"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -15,18 +13,14 @@ import jflow as tf
 from jflow.export.archive import read_archive, write_archive
 from tests.clusters import Backend
 from tests.export import programs
+from tests.scripts import run_script
 
 
 def test_a_graph_is_trained_in_another_process(tmp_path: Path) -> None:
     file = tmp_path / "graph"
     graph = programs.build()
     tf.train.export_meta_graph(file, graph)
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.export.programs", "train", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    child = run_script(programs.__file__, "train", str(file))
     assert child.returncode == 0, child.stderr
     found = json.loads(child.stdout)
     wanted = json.loads(json.dumps(programs.train(graph)))

@@ -114,7 +114,7 @@ def _compare(
 def test_a_linen_model_trains_as_under_jit(backend: Backend, name: str) -> None:
     model, shape = MODELS[name]
     x = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
-    start = model.init(jax.random.PRNGKey(0), x, jax.random.PRNGKey(1))
+    start = jax.jit(model.init)(jax.random.PRNGKey(0), x, jax.random.PRNGKey(1))
     weights = _spread(backend, start)
 
     def step(params: Any, key: Any) -> Any:
@@ -190,31 +190,38 @@ class Decorated(Perceptron):
         return self(x)
 
 
-MODEL = Decorated(nnx.Rngs(0))
+MODEL: Any = None
 
 
-def _uses_of_a_model_from_outside() -> dict[str, Callable[[Any], Any]]:
-    model = MODEL
-    return {
-        "closure": tf.function(lambda x: model(x) * 2),
-        "global": tf.function(lambda x: MODEL(x) * 2),
-        "gradient": tf.grad(lambda x: jnp.sum(model(x))),
-        "itself": tf.function(model),
-        "bound": tf.function(model.__call__),
-        "partial": tf.function(functools.partial(lambda m, x: m(x), model)),
-        "partial by name": tf.function(functools.partial(lambda x, m: m(x), m=model)),
-        "static": functools.partial(
-            tf.function(lambda m, x: m(x), static_argnums=0),
-            model,
-        ),
-        "method": model.logits,
-    }
+@pytest.fixture(scope="module")
+def model() -> Decorated:
+    """The model, which is also that of the global variable; to make it takes a second."""
+    global MODEL  # noqa: PLW0603 - a case is about a global variable
+    MODEL = Decorated(nnx.Rngs(0))
+    return MODEL
+
+
+USES: dict[str, Callable[[Decorated], Callable[[Any], Any]]] = {
+    "closure": lambda model: tf.function(lambda x: model(x) * 2),
+    "global": lambda _: tf.function(lambda x: MODEL(x) * 2),
+    "gradient": lambda model: tf.grad(lambda x: jnp.sum(model(x))),
+    "itself": tf.function,
+    "bound": lambda model: tf.function(model.__call__),
+    "partial": lambda model: tf.function(functools.partial(lambda m, x: m(x), model)),
+    "partial by name": lambda model: tf.function(functools.partial(lambda x, m: m(x), m=model)),
+    "static": lambda model: functools.partial(
+        tf.function(lambda m, x: m(x), static_argnums=0), model
+    ),
+    "method": lambda model: model.logits,
+}
 
 
 @pytest.mark.usefixtures("connection")
-@pytest.mark.parametrize("where", _uses_of_a_model_from_outside())
-def test_an_nnx_module_from_outside_is_refused_with_what_to_do(where: str) -> None:
-    call = _uses_of_a_model_from_outside()[where]
+@pytest.mark.parametrize("where", USES)
+def test_an_nnx_module_from_outside_is_refused_with_what_to_do(
+    model: Decorated, where: str
+) -> None:
+    call = USES[where](model)
     with pytest.raises(TypeError, match=r"NNX module '\w+' \(Decorated\).*nnx\.split.*nnx\.merge"):
         call(X)
 

@@ -96,7 +96,7 @@ def test_an_optimizer_trains_as_under_jit(backend: Backend, name: str) -> None:
     key = {"key": 0} if name == "noisy_sgd" else {}
     optimizer = make(*[0.05] * takes_rate, **key)
     params, x, y = _data()
-    state = optimizer.init(params)
+    state = jax.jit(optimizer.init)(params)
 
     with tf.device(backend.devices[0]):
         weights = jax.tree.map(tf.Variable, params)

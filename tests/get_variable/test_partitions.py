@@ -145,7 +145,8 @@ def test_a_lookup_in_parts_is_that_in_the_whole_with_its_gradient(
         session.run(tf.global_variables_initializer())
 
         @settings(max_examples=15)
-        @given(n=st.integers(1, 15), seed=st.integers(0, 2**32 - 1))
+        # A program is compiled for each n, and the draws are about the ids.
+        @given(n=st.sampled_from([1, 4, 15]), seed=st.integers(0, 2**32 - 1))
         def agree(n: int, seed: int) -> None:
             rng = np.random.default_rng(seed)
             feed = {ids: rng.choice(rng.integers(0, 29, 5), (n, 2))}

@@ -59,12 +59,21 @@ def _agree(found, wanted):
 
 
 def test_binary_operators_broadcast_and_promote_as_jax_arrays_do():
-    graph, wanted = [], []
+    graph = []
     for fun, _, (left, right) in CASES:
-        array = jnp.asarray(left)
         tensor = tf.constant(left)
         graph += [fun(tensor, right), fun(tensor, tf.identity(right))]
-        wanted += [fun(array, right), fun(array, jnp.asarray(np.asarray(jnp.asarray(right))))]
+
+    @jax.jit  # else each operator is a program of its own
+    def wanted_of(lefts, rights):
+        found = []
+        for (fun, _, (_, right)), array, other in zip(CASES, lefts, rights, strict=True):
+            found += [fun(array, right), fun(array, other)]
+        return found
+
+    lefts = [jnp.asarray(left) for _, _, (left, _) in CASES]
+    rights = [jnp.asarray(np.asarray(jnp.asarray(right))) for _, _, (_, right) in CASES]
+    wanted = wanted_of(lefts, rights)
     for tensor, value, array in zip(graph, _run(graph), wanted, strict=True):
         assert (tensor.dtype, tensor.shape) == (array.dtype, array.shape)
         _agree(value, array)
@@ -83,8 +92,15 @@ def test_reflected_operators_take_numbers_and_arrays_on_the_left():
         (operator.matmul, FLOATS, ROW),
     ]
     graph = [fun(left, tf.constant(right)) for fun, left, right in cases]
-    wanted = [fun(jnp.asarray(left), jnp.asarray(right)) for fun, left, right in cases]
-    promoted = [fun(left, jnp.asarray(right)) for fun, left, right in cases]
+
+    @jax.jit
+    def wanted_of(lefts, rights):
+        wanted = [fun(*pair) for (fun, *_), *pair in zip(cases, lefts, rights, strict=True)]
+        promoted = [fun(left, right) for (fun, left, _), right in zip(cases, rights, strict=True)]
+        return wanted, promoted
+
+    lefts, rights = ([jnp.asarray(case[i]) for case in cases] for i in (1, 2))
+    wanted, promoted = wanted_of(lefts, rights)
     for value, array, same in zip(_run(graph), wanted, promoted, strict=True):
         np.testing.assert_allclose(value, array, rtol=1e-6)
         assert value.dtype == same.dtype

@@ -81,7 +81,7 @@ def test_a_program_of_an_unknown_size_has_one_digest(name):
 def test_it_computes_what_it_computed(name):
     program = _program(FUNCTIONS[name])
     compiled = lowering.compile_jaxpr(program.jaxpr, CPU, ())
-    for n in (2, 3, 5):
+    for n in (2, 5):
         x = np.linspace(-1, 1, n, dtype=np.float32)
         wanted = jax.jit(FUNCTIONS[name])(x)
         (got,) = compiled(x, *program.constants)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.testing import run_program
+from tests.scripts import run_script
 
 ANOTHER_CLIENT = """
 import sys
@@ -39,7 +39,9 @@ def increment(name: str):
     return graph, v, queue, added, kept
 
 
-def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(cluster) -> None:
+def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(
+    cluster, tmp_path
+) -> None:
     graph, v, _, _, _ = increment("shared")
     with cluster.session(graph=graph) as sess:
         sess.run(v.initializer)
@@ -54,7 +56,8 @@ def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(c
     assert len(places) == 1, "state does not depend on the strategy or the server"
     n = len(PLACEMENTS)
     if cluster.name == "processes":
-        seen = run_program(["-c", ANOTHER_CLIENT, cluster.targets[-1]]).stdout
+        (tmp_path / "client.py").write_text(ANOTHER_CLIENT)
+        seen = run_script(tmp_path / "client.py", cluster.targets[-1]).stdout
         assert [*map(float, seen.split())] == [n + 1.0] * 3 + [n]
         n += 1
     for which, placement in enumerate(PLACEMENTS):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ import pytest
 import jflow as tf
 from tests.clusters import Backend
 from tests.queues.helpers import (
-    PATIENCE_S,
     Driver,
     got,
     integers,
@@ -22,6 +19,7 @@ from tests.queues.helpers import (
     started,
     wait_until,
 )
+from tests.scripts import script_process
 
 WAITING = Path(__file__).parents[1] / "programs" / "waiting.py"
 
@@ -198,12 +196,9 @@ def test_a_killed_client_gives_back_what_it_had_taken(cluster: Backend) -> None:
     with session(cluster) as sess:
         driver = Driver(queue, sess)
         driver.put(1, 2)
-        client = subprocess.Popen([sys.executable, str(WAITING), cluster.targets[-1], "3"])
-        try:
+        with script_process(WAITING, cluster.targets[-1], "3") as client:
             wait_until(lambda: driver.size == 0)
-        finally:
             client.kill()
-            client.wait(PATIENCE_S)
         wait_until(lambda: driver.size == 2)
         driver.put(3)
         assert driver.take(3) == [1, 2, 3]

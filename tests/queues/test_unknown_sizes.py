@@ -43,7 +43,7 @@ def test_a_batch_of_any_size_gives_what_jax_gives(backend: Backend, name: str) -
     y = function(tf.numpy, x)
     expected = jax.jit(lambda value: function(jnp, value))
     with session(backend) as sess:
-        for n in (3, 1, 5, 3):
+        for n in (1, 3, 1):
             np.testing.assert_allclose(
                 sess.run(y, {x: given(n)}), expected(given(n)), rtol=1e-5, atol=1e-6
             )

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_hosts, free_ports
+from tests.scripts import run_script, script_process
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 START_TIMEOUT_S = 60
@@ -22,13 +23,7 @@ START_TIMEOUT_S = 60
 
 def run(program: str, *arguments: str, **variables: str) -> list[str]:
     """Runs a program to its end; its lines of output."""
-    done = subprocess.run(
-        [sys.executable, str(PROGRAMS / program), *arguments],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_script(PROGRAMS / program, *arguments, environment=variables)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -72,12 +67,13 @@ def targets() -> Iterator[dict[str, str]]:
     """
     hosts = free_hosts(2)
     cluster = {"ps": [hosts[0]], "worker": [hosts[1]]}
-    with (
-        program("task.py", cluster, "ps", 0, "json") as ps,
-        program("task.py", cluster, "worker", 0, "config") as worker,
-    ):
-        for process, host in zip((ps, worker), hosts, strict=True):
-            assert wait_until_ready(process) == f"ready at grpc://{host}:2222\n"
+    with ExitStack() as stack:
+        for (job, host), how in zip(cluster.items(), ("json", "config"), strict=True):
+            task = {"cluster": cluster, "task": {"type": job, "index": 0}}
+            environment = {"TF_CONFIG": json.dumps(task)}
+            server = script_process(PROGRAMS / "task.py", how, environment=environment)
+            stack.enter_context(server)
+            assert server.read_line() == f"ready at grpc://{host[0]}:2222"
         yield {job: f"grpc://{addresses[0]}" for job, addresses in cluster.items()}
 
 

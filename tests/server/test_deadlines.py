@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import jflow as tf
-from jflow.testing import PATIENCE_S, wait_until
+from jflow.testing import PATIENCE_S, ProcessCluster, wait_until
 from jflow.testing.programs import pause_process
 from tests.clusters import BACKENDS, Backend
 
@@ -227,9 +227,9 @@ def down_in_process() -> Iterator[Down]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[tf.LocalCluster]:
+def cluster() -> Iterator[ProcessCluster]:
     """A worker, and a parameter server that has died."""
-    with tf.LocalCluster(ps=1, workers=1) as cluster:
+    with ProcessCluster(ps=1, workers=1) as cluster:
         cluster.kill("ps", 0)
         yield cluster
 
@@ -240,7 +240,7 @@ def down(request: pytest.FixtureRequest) -> Iterator[Down]:
         with down_in_process() as found:
             yield found
     else:
-        cluster: tf.LocalCluster = request.getfixturevalue("cluster")
+        cluster: ProcessCluster = request.getfixturevalue("cluster")
         address = cluster.cluster_spec.task_address("ps", 0)
         yield Down(cluster.target("worker", 0), "/job:ps/task:0", address)
 

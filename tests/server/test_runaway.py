@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import jflow as tf
-from jflow.testing import PATIENCE_S
+from jflow.testing import PATIENCE_S, ProcessCluster
 from tests.ports import free_ports
 from tests.runaway import (
     Runaway,
@@ -28,8 +28,8 @@ PROGRAMS = Path(__file__).parent.parent / "programs"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[tf.LocalCluster]:
-    with tf.LocalCluster(ps=1, workers=1) as cluster:
+def cluster() -> Iterator[ProcessCluster]:
+    with ProcessCluster(ps=1, workers=1) as cluster:
         yield cluster
 
 
@@ -48,7 +48,7 @@ def test_everything_else_in_a_process_goes_on_beside_a_program_that_does_not_end
 
 
 def test_everything_else_on_a_task_goes_on_beside_a_program_that_does_not_end(
-    cluster: tf.LocalCluster,
+    cluster: ProcessCluster,
 ) -> None:
     target = cluster.target("worker")
     runaway = Runaway("/job:ps/task:0", lambda: tf.Session(target))

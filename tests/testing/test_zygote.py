@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 
 import psutil
@@ -11,6 +12,7 @@ import pytest
 
 from jflow.failpoints import VARIABLE
 from jflow.testing import ProgramProcess, Zygote, no_leaks, wait_until
+from jflow.testing.zygotes import shared_zygote
 
 ECHO = ("-m", "tests.programs.echo")
 
@@ -92,3 +94,24 @@ def test_a_zygote_that_cannot_import_says_so(capfd: pytest.CaptureFixture[str]) 
         with pytest.raises(ConnectionError, match="its output says why"):
             broken.start(ECHO, {})
         assert "no_such_module_anywhere" in capfd.readouterr().err
+
+
+def test_clusters_share_a_zygote_if_libraries_would_read_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jflow.testing.zygotes.CHILD", ECHO[1])  # which imports little
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    first = shared_zygote()
+    monkeypatch.setenv("JFLOW_LOG", "error")  # read when it is used
+    assert shared_zygote() is first
+    with no_leaks(), ProgramProcess([*ECHO, "x"], zygote=first) as program:
+        program.write_line("go")
+        assert program.read_line() == "x None go"
+    monkeypatch.setenv("JAX_ENABLE_X64", "0")
+    assert shared_zygote() is not first
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: first.has_ended)
+    with pytest.raises(ConnectionError):
+        ProgramProcess([*ECHO, "x"], zygote=first)
+    assert shared_zygote() is not first

@@ -25,11 +25,16 @@ OPTIMIZERS = {
 
 def plain(optimizer: optax.GradientTransformation, params: Any, grads: list[Any]) -> Any:
     """Parameters after each of some gradients, by Optax alone."""
+
+    @jax.jit
+    def step(params: Any, state: Any, grad: Any) -> Any:
+        updates, state = optimizer.update(grad, state, params)
+        return optax.apply_updates(params, updates), state
+
     params = jax.tree.map(jnp.asarray, params)
     state = optimizer.init(params)
     for grad in grads:
-        updates, state = optimizer.update(jax.tree.map(jnp.asarray, grad), state, params)
-        params = optax.apply_updates(params, updates)
+        params, state = step(params, state, jax.tree.map(jnp.asarray, grad))
     return params
 
 
