@@ -220,7 +220,7 @@ class StateMoves:
         has_moved, driver = False, self._state.driver
         try:
             async with driver.limit(ASK_S):
-                while (found := await self._asked(name, hold)) is None:
+                while (found := await self._query_source(name, hold)) is None:
                     await driver.sleep(RETRY_S)
             has_moved = found
         except TimeoutError:
@@ -232,7 +232,7 @@ class StateMoves:
         with suppress(AbortedError):
             self._finish(name, has_moved=has_moved)
 
-    async def _asked(self, name: str, hold: _Hold) -> bool | None:
+    async def _query_source(self, name: str, hold: _Hold) -> bool | None:
         """Whether the state has moved, as the source says; None if it does not answer."""
         try:
             async with self._state.driver.limit(TRY_S):

@@ -5,62 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jflow.eager.calls import TracedCalls
 from jflow.eager.queue import EagerQueue
 from jflow.stateful.queue import QueueOperations
 from jflow.xla.internals import is_tracing
 
 
-class EagerOperations:
+class EagerOperations(QueueOperations):
     """Runs queue operations at once, or binds them in the function that JAX traces.
 
-    The methods are those of `QueueOperations`; names of operations are ignored.
+    Names of operations are ignored.
 
     Args:
       queue: runs operations.
-      traced: binds operations while JAX traces.
+      calls: binds operations while JAX traces.
+      title: as for `QueueOperations`.
     """
 
-    def __init__(self, queue: EagerQueue, traced: QueueOperations) -> None:
+    def __init__(self, queue: EagerQueue, calls: TracedCalls, title: str) -> None:
+        super().__init__(queue.elements, calls, title)
         self._queue = queue
-        self._traced = traced
 
-    def enqueue(self, values: Sequence[Any], _: str | None = None) -> None:
-        """Enqueues an element."""
+    def _add(self, function: str, values: Sequence[Any], name: str, is_batch: bool) -> Any:
         if is_tracing():
-            self._traced.enqueue(values)
-        else:
-            self._queue.put(values)
+            return super()._add(function, values, name, is_batch)
+        return self._queue.add(function, values, is_batch=is_batch)
 
-    def enqueue_many(self, values: Sequence[Any], _: str | None = None) -> None:
-        """Enqueues the rows of a batch."""
+    def _take(self, function: str, name: str) -> Sequence[Any]:
+        return super()._take(function, name) if is_tracing() else self._queue.take(function)
+
+    def _take_many(self, n: Any, name: str, **attributes: Any) -> Sequence[Any]:
         if is_tracing():
-            self._traced.enqueue_many(values)
-        else:
-            self._queue.put_many(values)
+            return super()._take_many(n, name, **attributes)
+        return self._queue.get_up_to(n, n) if attributes else self._queue.get_many(n)
 
-    def dequeue(self, _: str | None = None) -> Sequence[Any]:
-        """Dequeues an element."""
-        return self._traced.dequeue() if is_tracing() else self._queue.get()
-
-    def dequeue_many(self, n: Any, _: str | None = None) -> Sequence[Any]:
-        """Dequeues a batch of `n` elements."""
-        return self._traced.dequeue_many(n) if is_tracing() else self._queue.get_many(n)
-
-    def dequeue_up_to(self, n: Any, _: str | None = None) -> Sequence[Any]:
-        """Dequeues a batch of `n` elements, or fewer once the queue is closed."""
-        return self._traced.dequeue_up_to(n) if is_tracing() else self._queue.get_up_to(n, n)
-
-    def size(self, _: str | None = None) -> Any:
-        """The number of elements in the queue."""
-        return self._traced.size() if is_tracing() else self._queue.size()
-
-    def is_closed(self, _: str | None = None) -> Any:
-        """Whether the queue is closed."""
-        return self._traced.is_closed() if is_tracing() else self._queue.is_closed()
-
-    def close(self, cancel_pending_enqueues: bool, _: str | None = None) -> None:
-        """Closes the queue."""
+    def _query(self, function: str, dtype: Any, name: str) -> Any:
         if is_tracing():
-            self._traced.close(cancel_pending_enqueues)
-        else:
-            self._queue.close(cancel_pending_enqueues)
+            return super()._query(function, dtype, name)
+        return self._queue.query(function, dtype)
+
+    def _change(self, function: str, attributes: dict[str, Any], name: str) -> Any:
+        if is_tracing():
+            return super()._change(function, attributes, name)
+        return self._queue.change(function, attributes)

@@ -19,6 +19,13 @@ from jflow.values import abstract, as_array, from_physical, to_physical, unknown
 
 _INT32 = np.dtype(np.int32)
 
+_METHODS = {
+    "queue.enqueue": "put",
+    "queue.enqueue_many": "put_many",
+    "queue.dequeue": "get",
+}
+"""What messages call operations that plain Python has other names for."""
+
 Components = Sequence[Any]
 """The components of an element, or of a batch of elements."""
 
@@ -31,32 +38,35 @@ class EagerQueue:
       calls: adds operations to the queue's own graph, from which executables are made.
       elements: the components of an element.
       title: the prefix of operation names.
+
+    Attributes:
+      elements: as given.
     """
 
     def __init__(
         self, owner: EagerOwner, calls: GraphCalls, elements: QueueElements, title: str
     ) -> None:
-        self._graph = calls.graph
-        self._elements = elements
+        self.elements = elements
+        self._calls = calls
         self._operations = QueueOperations(elements, calls, title)
         self._executables = Executables(owner, calls.graph, calls.describe)
 
     def put(self, values: Components, timeout: float | None = None) -> None:
         """Adds an element."""
-        self._executables.run("put", self._build_put, self.arrays(values), timeout)
+        self.add("queue.enqueue", values, timeout)
 
     def put_many(self, values: Components, timeout: float | None = None) -> None:
         """Adds the rows of a batch."""
-        arrays = self.arrays(values, is_batch=True)
-        self._executables.run("put_many", self._build_put_many, arrays, timeout)
+        self.add("queue.enqueue_many", values, timeout, is_batch=True)
 
     def start_put(self, values: Components, timeout: float | None = None) -> Future[Any]:
         """Starts a `put` without blocking."""
-        return self._executables.start("put", self._build_put, self.arrays(values), timeout)
+        build = self._adding("queue.enqueue", is_batch=False)
+        return self._executables.start("put", build, self.arrays(values), timeout)
 
     def get(self, timeout: float | None = None) -> Components:
         """Takes an element."""
-        return self.logical_element(self._executables.run("get", self._build_get, (), timeout))
+        return self.take("queue.dequeue", timeout)
 
     def get_many(self, n: Any, timeout: float | None = None) -> Components:
         """Takes a batch of `n` elements."""
@@ -73,38 +83,54 @@ class EagerQueue:
 
     def start_get(self, timeout: float | None = None) -> Future[list[Any]]:
         """Starts a `get` without blocking; the result is arrays, for `logical_element`."""
-        return self._executables.start("get", self._build_get, (), timeout)
+        return self._executables.start("get", self._taking("queue.dequeue"), (), timeout)
 
-    def size(self) -> Any:
-        """The number of elements in the queue, an int32 scalar."""
+    # Any operation, by the name of its kernel ----------------------------------------------------
 
+    def add(
+        self,
+        function: str,
+        values: Components,
+        timeout: float | None = None,
+        *,
+        is_batch: bool = False,
+    ) -> None:
+        """Adds an element, or the rows of a batch."""
+        arrays, build = self.arrays(values, is_batch=is_batch), self._adding(function, is_batch)
+        self._executables.run(_method(function), build, arrays, timeout)
+
+    def take(self, function: str, timeout: float | None = None) -> Components:
+        """Takes an element, or reads one."""
+        key, build = _method(function), self._taking(function)
+        return self.logical_element(self._executables.run(key, build, (), timeout))
+
+    def query(self, function: str, dtype: Any) -> Any:
+        """A property of the queue, a scalar."""
+        outputs = [abstract((), dtype)]
+        return self._run(_method(function), function, outputs, {})[0][()]
+
+    def change(self, function: str, attributes: dict[str, Any]) -> None:
+        """Changes the queue."""
+        given = ", ".join(f"{key}={value}" for key, value in attributes.items() if value)
+        key = f"{_method(function)}({given})" if given else _method(function)
+        self._run(key, function, [], attributes)
+
+    def _run(
+        self, key: str, function: str, outputs: list[Any], attributes: dict[str, Any]
+    ) -> list[Any]:
         def build() -> tuple[Operation, list[Tensor]]:
-            return self._operations.size().op, []
+            return self._calls.call(function, [], outputs, _method(function), attributes), []
 
-        return self._executables.run("size", build, ())[0][()]
+        return self._executables.run(key, build, ())
 
-    def is_closed(self) -> Any:
-        """Whether the queue is closed, a bool scalar."""
-
-        def build() -> tuple[Operation, list[Tensor]]:
-            return self._operations.is_closed().op, []
-
-        return self._executables.run("is_closed", build, ())[0][()]
-
-    def close(self, cancel_pending_enqueues: bool) -> None:
-        """Closes the queue."""
-
-        def build() -> tuple[Any, list[Tensor]]:
-            return self._operations.close(cancel_pending_enqueues), []
-
-        key = "close(cancel_pending_enqueues=True)" if cancel_pending_enqueues else "close"
-        self._executables.run(key, build, ())
+    # Streams ------------------------------------------------------------------------------------
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
         """Returns a `QueueWriter`; `flatten` returns the components of an element."""
+        build = self._adding("queue.enqueue_many", is_batch=True)
         return QueueWriter(
             lambda element: self.arrays(flatten(element)),
-            lambda rows: self._executables.start("put_many", self._build_put_many, rows),
+            lambda rows: self._executables.start("put_many", build, rows),
             max_ahead_bytes,
         )
 
@@ -120,7 +146,7 @@ class EagerQueue:
 
     def arrays(self, values: Components, *, is_batch: bool = False) -> list[Any]:
         """Converts the components of an element or batch to arrays in physical form, to be fed."""
-        elements = self._elements
+        elements = self.elements
         arrays = []
         for component, value in zip(elements.components, values, strict=True):
             array = as_array(value, component.dtype, on_host=True)
@@ -134,7 +160,7 @@ class EagerQueue:
         """Converts fetched arrays from their physical form to components."""
         return [
             from_physical(array, component.dtype)
-            for array, component in zip(arrays, self._elements.components, strict=True)
+            for array, component in zip(arrays, self.elements.components, strict=True)
         ]
 
     def _counts(self, n: Any, minimum: Any) -> list[Any]:
@@ -143,24 +169,31 @@ class EagerQueue:
         enough = as_integer(minimum, "the minimum number of elements")
         if wanted < 0:
             raise ValueError(
-                f"cannot dequeue {wanted} elements from {self._elements.describe()}; expected 0 or "
+                f"cannot dequeue {wanted} elements from {self.elements.describe()}; expected 0 or "
                 "more"
             )
         return [np.array(count, _INT32) for count in (wanted, enough if wanted else 0)]
 
     # Operations ---------------------------------------------------------------------------------
 
-    def _build_put(self) -> tuple[Any, list[Tensor]]:
-        fed = self._fed(*self._elements.avals())
-        return self._operations.enqueue(fed, "enqueue"), fed
+    def _adding(self, function: str, is_batch: bool) -> Build:
+        """Returns what builds an operation that adds, whose values are fed."""
 
-    def _build_put_many(self) -> tuple[Any, list[Tensor]]:
-        n_rows = unknown_dim()
-        fed = self._fed(*(component.aval(n_rows) for component in self._elements.components))
-        return self._operations.enqueue_many(fed, "enqueue"), fed
+        def build() -> tuple[Any, list[Tensor]]:
+            batch = [unknown_dim()] if is_batch else []
+            fed = self._fed(*(one.aval(*batch) for one in self.elements.components))
+            attributes = {"by_priority": True} if self.elements.by_priority else {}
+            return self._calls.call(function, fed, [], "enqueue", attributes), fed
 
-    def _build_get(self) -> tuple[Operation, list[Tensor]]:
-        return self._operations.dequeue("dequeue")[0].op, []
+        return build
+
+    def _taking(self, function: str) -> Build:
+        """Returns what builds an operation that takes an element."""
+
+        def build() -> tuple[Operation, list[Tensor]]:
+            return self._calls.call(function, [], self.elements.avals(), "dequeue"), []
+
+        return build
 
     def _get_counted(self, **attributes: Any) -> Build:
         """Returns what builds a dequeue of several elements, whose counts are fed."""
@@ -174,4 +207,12 @@ class EagerQueue:
 
     def _fed(self, *avals: Any) -> list[Tensor]:
         """Adds a placeholder for each abstract value."""
-        return [self._graph.add(placeholder_p, [], [aval], name="fed").outputs[0] for aval in avals]
+        return [
+            self._calls.graph.add(placeholder_p, [], [aval], name="fed").outputs[0]
+            for aval in avals
+        ]
+
+
+def _method(function: str) -> str:
+    """What messages call an operation, given the name of its kernel."""
+    return _METHODS.get(function, function.removeprefix("queue."))

@@ -61,15 +61,14 @@ class QueueBase(Handle):
             by_priority,
             self._spec.is_batchable,
         )
-        self._operations: QueueOperations | EagerOperations
+        self._operations: QueueOperations
         self._eager: EagerQueue | None = None
         if self._owner is None:
             self._operations = QueueOperations(self._elements, self._calls, self._title)
         else:
             self._eager = EagerQueue(self._owner, self._calls, self._elements, self._title)
             calls = TracedCalls(self._ref, self._describe())
-            traced = QueueOperations(self._elements, calls, self._title)
-            self._operations = EagerOperations(self._eager, traced)
+            self._operations = EagerOperations(self._eager, calls, self._title)
 
     @staticmethod
     def from_list(index: Any, queues: Sequence[QueueBase]) -> QueueBase:

@@ -102,24 +102,23 @@ class QueueOperations:
 
     def enqueue(self, values: Sequence[Any], name: str | None = None) -> Called:
         """Adds an element."""
-        return self._put("queue.enqueue", values, name or f"{self.title}_enqueue", False)
+        return self._add("queue.enqueue", values, name or f"{self.title}_enqueue", False)
 
     def enqueue_many(self, values: Sequence[Any], name: str | None = None) -> Called:
         """Adds the rows of a batch."""
-        return self._put("queue.enqueue_many", values, name or f"{self.title}_enqueue_many", True)
+        return self._add("queue.enqueue_many", values, name or f"{self.title}_enqueue_many", True)
 
     def dequeue(self, name: str | None = None) -> Sequence[Any]:
         """Takes an element."""
-        name = name or f"{self.title}_Dequeue"
-        return self.calls.call("queue.dequeue", [], self.elements.avals(), name).outputs
+        return self._take("queue.dequeue", name or f"{self.title}_Dequeue")
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Sequence[Any]:
         """Takes a batch of `n` elements."""
-        return self._take(n, name or f"{self.title}_DequeueMany")
+        return self._take_many(n, name or f"{self.title}_DequeueMany")
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Sequence[Any]:
         """Takes a batch of `n` elements, or fewer once the queue is closed."""
-        return self._take(n, name or f"{self.title}_DequeueUpTo", up_to=True)
+        return self._take_many(n, name or f"{self.title}_DequeueUpTo", up_to=True)
 
     def dequeue_counted(
         self, counts: Sequence[Any], size: Any, name: str, attributes: dict[str, Any]
@@ -146,9 +145,11 @@ class QueueOperations:
     def close(self, cancel_pending_enqueues: bool, name: str | None = None) -> Called:
         """Closes the queue."""
         attributes = {"cancel_pending_enqueues": cancel_pending_enqueues}
-        return self.calls.call("queue.close", [], [], name or f"{self.title}_Close", attributes)
+        return self._change("queue.close", attributes, name or f"{self.title}_Close")
 
-    def _put(self, function: str, values: Sequence[Any], name: str, is_batch: bool) -> Called:
+    # The kinds of operations, each by the name of its kernel; an eager queue has its own. --------
+
+    def _add(self, function: str, values: Sequence[Any], name: str, is_batch: bool) -> Called:
         elements = self.elements
         operands: list[Any] = []
         for component, value in zip(elements.components, values, strict=True):
@@ -162,7 +163,10 @@ class QueueOperations:
         attributes = {"by_priority": True} if elements.by_priority else {}
         return self.calls.call(function, operands, [], name, attributes)
 
-    def _take(self, n: Any, name: str, **attributes: Any) -> Sequence[Any]:
+    def _take(self, function: str, name: str) -> Sequence[Any]:
+        return self.calls.call(function, [], self.elements.avals(), name).outputs
+
+    def _take_many(self, n: Any, name: str, **attributes: Any) -> Sequence[Any]:
         counts = []
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
             counts = [checked_count(self.calls.operand(n, n.dtype))]
@@ -176,6 +180,9 @@ class QueueOperations:
 
     def _query(self, function: str, dtype: Any, name: str) -> Any:
         return self.calls.call(function, [], [abstract((), dtype)], name).outputs[0]
+
+    def _change(self, function: str, attributes: dict[str, Any], name: str) -> Called:
+        return self.calls.call(function, [], [], name, attributes)
 
 
 def as_integer(value: Any, what: str) -> Any:
