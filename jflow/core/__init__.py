@@ -6,11 +6,13 @@ local session in the threads of its callers.
 
 A task has services, whose methods that are marked `remote` other tasks may call: `StateMoves`,
 `StateSaves`, `TaskEffects` and `ClaimedRuns`. A master acts on many tasks at once by them:
-`StateMover`, `CheckpointSaver`, `EffectRunner` and `SessionClaim`.
+`StateMover`, `CheckpointSaver`, `EffectRunner` and `SessionClaim`; the remote methods of a
+session's `ClusterState` are what its client may ask for.
 """
 
 from jflow.core.claiming import SessionClaim as SessionClaim
 from jflow.core.claims import ClaimedRuns as ClaimedRuns
+from jflow.core.cluster_state import ClusterState as ClusterState
 from jflow.core.commits import EffectRunner as EffectRunner
 from jflow.core.effects import StepEffect as StepEffect
 from jflow.core.effects import TaskEffects as TaskEffects

@@ -37,7 +37,7 @@ class SessionClaim:
             self._servers.fences.check(self.claim)
 
     async def make(self, name: str, epoch: int, connect_timeout: float) -> int:
-        """See `MasterSession.claim`; without its deadline."""
+        """See `ClusterState.claim`; without its deadline."""
         patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
         if epoch:
             self.claim = await self._present(Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S))

@@ -101,7 +101,7 @@ class CheckpointSaver:
             raise InvalidArgumentError("there is nothing to save or restore")
 
     async def save(self, is_consistent: bool, about: Mapping[str, str]) -> SaveReport:
-        """Saves the state. Raises as `MasterSession.save`."""
+        """Saves the state. Raises as `ClusterState.save`."""
         begun = self._driver.now()
         await self._connect()
         is_committing = has_taken = False
@@ -131,7 +131,7 @@ class CheckpointSaver:
         return self._report(sizes, begun)
 
     async def restore(self) -> SaveReport:
-        """Restores the state. Raises as `MasterSession.restore`."""
+        """Restores the state. Raises as `ClusterState.restore`."""
         begun = self._driver.now()
         await self._connect()
 

@@ -10,10 +10,10 @@ import jax
 
 from jflow.cluster import LOCAL_TASK, Task
 from jflow.core import (
-    CheckpointSaver,
     ClaimedRuns,
+    ClusterState,
     ClusterView,
-    StateMover,
+    SessionClaim,
     StateMoves,
     StateSaves,
     StepEffect,
@@ -22,7 +22,6 @@ from jflow.core import (
     WritesOfTask,
     is_of,
 )
-from jflow.core.mutex import Mutex
 from jflow.deadline import FOREVER, Deadline
 from jflow.drivers import ThreadDriver
 from jflow.effects import Effect
@@ -30,7 +29,6 @@ from jflow.execution.parked import ParkedAttempts
 from jflow.moves import Change, StateId, Use
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
-from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
 
 S = TypeVar("S")
@@ -65,8 +63,8 @@ class LocalTask:
         # What belongs to the session is in use until the session ends.
         saves = StateSaves(state, self._moves, roots, lambda _: True, claims.fences)
         self._services = (self._moves, saves, self._effects, claims)
-        self._mutex = Mutex(driver)
-        self._view = ClusterView(lambda: self, self, driver, self._gate, claims.fences, float)
+        view = ClusterView(lambda: self, self, driver, self._gate, claims.fences, float)
+        self._state = ClusterState(view, None, SessionClaim(view), set())
 
     # Steps ------------------------------------------------------------------------------------
 
@@ -124,30 +122,14 @@ class LocalTask:
 
     # State ------------------------------------------------------------------------------------
 
-    def move(
-        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
-    ) -> None:
-        """See `Backend.move_state`."""
-
-        async def move() -> None:
-            async with self._mutex:
-                await StateMover(self._view, states, target, hold_s, 0.0).run()
-
-        self._driver.run(move(), deadline, f"moving state to {target}")
-
-    def save(
-        self, prefix: str, items: StateItems, about: Mapping[str, str], deadline: Deadline
-    ) -> SaveReport:
-        """See `Backend.save`. The session has all steps to itself."""
-        saver = self._saver(prefix, items, deadline)
-        return self._driver.run(saver.save(is_consistent=False, about=about))
-
-    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        """See `Backend.restore`."""
-        return self._driver.run(self._saver(prefix, items, deadline).restore())
-
-    def _saver(self, prefix: str, items: StateItems, deadline: Deadline) -> CheckpointSaver:
-        return CheckpointSaver(self._view, None, prefix, items, lambda _: 0.0, deadline)
+    def call_state(
+        self,
+        method: Callable[Concatenate[ClusterState, P], Coroutine[Any, Any, R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a method of the session's `ClusterState`."""
+        return self._driver.run(method(self._state, *args, **kwargs))
 
     # As a task of a cluster -------------------------------------------------------------------
 

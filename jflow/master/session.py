@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
-from jflow.core import CheckpointSaver, EffectRunner, SessionClaim, StateMover
+from jflow.core import ClusterState, EffectRunner, SessionClaim
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
+from jflow.drivers import Job
 from jflow.effects import Effect
 from jflow.errors import (
     AbortedError,
@@ -35,7 +35,7 @@ from jflow.master.step_runner import (
 )
 from jflow.master.view import ServerView
 from jflow.master.watching import ClusterWatch
-from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
+from jflow.moves import MovedError, changes_of, is_restartable, states_of
 from jflow.plan import Call, Plan, verify_step
 from jflow.protocol import (
     Array,
@@ -49,7 +49,6 @@ from jflow.protocol import (
     UnregisteredError,
     Waited,
 )
-from jflow.saves import StateItems
 from jflow.trace.record import TaskRecord
 from jflow.watch import SessionStatus, SessionWait, SessionWaits, WaitStatus
 
@@ -67,7 +66,7 @@ class ClientSession:
       closed: called when the session closes.
 
     Attributes:
-      watch: see `MasterSession.watch`.
+      watch, state: see `MasterSession`.
     """
 
     def __init__(
@@ -89,13 +88,20 @@ class ClientSession:
         self._first_id = secrets.randbits(63)
         self._step_ids = itertools.count(self._first_id)
         self._steps: dict[int, RegisteredStep] = {}
-        self._restores: list[CheckpointSaver] = []
         self._claim = SessionClaim(servers)
         self._registrar = Registrar(servers, self._claim)
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: set[Job[Any]] = set()
         self._connecting: dict[Task, float] = {}
         self._end: AbortedError | None = None
         self.watch = ClusterWatch(servers)
+        self.state = ClusterState(
+            servers,
+            self,
+            self._claim,
+            self._running,
+            self._check_open,
+            self._registrar.patience,
+        )
 
     @property
     def only_watches(self) -> bool:
@@ -276,14 +282,6 @@ class ClientSession:
             self._servers.gate.directory.remove(step.use)
             self._servers.driver.start(self._registrar.release(step.entries.values()))
 
-    async def claim(
-        self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
-    ) -> int:
-        """See `MasterSession.claim`."""
-        self._check_open()
-        async with deadline.bounding(f"claiming {name!r}", str(self._own)):
-            return await self._claim.make(name, epoch, connect_timeout)
-
     async def reset(
         self,
         containers: Sequence[str],
@@ -294,72 +292,6 @@ class ClientSession:
         """See `MasterSession.reset`."""
         await self._reset(self, containers, connect_timeout, deadline, tasks)
 
-    async def move_state(
-        self,
-        states: Sequence[StateId],
-        target: str,
-        hold_s: float,
-        connect_timeout: float,
-        deadline: Deadline = FOREVER,
-    ) -> None:
-        """See `MasterSession.move_state`."""
-        self._check_open()
-        async with deadline.bounding(f"moving state to {target}", str(self._own)):
-            mover = StateMover(self._servers, states, target, hold_s, connect_timeout)
-            await mover.run()
-
-    async def save(
-        self,
-        prefix: str,
-        items: bytes,
-        is_consistent: bool,
-        about: Mapping[str, str],
-        connect_timeout: float,
-        deadline: Deadline = FOREVER,
-    ) -> bytes:
-        """See `MasterSession.save`."""
-        async with self._saving(f"saving {prefix!r}", deadline):
-            saver = self._saver(prefix, items, connect_timeout, deadline)
-            return (await saver.save(is_consistent, about)).to_bytes()
-
-    async def restore(
-        self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline = FOREVER
-    ) -> bytes:
-        """See `MasterSession.restore`."""
-        async with self._saving(f"restoring {prefix!r}", deadline):
-            saver = self._saver(prefix, items, connect_timeout, deadline)
-            report = await saver.restore()
-            if saver.is_private:
-                self._restores.append(saver)
-            return report.to_bytes()
-
-    def _saver(
-        self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
-    ) -> CheckpointSaver:
-        wanted = StateItems.from_bytes(items)
-        return CheckpointSaver(
-            self._servers,
-            self,
-            prefix,
-            wanted,
-            lambda task: self._registrar.patience(task, connect_timeout),
-            deadline,
-            self._claim,
-        )
-
-    @asynccontextmanager
-    async def _saving(self, doing: str, deadline: Deadline) -> AsyncIterator[None]:
-        """A block that ends with the deadline or the session."""
-        self._check_open()
-        running = asyncio.current_task()
-        assert running is not None
-        self._running.add(running)
-        try:
-            async with deadline.bounding(doing, str(self._own)):
-                yield
-        finally:
-            self._running.discard(running)
-
     def close(self) -> None:
         """See `MasterSession.close`."""
         self._closed(self)
@@ -367,8 +299,7 @@ class ClientSession:
         for step in self._steps.values():
             self._servers.gate.directory.remove(step.use)
         self._steps.clear()
-        for restore in self._restores:
-            self._servers.driver.start(restore.forget())
+        self.state.close()
         # In the background, because the streams of peers may be slow.
         self._servers.driver.start(self._registrar.release(entries))
 

@@ -8,11 +8,12 @@ a task are in `jflow.core`. The messages of steps, which are made once and parse
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from jflow.cluster import Task
 from jflow.core.claims import ClaimedRuns
+from jflow.core.cluster_state import ClusterState
 from jflow.core.effects import TaskEffects
 from jflow.core.moves import StateMoves
 from jflow.core.records import Staging
@@ -22,7 +23,6 @@ from jflow.deadline import Deadline
 from jflow.drivers.coroutines import Started
 from jflow.effects import Effect
 from jflow.fencing import Claim
-from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol.credits import ReplySize
 from jflow.protocol.records import (
@@ -173,6 +173,10 @@ class MasterSession(Protocol):
     def watch(self) -> WatchedCluster:
         """The tasks of the cluster, as watchers see them."""
 
+    @property
+    def state(self) -> ClusterState:
+        """What the session does with the state of the cluster."""
+
     @remote(doing="listing the devices of {tasks}")
     async def list_devices(
         self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
@@ -233,20 +237,6 @@ class MasterSession(Protocol):
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""
 
-    @remote(doing="claiming {name!r}")
-    async def claim(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
-        """Lets this session work under a claim of a name; returns its epoch.
-
-        Args:
-          name: the name.
-          epoch: of a claim that another session of the program has made; 0 for a new one, which
-            all tasks that are up hear of before this returns.
-          connect_timeout, deadline: as of every call.
-
-        Raises:
-          FencedError: if there was a later claim; likewise every later call of this session.
-        """
-
     @remote(doing="resetting containers")
     async def reset(
         self,
@@ -260,50 +250,6 @@ class MasterSession(Protocol):
         Raises:
           InvalidArgumentError: if the cluster has no such task.
         """
-
-    @remote(doing="moving {states[0].name!r} to {target}")
-    async def move_state(
-        self,
-        states: Sequence[StateId],
-        target: str,
-        hold_s: float,
-        connect_timeout: float,
-        deadline: Deadline,
-    ) -> None:
-        """Moves state of one device to another device; no step is held for longer than `hold_s`.
-
-        Raises:
-          MovedError: if some of it is elsewhere.
-        """
-
-    @remote(doing="saving {prefix!r}")
-    async def save(
-        self,
-        prefix: str,
-        items: bytes,
-        is_consistent: bool,
-        about: Mapping[str, str],
-        connect_timeout: float,
-        deadline: Deadline,
-    ) -> bytes:
-        """Saves state as a checkpoint; returns a packed `SaveReport`.
-
-        Args:
-          prefix: the path of the checkpoint, as the tasks that have the state see it.
-          items: packed `StateItems`.
-          is_consistent: whether steps of all sessions that change the state are held back until
-            every task has its snapshot; else those of this session.
-          about: kept in the checkpoint.
-
-        Raises:
-          MovedError: if some of the state is elsewhere.
-        """
-
-    @remote(doing="restoring {prefix!r}")
-    async def restore(
-        self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
-    ) -> bytes:
-        """Restores state from a checkpoint; returns a packed `SaveReport`. Raises as `save`."""
 
     def close(self) -> None:
         """Releases what the session registered, after its running calls were cancelled."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 
@@ -24,6 +24,8 @@ from jflow.trace.measured import StepNames
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
 from jflow.xla.compile import CompiledProgram
+
+R = TypeVar("R")
 
 
 class Executable(Protocol):
@@ -165,6 +167,17 @@ class Backend(Protocol):
 
     def incarnation(self, deadline: Deadline) -> int:
         """A random number that identifies the life of the server; 0 in this process."""
+
+    def call_state(
+        self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
+    ) -> R:
+        """Calls a remote method of the session's `jflow.core.ClusterState`.
+
+        Args:
+          method: the method.
+          args: its arguments without the connect timeout and the deadline.
+          deadline: of the call.
+        """
 
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
         """Does everything from now on under a claim of a name, until there is a later claim.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 
 from jflow import _forks
 from jflow.cluster import LOCAL_TASK, SAME_PROCESS, DeviceSpec, Task, Wiring
+from jflow.core import ClusterState
 from jflow.deadline import Deadline
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, memory_limits, put
 from jflow.execution.local_task import LocalTask
-from jflow.fencing import Claim, next_epoch
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
 from jflow.lowering import compile_all
@@ -31,10 +31,13 @@ from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
 from jflow.xla import internals
 
+R = TypeVar("R")
+
 
 @_forks.guarded(
     "inventory",
     "register",
+    "call_state",
     "claim",
     "move_state",
     "save",
@@ -118,14 +121,18 @@ class LocalBackend:
     def incarnation(self, deadline: Deadline) -> int:
         return 0
 
+    def call_state(
+        self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
+    ) -> R:
+        return self._task.call_state(method, *args, 0.0, deadline)
+
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
-        # Nothing else reaches the state of this backend, so there is no later claim.
-        return Claim(name, epoch or next_epoch(0, 0)).epoch
+        return self.call_state(ClusterState.claim, name, epoch, deadline=deadline)
 
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
     ) -> None:
-        self._task.move(states, target, hold_s, deadline)
+        self.call_state(ClusterState.move, states, target, hold_s, deadline=deadline)
 
     def save(
         self,
@@ -136,10 +143,14 @@ class LocalBackend:
         *,
         is_consistent: bool,  # a local session has all steps to itself
     ) -> SaveReport:
-        return self._task.save(path_on_tasks(prefix, {}), items, about, deadline)
+        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(ClusterState.save, path, packed, False, about, deadline=deadline)
+        return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        return self._task.restore(path_on_tasks(prefix, {}), items, deadline)
+        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        return SaveReport.from_bytes(record)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from jflow import _forks
 from jflow.cluster import Device, DeviceFilters, Target, Task, Wiring, split_address
+from jflow.core import ClusterState
 from jflow.deadline import Deadline
 from jflow.errors import (
     CancelledError,
@@ -46,7 +47,11 @@ _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
 
+R = TypeVar("R")
+
+
 @_forks.guarded(
+    "call_state",
     "inventory",
     "register",
     "claim",
@@ -145,24 +150,25 @@ class RemoteBackend:
     def incarnation(self, deadline: Deadline) -> int:
         return self.connected(deadline).info.incarnation
 
+    def call_state(
+        self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
+    ) -> R:
+        return self.connected(deadline).call(method, *args, self._connect_timeout, deadline)
+
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
-        client = self.connected(deadline)
-        own = client.call(MasterSession.claim, name, epoch, self._connect_timeout, deadline)
+        own = self.call_state(ClusterState.claim, name, epoch, deadline=deadline)
         self._claim = Claim(name, own)
         return own
 
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
     ) -> None:
-        client = self.connected(deadline)
         if self._isolation is not None:
             raise UnimplementedError(
                 "the state of an isolated session cannot move, because a task frees it with the "
                 "last step that uses it there; open the session without isolate_session_state"
             )
-        client.call(
-            MasterSession.move_state, states, target, hold_s, self._connect_timeout, deadline
-        )
+        self.call_state(ClusterState.move, states, target, hold_s, deadline=deadline)
 
     def save(
         self,
@@ -174,16 +180,14 @@ class RemoteBackend:
         is_consistent: bool,
     ) -> SaveReport:
         path, packed = self._path(prefix, items, deadline), self._packed(items)
-        client, patience = self.connected(deadline), self._connect_timeout
-        record = client.call(
-            MasterSession.save, path, packed, is_consistent, about, patience, deadline
+        record = self.call_state(
+            ClusterState.save, path, packed, is_consistent, about, deadline=deadline
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
         path, packed = self._path(prefix, items, deadline), self._packed(items)
-        client, patience = self.connected(deadline), self._connect_timeout
-        record = client.call(MasterSession.restore, path, packed, patience, deadline)
+        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
         return SaveReport.from_bytes(record)
 
     def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
@@ -304,7 +308,7 @@ class RemoteBackend:
             error.with_context(task=str(task))
             raise
         if self._claim is not None:
-            client.call(MasterSession.claim, self._claim.name, self._claim.epoch, timeout, deadline)
+            client.call(ClusterState.claim, self._claim.name, self._claim.epoch, timeout, deadline)
         return client
 
     def _devices_of(

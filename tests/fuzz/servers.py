@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 
 from jflow.cluster import Device, Task
+from jflow.core import ClusterState
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import DeadlineExceededError, InternalError, OpError
 from jflow.plan import Feed, Fetch, Plan, Program, Run
@@ -252,7 +253,7 @@ _ENVELOPES: tuple[Callable[[], pb.Envelope], ...] = (
     lambda: pb.Envelope(id=3, ping=pb.Ping()),
     lambda: _call(MasterSession.list_devices, [_TASK], 1.0, True, FOREVER),
     lambda: _call(MasterSession.reset, ["box"], 1.0, FOREVER, [_TASK]),
-    lambda: _call(MasterSession.claim, "name", 0, 1.0, FOREVER),
+    lambda: _call(ClusterState.claim, "name", 0, 1.0, FOREVER),
     lambda: _call(WatchedCluster.inspect, StatusRequest(("sessions",)), [_TASK], 1.0, FOREVER),
     lambda: pb.Envelope(
         id=3,
