@@ -13,7 +13,8 @@ From the outside in:
 * **Records** are what services exchange (`records.py`), and typed structs over MessagePack for what
   signatures name. A record has one form only; any other is refused.
 * **Streams** carry frames both ways. Each begins with a handshake (`handshake.py`, `admission.py`)
-  that compares the version, the token and who is meant; a heartbeat notices an end that is gone.
+  that compares the version, the token and the server that is meant; a heartbeat notices an end
+  that is gone.
   On a server's loop a stream is a `MessageStream`, which a `Dispatcher` serves; a client has no
   loop but threads, so its end is sans-I/O parts under locks (`receiver.py`, `outbox.py`,
   `readers.py`).
