@@ -31,7 +31,7 @@ class ClaimedRuns:
     def __init__(self, driver: CoreDriver) -> None:
         self.fences = Fences()
         self._driver = driver
-        self._running: dict[Claim, dict[Job[Any], Event]] = {}
+        self._running: dict[Claim, dict[Event, Job[Any]]] = {}
         self.fences.add_user(lambda: self._running)
 
     @property
@@ -48,15 +48,16 @@ class ClaimedRuns:
         """
         self.fences.check(claim)
         jobs = self._running.setdefault(claim, {})
-        job = self._driver.current()
-        jobs[job] = self._driver.event()
+        ended = self._driver.event()
+        jobs[ended] = self._driver.current()
         try:
             yield
         except self._driver.Cancelled:
             self.fences.check(claim)
             raise
         finally:
-            jobs.pop(job).set()
+            del jobs[ended]
+            ended.set()
             if not jobs:
                 self._running.pop(claim, None)
 
@@ -105,14 +106,14 @@ class ClaimedRuns:
                 by=f"{claim.epoch:x}",
                 n_steps=len(earlier),
             )
-        for job, _ in earlier:
+        for _, job in earlier:
             job.cancel()
         try:
             async with self._driver.limit(_PATIENCE_S):
-                for _, ended in earlier:
+                for ended, _ in earlier:
                     await ended.wait()
         except TimeoutError:
-            n_late = sum(not ended.is_set() for _, ended in earlier)
+            n_late = sum(not ended.is_set() for ended, _ in earlier)
             raise DeadlineExceededError(
                 f"{n_late} steps under an earlier claim of {claim.name!r} did not end within "
                 f"{_PATIENCE_S:g} s; claim it again"

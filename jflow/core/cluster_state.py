@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from jflow.cluster import Task
@@ -30,11 +30,13 @@ class ClusterState:
 
     Args:
       servers: the master's view of the cluster.
-      session: whose steps a save holds back, unless it is consistent; None for all.
+      session: whose steps a save holds back, unless it is consistent; None for all, and for a
+        session whose end frees everything.
       claim: what the session works under.
       running: the calls that are made, which the session may cancel.
       check: raises what has ended the session.
       patience: see `Patience`.
+      moving: makes moves wait for each other; without it, two of the same state exclude each other.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class ClusterState:
         running: set[Job[Any]],
         check: Callable[[], None] = lambda: None,
         patience: Patience = lambda _, connect_timeout: connect_timeout,
+        moving: Mutex | None = None,
     ) -> None:
         self._servers = servers
         self._session = session
@@ -52,7 +55,7 @@ class ClusterState:
         self._running = running
         self._check = check
         self._patience = patience
-        self._moving = Mutex(servers.driver)
+        self._moving = moving or nullcontext()
         self._restores: list[CheckpointSaver] = []
 
     @remote(doing="claiming {name!r}")
@@ -123,7 +126,9 @@ class ClusterState:
         async with self._call(f"restoring {prefix!r}", deadline):
             saver = self._saver(prefix, items, connect_timeout, deadline)
             report = await saver.restore()
-            if saver.is_private:
+            if self._session is None:
+                await saver.forget()
+            elif saver.is_private:
                 self._restores.append(saver)
             return report.to_bytes()
 

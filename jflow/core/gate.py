@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import NamedTuple
 
 from jflow.drivers import CoreDriver, Event
@@ -109,4 +110,9 @@ class Gate:
         # An event a wait, because an event belongs to the call that waits for it.
         change = self._driver.event()
         self._change.append(change)
-        await change.wait()
+        try:
+            await change.wait()
+        except BaseException:
+            with suppress(ValueError):  # it has just happened
+                self._change.remove(change)
+            raise

@@ -133,7 +133,12 @@ class StateMover:
         if self._calls.get(action.task) is self._servers.driver.current():
             del self._calls[action.task]  # or else another one has taken its place
         move = self._move
-        self._act(move.failed(action, failure) if failure is not None else move.done(action))
+        try:
+            self._act(move.done(action) if failure is None else move.failed(action, failure))
+        except Exception as error:  # a fault of this code, which nothing may wait for
+            self._error = InternalError(f"{type(error).__name__}: {error}")
+            self._is_over.set()
+            raise
 
     async def _call(self, action: _Call) -> None:
         match action:

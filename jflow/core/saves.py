@@ -45,6 +45,10 @@ class _Save:
     is_writing: bool = False
     is_over: bool = False
 
+    def has_ended(self) -> bool:
+        """Whether the save has ended by now; another thread may end it at any time."""
+        return self.is_over
+
 
 @dataclass
 class _Begun:
@@ -197,13 +201,15 @@ class StateSaves:
                 task=str(self._state.task),
             )
         task = self._state.task
-        save.is_writing = True
         shard = f"{task.job}-{task.index}"
         record = await self._state.driver.work(self._written, save, prefix, name, shard)
         return record.to_bytes()
 
     def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
-        save.prefix = prefix
+        save.prefix, save.is_writing = prefix, True
+        if save.has_ended():
+            save.snapshot.drop()
+            raise AbortedError("the save was given up before its shard was written")
         try:
             with self._located("saving", prefix):
                 record = save.snapshot.write(prefix, number, shard, self._roots)

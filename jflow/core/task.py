@@ -142,14 +142,14 @@ async def every(driver: CoreDriver, coroutines: Iterable[Coroutine[Any, Any, Non
     """Runs coroutines to their ends, also if the caller is cancelled.
 
     Raises:
-      Exception: the first error, once all have ended.
+      BaseException: the first error, once all have ended.
     """
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
 
     async def run(coroutine: Coroutine[Any, Any, None], ended: Event) -> None:
         try:
             await coroutine
-        except Exception as error:
+        except (Exception, driver.Cancelled) as error:
             errors.append(error)
         finally:
             ended.set()

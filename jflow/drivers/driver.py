@@ -82,7 +82,7 @@ class CoreDriver(Protocol):
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a function that may take long but ends, while other coroutines go on.
 
-        If the coroutine is cancelled meanwhile, the function still runs to its end.
+        If the coroutine is cancelled once the function has begun, that still runs to its end.
         """
 
     async def all_of(self, awaitables: Iterable[Awaitable[T]]) -> list[T]:

@@ -18,6 +18,10 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
+_FEW_TIMERS = 64
+"""So many timers may be cancelled and not dropped yet."""
+
+
 class CancelledFiber(BaseException):
     """Raised where a fiber waits that is cancelled."""
 
@@ -28,11 +32,13 @@ class FiberGroup:
     Attributes:
       ready: those that can go on.
       n_open: how many have not ended.
+      failed: those that have ended with an error, whose result nothing has taken yet.
     """
 
     def __init__(self) -> None:
         self.ready: deque[FiberJob[Any]] = deque()
         self.n_open = 0
+        self.failed: dict[FiberJob[Any], Exception] = {}
 
     def wake(self, fiber: FiberJob[Any]) -> None:
         """One of the fibers can go on."""
@@ -88,6 +94,10 @@ class FiberJob(Generic[T]):
       coroutine: what it runs.
       group: what it is one of.
       ended: happens when it has ended.
+
+    Attributes:
+      ended: as given.
+      is_interrupted: whether its thread was interrupted, which no limit around it may hide.
     """
 
     def __init__(
@@ -95,12 +105,13 @@ class FiberJob(Generic[T]):
     ) -> None:
         self.group = group
         self._coroutine = coroutine
-        self._ended = ended
+        self.ended = ended
         self._waits_for: FiberEvent | None = None
         self._is_ready = False
         self._is_running = False
         self._thrown: BaseException | None = None
         self._must_complete: list[Callable[[], bool]] = []
+        self.is_interrupted = False
         self._at_end: list[Callable[[FiberJob[T]], None]] = []
         self._value: Any = None
         self._error: BaseException | None = None
@@ -157,12 +168,15 @@ class FiberJob(Generic[T]):
 
     def done(self) -> bool:
         """See `Job.done`."""
-        return self._ended.is_set()
+        return self.ended.is_set()
 
     @property
     def has_failed(self) -> bool:
         """Whether it has ended with an error."""
         return self._error is not None
+
+    def __repr__(self) -> str:
+        return f"<fiber {getattr(self._coroutine, '__qualname__', '')}>"
 
     def call_at_end(self, function: Callable[[FiberJob[T]], None]) -> None:
         """Calls a function, which must not raise, when it ends."""
@@ -170,6 +184,7 @@ class FiberJob(Generic[T]):
 
     def result(self) -> T:
         """The result of a fiber that has ended. Raises what it has raised."""
+        self.group.failed.pop(self, None)
         if isinstance(self._error, CancelledFiber):
             raise CancelledError("the call was cancelled")
         if self._error is not None:
@@ -178,7 +193,7 @@ class FiberJob(Generic[T]):
         return value
 
     def __await__(self) -> Generator[Any, Any, T]:
-        yield from self._ended.wait().__await__()
+        yield from self.ended.wait().__await__()
         return self.result()
 
     async def completing(
@@ -202,7 +217,9 @@ class FiberJob(Generic[T]):
     def _end(self, value: Any, error: BaseException | None) -> None:
         self._value, self._error = value, error
         self.group.n_open -= 1
-        self._ended.set()
+        if isinstance(error, Exception) and not self._at_end:
+            self.group.failed[self] = error
+        self.ended.set()
         for function in self._at_end:
             function(self)
 
@@ -250,6 +267,7 @@ class Fibers:
         self.fiber: FiberJob[Any] | None = None
         self._timers: list[tuple[float, int, FiberTimer]] = []
         self._numbers = itertools.count()
+        self._purge_at = _FEW_TIMERS
 
     def now(self) -> float:
         """See `CoreDriver.now`."""
@@ -267,6 +285,10 @@ class Fibers:
         """See `CoreDriver.later`."""
         timer = FiberTimer(self.now() + seconds, lambda: function(*args), self.group)
         heapq.heappush(self._timers, (timer.at, next(self._numbers), timer))
+        if len(self._timers) > self._purge_at:
+            self._timers = [entry for entry in self._timers if not entry[2].is_cancelled]
+            heapq.heapify(self._timers)
+            self._purge_at = 2 * len(self._timers) + _FEW_TIMERS
         return timer
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> FiberJob[T]:
@@ -313,14 +335,18 @@ class Fibers:
             while len(ended) < len(jobs) and not any(job.has_failed for job in ended):
                 changed[0] = self.event()
                 await changed[0].wait()
-        finally:
-            for job in jobs:
-                job.cancel()
+        except CancelledFiber:
+            await self._all_cancelled(jobs)
+            raise
+        await self._all_cancelled(jobs)
         first = next((job for job in ended if job.has_failed), None)
-        while len(ended) < len(jobs):
-            changed[0] = self.event()
-            await changed[0].wait()
         return [first.result()] if first is not None else [job.result() for job in jobs]
+
+    async def _all_cancelled(self, jobs: Iterable[FiberJob[Any]]) -> None:
+        for job in jobs:
+            job.cancel()
+        for job in jobs:
+            await job.ended.wait()
 
     async def completing(
         self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
@@ -377,7 +403,8 @@ class _Limit:
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._has_expired and isinstance(error, CancelledFiber):
+        is_interrupted = self._fibers.current().is_interrupted
+        if self._has_expired and isinstance(error, CancelledFiber) and not is_interrupted:
             raise TimeoutError from error
 
 

@@ -79,10 +79,15 @@ class LoopDriver:
 
     async def all_of(self, awaitables: Iterable[Awaitable[T]]) -> list[T]:
         """See `CoreDriver.all_of`."""
-        jobs = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-        try:
-            return await asyncio.gather(*jobs)
-        finally:
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
+        return await all_of(awaitables)
+
+
+async def all_of(awaitables: Iterable[Awaitable[T]]) -> list[T]:
+    """Results of all awaitables. The first error cancels the others and is the only one raised."""
+    jobs = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        return await asyncio.gather(*jobs)
+    finally:
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -15,6 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.notices import WaitNotice
 from jflow.drivers.fibers import FiberEvent, FiberGroup, FiberJob, Fibers
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -161,7 +164,7 @@ class ThreadDriver(Fibers):
                 while call.ready:
                     self.step(call.ready.popleft())
                 if not call.n_open:
-                    return
+                    break
                 work = call.works.popleft() if call.works else None
                 at = self.next_timer()
             if work is not None:
@@ -170,10 +173,13 @@ class ThreadDriver(Fibers):
                     work.end()
                 continue
             self._sleep(call, at, deadline, notice)
-            if deadline.remaining() == 0 and not main.done():
+            if deadline.remaining() == 0:
                 with self.lock:
                     main.throw(deadline.error(doing))
                 deadline = FOREVER
+        call.failed.pop(main, None)
+        for job, error in call.failed.items():
+            _LOG.error("%s failed, and nothing waits for it", job, exc_info=error)
 
     def _sleep(
         self, call: _Call, until: float | None, deadline: Deadline, notice: WaitNotice
@@ -193,10 +199,24 @@ class ThreadDriver(Fibers):
                 event.set()
 
     def _end_call(self, call: _Call, main: FiberJob[Any]) -> None:
-        """Cancels what is left of a call whose thread was interrupted, without waiting."""
+        """Cancels what is left of a call whose thread was interrupted, without waiting.
+
+        The interrupt may have come at any line, also between taking a fiber and running it.
+        """
+        main.is_interrupted = True
         main.cancel()
+        call.ready.append(main)
+        self._run_ready(call)
+        former, self.group = self.group, call
+        try:
+            with suppress(RuntimeError):  # it does not end where it waits
+                main.close()
+        finally:
+            self.group = former
+        self._run_ready(call)
+
+    def _run_ready(self, call: _Call) -> None:
         while call.ready:
             fiber = call.ready.popleft()
             with suppress(BaseException):
                 self.step(fiber)
-        main.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -22,10 +23,12 @@ from jflow.core import (
     WritesOfTask,
     is_of,
 )
+from jflow.core.mutex import Mutex
 from jflow.deadline import FOREVER, Deadline
 from jflow.drivers import ThreadDriver
 from jflow.effects import Effect
 from jflow.execution.parked import ParkedAttempts
+from jflow.fencing import Fences
 from jflow.moves import Change, StateId, Use
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
@@ -56,15 +59,18 @@ class LocalTask:
         self.device_names = devices.keys()
         self._driver = driver = ThreadDriver()
         self._lock = driver.lock
-        state = TaskCore(LOCAL_TASK, containers, driver, devices, self.parked, self)
+        # Not in a cycle: a session that nothing refers to any more frees its state at once.
+        this: LocalTask = weakref.proxy(self)
+        state = TaskCore(LOCAL_TASK, containers, driver, devices, self.parked, this)
         self._moves, self._effects = StateMoves(state), TaskEffects(state)
         self._gate, claims = self._moves.steps, ClaimedRuns(driver)
-        roots = AllowedDirectories.anywhere()
+        # Nothing else reaches this state, so checkpoints neither keep its claims nor bring others.
+        roots, no_claims = AllowedDirectories.anywhere(), Fences()
         # What belongs to the session is in use until the session ends.
-        saves = StateSaves(state, self._moves, roots, lambda _: True, claims.fences)
+        saves = StateSaves(state, self._moves, roots, lambda _: True, no_claims)
         self._services = (self._moves, saves, self._effects, claims)
-        view = ClusterView(lambda: self, self, driver, self._gate, claims.fences, float)
-        self._state = ClusterState(view, None, SessionClaim(view), set())
+        view = ClusterView(lambda: this, this, driver, self._gate, Fences(), float)
+        self._state = ClusterState(view, None, SessionClaim(view), set(), moving=Mutex(driver))
 
     # Steps ------------------------------------------------------------------------------------
 

@@ -23,12 +23,12 @@ import numpy as np
 
 from jflow.cluster import Task
 from jflow.core.task import TaskCalls
+from jflow.drivers.loop import all_of
 from jflow.launch.child import main
 from jflow.server import Server
 from jflow.values import Array
 from jflow.worker import Worker
 from jflow.worker.context import TensorTransport
-from jflow.worker.gather import all_of
 
 WORK = "timed_work"
 """The host function that takes time."""

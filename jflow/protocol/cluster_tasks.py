@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import ParamSpec, TypeVar
 
 from jflow.cluster import ClusterSpec, Target, Task
 from jflow.errors import InvalidArgumentError
@@ -14,10 +13,6 @@ from jflow.protocol.rpcs import WORKER
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
 from jflow.values import Array
-
-S = TypeVar("S")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class ClusterTasks:

@@ -66,7 +66,6 @@ class Containers:
         self._ledger = Ledger()
         # Not `lock`, under which accesses that are granted ask the ledger.
         self._ledger_lock = threading.Lock()
-        self.once = threading.Lock()
 
     def ledger(
         self, act: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs

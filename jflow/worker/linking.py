@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 
 from jflow.cluster import Device, Task
+from jflow.drivers.loop import all_of
 from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import LinkedPlan, link
@@ -17,7 +18,6 @@ from jflow.protocol import Artifacts
 from jflow.validator import VALIDATOR
 from jflow.worker.artifacts import DroppedError, sent
 from jflow.worker.constants import ConstantCache
-from jflow.worker.gather import all_of
 from jflow.xla.cache import ProgramCache
 from jflow.xla.compile import CompiledProgram
 from jflow.xla.export import digest_of

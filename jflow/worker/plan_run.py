@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jflow.cluster import Task
 from jflow.core import StepEffect
+from jflow.drivers.loop import all_of
 from jflow.effects import ConflictError
 from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.execution.callback import LinkedCallback
@@ -35,7 +36,6 @@ from jflow.resources.kernel import Wanted
 from jflow.values import held_bytes
 from jflow.worker.context import WorkerContext
 from jflow.worker.failures import raise_of_plan
-from jflow.worker.gather import all_of
 from jflow.worker.in_threads import in_threads
 from jflow.worker.quick import QUICK_S, is_quick, timed
 from jflow.worker.waker import Waker

@@ -26,6 +26,7 @@ from jflow.core import (
 )
 from jflow.deadline.clock import now
 from jflow.drivers import LoopDriver
+from jflow.drivers.loop import all_of
 from jflow.effects import unsupported
 from jflow.errors import AbortedError, OpError, RestartedError
 from jflow.execution.functions import HostFunction
@@ -54,7 +55,6 @@ from jflow.worker.artifacts import DroppedError
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.early import EarlyValues
-from jflow.worker.gather import all_of
 from jflow.worker.inline import Inline, InlineAccess, InlineOperation, InlinePrograms, inline_plan
 from jflow.worker.linking import PlanLinker
 from jflow.worker.plan_run import run_plan

@@ -126,9 +126,10 @@ class OnLoop(Side):
 
     def is_idle(self) -> bool:
         async def passes() -> bool:
-            for _ in range(20):
+            while True:
                 await asyncio.sleep(0)
-            return self._driver.n_works == 0
+                if not self._loop._ready:  # type: ignore[attr-defined]
+                    return self._driver.n_works == 0
 
         return asyncio.run_coroutine_threadsafe(passes(), self._loop).result()
 

@@ -145,3 +145,50 @@ def test_an_error_of_work_is_the_coroutines_to_handle_also_an_interrupt() -> Non
 
 async def _one() -> int:
     return 1
+
+
+def test_what_fails_in_the_background_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    driver = ThreadDriver()
+
+    async def fail() -> None:
+        raise ValueError("a fault")
+
+    async def use() -> None:
+        driver.start(fail())
+        failing = driver.start(fail())
+        with pytest.raises(ValueError, match="a fault"):
+            await failing
+
+    driver.run(use())
+    assert caplog.text.count("failed, and nothing waits for it") == 1
+
+
+def test_an_interrupt_is_not_taken_for_a_limit_that_passes_at_once() -> None:
+    driver = ThreadDriver()
+
+    async def use() -> None:
+        try:
+            async with driver.limit(0.05):
+                await driver.event().wait()
+        except TimeoutError:
+            await driver.event().wait()  # for ever
+
+    def interrupt() -> None:
+        time.sleep(0.05)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        driver.run(use())
+    assert driver.run(_one()) == 1
+
+
+def test_cancelled_timers_are_dropped() -> None:
+    driver = ThreadDriver()
+
+    async def use() -> None:
+        for _ in range(1000):
+            driver.later(3600.0, print).cancel()
+        assert len(driver._timers) < 200
+
+    driver.run(use())

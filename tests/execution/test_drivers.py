@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from jflow.cluster import Device, Task
 from jflow.deadline import FOREVER
+from jflow.drivers.loop import all_of
 from jflow.errors import AbortedError, OpError
 from jflow.execution import LocalExecutable, link
 from jflow.packing import pack
@@ -43,7 +44,6 @@ from jflow.trace.record import Recorder
 from jflow.values import TensorSpec
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
-from jflow.worker.gather import all_of
 from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
 from tests.drawn import examples

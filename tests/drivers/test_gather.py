@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jflow.worker import all_of
+from jflow.drivers.loop import all_of
 
 
 def test_all_results_come_in_order():
