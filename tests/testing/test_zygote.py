@@ -61,7 +61,7 @@ def test_a_program_has_its_own_process_and_session(zygote: Zygote) -> None:
         ProgramProcess([*ECHO, "b"], zygote=zygote) as other,
     ):
         assert len({one.pid, other.pid, os.getpid()}) == 3
-        assert os.getsid(one.pid) == one.pid
+        wait_until(lambda: os.getsid(one.pid) == one.pid, "a session of its own")
         one.kill()
         other.write_line("go")
         assert other.read_line().endswith("go"), "it does not share pipes with the other one"
