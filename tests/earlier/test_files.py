@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import jflow as tf
 from jflow.trace.record import TaskRecord
@@ -21,6 +22,10 @@ EXPECTED = json.loads((FILES / "expected.json").read_text())
 
 def test_a_graph_of_an_earlier_version_learns_as_it_did() -> None:
     with tf.Graph().as_default() as graph:
+        if jax.__version_info__ >= (0, 12):  # whose scan has other parameters
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"written with JAX 0\.10\.2"):
+                tf.train.import_meta_graph(FILES / "model.graph")
+            return
         tf.train.import_meta_graph(FILES / "model.graph")
         np.testing.assert_allclose(trained(graph), EXPECTED["losses"], rtol=1e-5)
 
