@@ -94,7 +94,7 @@ class EffectRunner:
             try:
                 return await run(self._staging)
             except ConflictError:
-                # What has not been told may be told late, and would drop what is staged by then.
+                # A decision without an answer may arrive late, and drop what is staged by then.
                 if (lost := await self._abort()) is not None:
                     lost.is_rolled_back = True
                     raise lost from None

@@ -214,7 +214,7 @@ class TaskEffects:
                 begun.rest(), lambda: isinstance(kept, SingleWrite) and kept.is_applied
             )
         finally:
-            # What waits for this goes on when the caller has told the ledger of the end.
+            # What waits for this goes on once the ledger knows of the end.
             for one in waiting:
                 one.set()
             if self._applying.get(key) is waiting:

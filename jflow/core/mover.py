@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from jflow.cluster import Device, Task
 from jflow.core.moves import SavedState, StateMoves
-from jflow.core.task import new_name
+from jflow.core.task import ConnectedTasks, new_name
 from jflow.core.view import ClusterView
 from jflow.deadline import seconds_text
 from jflow.drivers import Job
@@ -39,10 +39,6 @@ _WAITING = 0.5
 
 _Call = HoldState | SaveState | PutState | EndHold
 
-S = TypeVar("S")
-P = ParamSpec("P")
-R = TypeVar("R")
-
 
 class StateMover:
     """One move.
@@ -73,7 +69,7 @@ class StateMover:
         self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
         self._source_task, self._target_task = _checked(states, target, tasks)
         self._name = new_name(servers.driver)
-        self._incarnations: dict[Task, int] = {}
+        self._connected = ConnectedTasks(servers.tasks)
         self._move = Move(tasks, self._source_task, self._target_task)
         self._saved: SavedState | None = None
         self._calls: dict[Task, Job[None]] = {}
@@ -102,8 +98,7 @@ class StateMover:
             raise self._error
 
     async def _connect(self, task: Task) -> None:
-        info = await self._servers.tasks[task].connect(self._connect_timeout)
-        self._incarnations[task] = info.incarnation
+        info = await self._connected.connect(task, self._connect_timeout)
         if task == self._target_task and self._target not in info.device_names:
             raise InvalidArgumentError(
                 f"{task} has no device {self._target}; it has {[*info.device_names]}"
@@ -145,13 +140,13 @@ class StateMover:
             case HoldState(task):
                 await self._hold(task)
             case SaveState(task):
-                self._saved = await self._on(task, StateMoves.save, self._name)
+                self._saved = await self._connected.call(task, StateMoves.save, self._name)
             case PutState(task):
                 assert self._saved is not None
                 saved, self._saved = self._saved, None
-                await self._on(task, StateMoves.put, self._name, *saved)
+                await self._connected.call(task, StateMoves.put, self._name, *saved)
             case EndHold(task, end):
-                await self._on(task, StateMoves.end, self._name, end)
+                await self._connected.call(task, StateMoves.end, self._name, end)
 
     async def _hold(self, task: Task) -> None:
         seconds = self._hold_s
@@ -160,7 +155,7 @@ class StateMover:
         arguments = (self._name, self._states, self._target, seconds)
         try:
             async with self._servers.driver.limit(self._hold_s * _WAITING):
-                await self._on(task, StateMoves.hold, *arguments)
+                await self._connected.call(task, StateMoves.hold, *arguments)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"steps that {task} started and that use {self._states[0]} did not end within "
@@ -168,18 +163,6 @@ class StateMover:
                 "for a queue can be moved only if it does nothing else that has an effect",
                 task=str(task),
             ) from None
-
-    async def _on(
-        self,
-        task: Task,
-        method: Callable[Concatenate[S, P], Awaitable[R]],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Calls the worker of a task."""
-        proxy = self._servers.tasks[task]
-        result: R = await proxy.call(method, self._incarnations[task], *args, **kwargs)
-        return result
 
 
 def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:

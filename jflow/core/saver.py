@@ -22,7 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from jflow.cluster import Task
 from jflow.core.claiming import SessionClaim
 from jflow.core.saves import StateSaves
-from jflow.core.task import RECONNECT_TIMEOUT_S, new_name
+from jflow.core.task import RECONNECT_TIMEOUT_S, ConnectedTasks, new_name
 from jflow.core.view import ClusterView
 from jflow.deadline import Deadline
 from jflow.errors import (
@@ -88,7 +88,7 @@ class CheckpointSaver:
         self._deadline = deadline
         self._name = new_name(servers.driver)
         self._names = itertools.count()
-        self._incarnations: dict[Task, int] = {}
+        self._tasks = ConnectedTasks(servers.tasks)
         self._held_s = 0.0
         self._refused_at: float | None = None
         known = {*servers.info().tasks}
@@ -121,7 +121,9 @@ class CheckpointSaver:
             if claims := self._servers.fences.to_text():
                 about = {**about, CLAIMS: claims}
             first = next(iter(self._by_task))
-            await self._on(first, StateSaves.commit, self._name, self._prefix, shards, about)
+            await self._tasks.call(
+                first, StateSaves.commit, self._name, self._prefix, shards, about
+            )
         except ResourceExhaustedError:
             is_committing = False  # the manifest could not be written
             raise
@@ -137,20 +139,21 @@ class CheckpointSaver:
 
         async def put(seconds: float) -> None:
             await self._driver.all_of(
-                self._on(task, StateSaves.close_writes, self._name, seconds)
+                self._tasks.call(task, StateSaves.close_writes, self._name, seconds)
                 for task in self._by_task
             )
             # From here on it is not tried again: some tasks may have set what others have not.
             try:
                 await self._driver.all_of(
-                    self._on(task, StateSaves.put, self._name, PATIENCE_S) for task in self._by_task
+                    self._tasks.call(task, StateSaves.put, self._name, PATIENCE_S)
+                    for task in self._by_task
                 )
             except DeadlineExceededError as error:
                 raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
             sizes = await self._driver.all_of(
-                self._on(task, StateSaves.load, self._name, self._prefix, items)
+                self._tasks.call(task, StateSaves.load, self._name, self._prefix, items)
                 for task, items in self._by_task.items()
             )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
@@ -235,21 +238,23 @@ class CheckpointSaver:
             self._in_background(self._quietly(resume()))
 
     async def _take(self, task: Task, seconds: float) -> int:
-        return await self._on(task, StateSaves.take, self._name, self._by_task[task], seconds)
+        return await self._tasks.call(
+            task, StateSaves.take, self._name, self._by_task[task], seconds
+        )
 
     async def _write(self, task: Task) -> bytes:
-        return await self._on(task, StateSaves.write, self._name, self._prefix)
+        return await self._tasks.call(task, StateSaves.write, self._name, self._prefix)
 
     # Ending -----------------------------------------------------------------------------------
 
     async def _end(self, *, is_committed: bool) -> None:
         for task in self._by_task:
-            await self._quietly(self._on(task, StateSaves.end, self._name, is_committed))
+            await self._quietly(self._tasks.call(task, StateSaves.end, self._name, is_committed))
 
     async def forget(self) -> None:
         """Ends a restore, once nothing of its session needs what was restored for it alone."""
         for task in self._by_task:
-            await self._quietly(self._on(task, StateSaves.forget, self._name))
+            await self._quietly(self._tasks.call(task, StateSaves.forget, self._name))
 
     async def _quietly(self, call: Awaitable[Any]) -> None:
         """Ends something on a task; one that is lost has ended it itself."""
@@ -265,14 +270,10 @@ class CheckpointSaver:
         """Connects to the tasks that have what is saved or restored."""
 
         async def connect(task: Task) -> None:
-            await self._connect_to(task, self._patience(task))
+            await self._tasks.connect(task, self._patience(task), self._deadline)
 
         await self._driver.all_of(map(connect, self._by_task))
         await self._claim.spread(self._by_task)
-
-    async def _connect_to(self, task: Task, patience: float) -> None:
-        info = await self._servers.tasks[task].connect(patience, self._deadline)
-        self._incarnations[task] = info.incarnation
 
     async def _masters(self) -> Sequence[Task]:
         """The tasks of which steps are held back in a consistent save: all that answer."""
@@ -281,7 +282,8 @@ class CheckpointSaver:
             if task in self._by_task:
                 return True
             try:
-                await self._connect_to(task, min(self._patience(task), RECONNECT_TIMEOUT_S))
+                patience = min(self._patience(task), RECONNECT_TIMEOUT_S)
+                await self._tasks.connect(task, patience, self._deadline)
             except UnavailableError as error:
                 _LOG.warning("saving %s without pausing steps of %s", self._prefix, error.task)
                 return False
@@ -298,9 +300,9 @@ class CheckpointSaver:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """As `_on`, for the steps of a task; if that is lost, and nothing else, tries again."""
+        """Calls a task for its steps; if that is lost, and nothing else, the save tries again."""
         try:
-            return await self._on(task, method, *args, **kwargs)
+            return await self._tasks.call(task, method, *args, **kwargs)
         except (RestartedError, UnavailableError) as error:
             if task in self._by_task:
                 raise
@@ -314,22 +316,6 @@ class CheckpointSaver:
                 f"a consistent save is not possible: {error.message}; save from another task, end "
                 "its sessions, or save without consistent=True"
             ) from None
-
-    async def _on(
-        self,
-        task: Task,
-        method: Callable[Concatenate[S, P], Awaitable[R]],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Calls the worker of a task; its errors name the task."""
-        try:
-            proxy = self._servers.tasks[task]
-            result: R = await proxy.call(method, self._incarnations[task], *args, **kwargs)
-            return result
-        except OpError as error:
-            error.with_context(task=str(task))
-            raise
 
 
 class _DisturbedError(AbortedError):

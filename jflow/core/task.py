@@ -11,7 +11,7 @@ import jax
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.drivers import CoreDriver, Event
-from jflow.errors import AbortedError
+from jflow.errors import AbortedError, OpError
 from jflow.moves import StateId
 from jflow.resources import Attempt, Containers
 from jflow.resources.kernel import Wanted
@@ -131,6 +131,38 @@ async def call_task(
     found = tasks[task]
     info = await found.connect(connect_timeout)
     return await found.call(method, info.incarnation, *args, **kwargs)
+
+
+class ConnectedTasks:
+    """Calls tasks in the lives in which one operation has connected to them.
+
+    Args:
+      tasks: the tasks of the cluster.
+    """
+
+    def __init__(self, tasks: TasksOfCluster) -> None:
+        self._tasks = tasks
+        self._incarnations: dict[Task, int] = {}
+
+    async def connect(self, task: Task, patience: float, deadline: Deadline = FOREVER) -> TaskInfo:
+        """Connects to a task, which may be silent for so many seconds."""
+        info = await self._tasks[task].connect(patience, deadline)
+        self._incarnations[task] = info.incarnation
+        return info
+
+    async def call(
+        self,
+        task: Task,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a remote method of a task; errors name it."""
+        try:
+            return await self._tasks[task].call(method, self._incarnations[task], *args, **kwargs)
+        except OpError as error:
+            error.with_context(task=str(task))
+            raise
 
 
 def is_of(service: Any, method: Callable[..., Any]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -252,7 +253,7 @@ class FiberTimer:
             function()
 
 
-class Fibers:
+class Fibers(ABC):
     """A `CoreDriver` for coroutines that take turns; a subclass says when.
 
     Attributes:
@@ -269,13 +270,13 @@ class Fibers:
         self._numbers = itertools.count()
         self._purge_at = _FEW_TIMERS
 
+    @abstractmethod
     def now(self) -> float:
         """See `CoreDriver.now`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def random_bits(self, k: int) -> int:
         """See `CoreDriver.random_bits`."""
-        raise NotImplementedError
 
     def event(self) -> FiberEvent:
         """See `CoreDriver.event`."""
