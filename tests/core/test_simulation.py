@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from jflow.checkpoint_files import open_checkpoint
-from tests.core.simulation import MASTER, A, B, Client, World, rng_of
+from tests.core.clients import Client, rng_of
+from tests.core.simulation import MASTER, A, B, World
 
 N_SEEDS = 30
 N_CLIENTS = 2
