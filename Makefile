@@ -33,10 +33,10 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 check: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long and not product' $(TESTS)
 
-BY_GRPC = tests/protocol tests/wire tests/server tests/session tests/queues tests/coordinator tests/effects tests/functions
+BY_GRPC = tests/net/protocol tests/net/wire tests/task/server tests/client/session tests/client/queues tests/training/coordinator tests/state/effects tests/client/functions
 
 # Those of messages are parametrised; of the others, these use no proxies, which TCP does not pass.
-BY_TCP = tests/queues tests/session
+BY_TCP = tests/client/queues tests/client/session
 
 test-transports: $(VENV)/.dev ## the tests on every kind of backend, and those of messages by gRPC alone and over TCP
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
@@ -68,7 +68,7 @@ format: $(VENV)/.dev ## puts the code into its standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-protos: $(VENV)/.protos ## writes jflow/*/v1 from protos/
+protos: $(VENV)/.protos ## writes the generated modules from protos/
 	$(VENV)/protos/bin/python tools/generate_protos.py
 
 api: $(VENV)/.dev ## writes docs/api.md from the docstrings

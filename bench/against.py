@@ -28,7 +28,7 @@ from bench.change import MIN_SAMPLES, Change, Values, change
 from bench.interleaved import CaseError, CaseProcess, Schedule, compare
 from bench.page import quantity
 from bench.rows import GROUPS, Alone, Case
-from jflow.progress import Progress
+from jflow.base.progress import Progress
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 3

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from jflow import _forks as _forks  # before gRPC is imported
 from jflow.api import on_first_use as _on_first_use
+from jflow.base import forks as _forks  # noqa: F401 - before gRPC is imported
 
 __version__ = "0.1.0"
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from jflow import timeline as timeline
     from jflow import train as train
     from jflow.api.root import *
-    from jflow.coordinator import ClosureInputError as ClosureInputError
-    from jflow.coordinator import ClusterCoordinator as ClusterCoordinator
-    from jflow.coordinator import PerWorkerValues as PerWorkerValues
-    from jflow.coordinator import RemoteValue as RemoteValue
+    from jflow.training.coordinator import ClosureInputError as ClosureInputError
+    from jflow.training.coordinator import ClusterCoordinator as ClusterCoordinator
+    from jflow.training.coordinator import PerWorkerValues as PerWorkerValues
+    from jflow.training.coordinator import RemoteValue as RemoteValue
 else:
     __getattr__, __dir__ = _on_first_use(
         globals(),
@@ -40,7 +40,7 @@ else:
         ),
         others=dict.fromkeys(
             ("ClosureInputError", "ClusterCoordinator", "PerWorkerValues", "RemoteValue"),
-            "jflow.coordinator",
+            "jflow.training.coordinator",
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),
     )

@@ -1,21 +1,21 @@
 """Initial values of variables, under TensorFlow's name tf.initializers."""
 
-from jflow import tracebacks as _tracebacks
-from jflow.variables import Constant as constant
-from jflow.variables import GlorotNormal as glorot_normal
-from jflow.variables import GlorotUniform as glorot_uniform
-from jflow.variables import Identity as identity
-from jflow.variables import Ones as ones
-from jflow.variables import Orthogonal as orthogonal
-from jflow.variables import RandomNormal as random_normal
-from jflow.variables import RandomUniform as random_uniform
-from jflow.variables import TruncatedNormal as truncated_normal
-from jflow.variables import VarianceScaling as variance_scaling
-from jflow.variables import Zeros as zeros
-from jflow.variables import he_normal as he_normal
-from jflow.variables import he_uniform as he_uniform
-from jflow.variables import lecun_normal as lecun_normal
-from jflow.variables import lecun_uniform as lecun_uniform
+from jflow.base import tracebacks as _tracebacks
+from jflow.client.variables import Constant as constant
+from jflow.client.variables import GlorotNormal as glorot_normal
+from jflow.client.variables import GlorotUniform as glorot_uniform
+from jflow.client.variables import Identity as identity
+from jflow.client.variables import Ones as ones
+from jflow.client.variables import Orthogonal as orthogonal
+from jflow.client.variables import RandomNormal as random_normal
+from jflow.client.variables import RandomUniform as random_uniform
+from jflow.client.variables import TruncatedNormal as truncated_normal
+from jflow.client.variables import VarianceScaling as variance_scaling
+from jflow.client.variables import Zeros as zeros
+from jflow.client.variables import he_normal as he_normal
+from jflow.client.variables import he_uniform as he_uniform
+from jflow.client.variables import lecun_normal as lecun_normal
+from jflow.client.variables import lecun_uniform as lecun_uniform
 
 __all__ = [
     "constant",

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from jflow import tracebacks as _tracebacks
 from jflow.api import on_first_use as _on_first_use
+from jflow.base import tracebacks as _tracebacks
 
 if TYPE_CHECKING:
     from jflow.api.summary import *

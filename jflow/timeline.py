@@ -1,7 +1,7 @@
 """Traces of steps for a browser, under TensorFlow's name tf.timeline."""
 
-from jflow import tracebacks as _tracebacks
-from jflow.trace.step_stats import ChromeTimeline as Timeline
+from jflow.base import tracebacks as _tracebacks
+from jflow.plan.trace.step_stats import ChromeTimeline as Timeline
 
 __all__ = ["Timeline"]
 

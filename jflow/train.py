@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from jflow import tracebacks as _tracebacks
 from jflow.api import on_first_use as _on_first_use
-from jflow.cluster import ClusterDef as ClusterDef
-from jflow.cluster import ClusterDeviceFilters as ClusterDeviceFilters
-from jflow.cluster import ClusterSpec as ClusterSpec
-from jflow.cluster import JobDef as JobDef
-from jflow.server import Server as Server
-from jflow.server import ServerDef as ServerDef
+from jflow.base import tracebacks as _tracebacks
+from jflow.base.cluster import ClusterDef as ClusterDef
+from jflow.base.cluster import ClusterDeviceFilters as ClusterDeviceFilters
+from jflow.base.cluster import ClusterSpec as ClusterSpec
+from jflow.base.cluster import JobDef as JobDef
+from jflow.task.server import Server as Server
+from jflow.task.server import ServerDef as ServerDef
 
 if TYPE_CHECKING:
     from jflow.api.train import *

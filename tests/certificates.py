@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jflow.cluster import ClusterSpec
+from jflow.base.cluster import ClusterSpec
 
 HERE = {"ps": ["127.0.0.1:0"], "worker": {0: "127.0.0.1:0", 3: "127.0.0.1:0"}}
 
@@ -15,7 +15,7 @@ HERE = {"ps": ["127.0.0.1:0"], "worker": {0: "127.0.0.1:0", 3: "127.0.0.1:0"}}
 def make_certificates(directory: Path, cluster: object = HERE, days: int = 365) -> Path:
     """Writes the certificates of a cluster; returns the directory."""
     pytest.importorskip("cryptography", reason="the extra jflow[tls] is not installed")
-    from jflow.wire import authority  # noqa: PLC0415 - it needs the extra
+    from jflow.net.wire import authority  # noqa: PLC0415 - it needs the extra
 
     with pytest.MonkeyPatch.context() as patch:
         if days < 0:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from jflow.launch.testing.backends import BackendPool
 from jflow.testing import BACKENDS, BackendUnderTest, in_process, local, processes, start_servers
-from jflow.testing.backends import BackendPool
 
 Backend = BackendUnderTest
 

@@ -41,27 +41,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONG_FILES = (
     "tests/examples/",
     "tests/test_notebooks.py",
-    "tests/session/test_dtypes.py",
-    "tests/functions/test_callbacks.py",
-    "tests/functions/test_effects.py",
+    "tests/client/session/test_dtypes.py",
+    "tests/client/functions/test_callbacks.py",
+    "tests/client/functions/test_effects.py",
     "tests/seeds/",
-    "tests/server/",
-    "tests/testing/",
+    "tests/task/server/",
+    "tests/launch/testing/",
     "tests/chaos/",
-    "tests/session/",
-    "tests/functions/",
+    "tests/client/session/",
+    "tests/client/functions/",
     "tests/test_",
 )
 """Files that take longest, or begin so. They run first, so that in the end none runs alone."""
 
 
-WHOLE_PRODUCT = ("tests/session/",)
+WHOLE_PRODUCT = ("tests/client/session/",)
 """Where `make test` runs every test on servers in this process too."""
 
 ABOUT_PROGRAMS = (
-    "tests/session/test_changing_sizes.py",
-    "tests/session/test_equal_sizes.py",
-    "tests/session/test_unknown_ranks.py",
+    "tests/client/session/test_changing_sizes.py",
+    "tests/client/session/test_equal_sizes.py",
+    "tests/client/session/test_unknown_ranks.py",
 )
 """Files there that are about what a graph becomes, which shares nothing with the client."""
 
@@ -112,7 +112,7 @@ def _short_collections():
 def _one_validator():
     """The validator of this process stays between tests with servers; to start takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jflow.validator.validator._LINGER_S", 3600.0)
+        patch.setattr("jflow.plan.validator.validator._LINGER_S", 3600.0)
         yield
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from jflow.deadline.notices import VARIABLE, notice_s
+from jflow.base.deadline.notices import VARIABLE, notice_s
 
 
 @contextmanager

@@ -83,20 +83,20 @@ NAMES = {name: say for names, say in _NAMES.items() for name in names.split()}
 """Whole names, with or without a leading underscore."""
 
 FILES = {
-    "jflow/execution/bound.py": "linking",
-    "jflow/functions/closures.py": "capture check",
-    "jflow/graph/flatten.py": "hoisting of state",
-    "jflow/graph/live.py": "eager",
-    "jflow/graph/order.py": "effect order",
-    "jflow/ops/live_steps.py": "eager",
-    "jflow/records/roots.py": "allowed directories",
-    "jflow/resources/line.py": "wait queue",
-    "jflow/resources/position.py": "iterator state",
-    "jflow/resources/store.py": "containers",
-    "jflow/resources/total.py": "gradient sum",
-    "jflow/wire/background.py": "task set",
-    "jflow/wire/calls.py": "dispatcher",
-    "jflow/worker/part.py": "plan",
+    "jflow/task/execution/bound.py": "linking",
+    "jflow/client/functions/closures.py": "capture check",
+    "jflow/compiler/graph/flatten.py": "hoisting of state",
+    "jflow/compiler/graph/live.py": "eager",
+    "jflow/compiler/graph/order.py": "effect order",
+    "jflow/client/ops/live_steps.py": "eager",
+    "jflow/state/records/roots.py": "allowed directories",
+    "jflow/state/resources/line.py": "wait queue",
+    "jflow/state/resources/position.py": "iterator state",
+    "jflow/state/resources/store.py": "containers",
+    "jflow/state/resources/total.py": "gradient sum",
+    "jflow/net/wire/background.py": "task set",
+    "jflow/net/wire/calls.py": "dispatcher",
+    "jflow/task/worker/part.py": "plan",
 }
 
 PROSE = re.compile(
@@ -128,7 +128,7 @@ class Found:
     """A retired word.
 
     Attributes:
-      room: "jflow/graph", "tests/queues", "pages" and the like.
+      room: "jflow/compiler/graph", "tests/client/queues", "pages" and the like.
       kind: "names" or "prose".
       word: as it is retired.
       where: the file and line.

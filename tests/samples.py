@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.values import NUMBERS, is_host
+from jflow.base.values import NUMBERS, is_host
 
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
 """JAX's implementations of random keys."""

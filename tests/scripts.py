@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import IO
 
+from jflow.launch.testing.zygotes import shared_zygote
 from jflow.testing import ProgramProcess
-from jflow.testing.zygotes import shared_zygote
 
 Path = str | os.PathLike[str]
 

@@ -15,7 +15,7 @@ from bench import against
 from bench.against import Comparison, Sides, load, measure
 from bench.interleaved import CaseError, CaseProcess, Schedule, compare
 from bench.rows import Alone, Case, Row
-from jflow.progress import Progress
+from jflow.base.progress import Progress
 
 BENCH = Path(__file__).parent.parent / "bench"
 NAMES = "old", "new", "again"

@@ -78,7 +78,11 @@ def read(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, S
 def test_the_wheel_has_the_package_with_its_types_and_data_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {"jflow/py.typed", "jflow/demo/digits.npz", "jflow/protocol/v1/plan_pb2.pyi"} <= names
+    assert {
+        "jflow/py.typed",
+        "jflow/cli/demo/digits.npz",
+        "jflow/net/protocol/v1/plan_pb2.pyi",
+    } <= names
     assert {name.split("/")[0] for name in names} == {
         "jflow",
         f"jflow-{tf.__version__}.dist-info",

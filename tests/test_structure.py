@@ -12,9 +12,12 @@ import jflow as tf
 from tests import retired_words
 
 ROOT = Path(__file__).parent.parent
-SOURCES = [path for path in (ROOT / "jflow").rglob("*.py") if "protocol/v1" not in path.as_posix()]
+SOURCES = [path for path in (ROOT / "jflow").rglob("*.py") if "/v1/" not in path.as_posix()]
 MAX_LINES = 500
 MAX_FUNCTION_LINES = 60
+MAX_WINGS = 13
+FACADES = {"contrib", "distribute", "testing"}
+"""Public packages that only re-export."""
 
 PUBLIC = [
     "AggregationMethod",
@@ -225,12 +228,23 @@ def test_jax_internals_are_touched_in_one_file_only() -> None:
     assert [path.name for path in touching] == ["internals.py"]
 
 
-def test_the_architecture_page_names_every_room() -> None:
+def test_the_architecture_page_draws_every_wing_and_room() -> None:
+    """A line of the drawing begins with the names of wings or, indented, of rooms of a wing."""
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    drawing = page.split("```")[1]
-    rooms = {p.name for p in (ROOT / "jflow").iterdir() if p.is_dir() and p.name != "__pycache__"}
-    named = set(re.findall(r"\b[a-z_]+\b", "\n".join(x[:36] for x in drawing.splitlines())))
-    assert rooms | {"errors"} == named
+    drawn: dict[str, set[str]] = {}
+    for line in page.split("```")[1].splitlines():
+        indent, names = re.match(r"( *)((?:[a-z_]+, )*[a-z_]*)", line).groups()
+        if names and not indent:
+            drawn[wing := names] = set()
+        elif names:
+            drawn[wing].update(names.split(", "))
+    folders = [folder for folder in _packages(ROOT / "jflow") if folder.name not in FACADES]
+    assert drawn == {wing.name: {room.name for room in _packages(wing)} for wing in folders}
+    assert len(drawn) - len({"api"}) <= MAX_WINGS
+
+
+def _packages(folder: Path) -> Iterator[Path]:
+    return (path.parent for path in folder.glob("*/__init__.py"))
 
 
 def _public_types(tree: ast.Module) -> Iterator[tuple[str, bool]]:

@@ -1,6 +1,6 @@
 """Variables in containers, read and set as programs do."""
 
-from jflow.resources import Access, VariableId
+from jflow.state.resources import Access, VariableId
 
 
 class _Setting(Access):

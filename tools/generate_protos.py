@@ -1,4 +1,4 @@
-"""Writes jflow/*/v1 from protos/, or with --check says whether they are up to date.
+"""Writes the modules that end in _pb2 from protos/, or with --check says whether they are stale.
 
 The generator is an old one on purpose: code of grpcio-tools 1.76 runs on protobuf 6.31 to 7.
 """
@@ -34,14 +34,17 @@ def generate() -> dict[Path, str]:
         return {_target(path.relative_to(out)): _in_package(path.read_text()) for path in made}
 
 
+_PACKAGES = {"jflow/v1": "jflow/net/protocol/v1", "jflow/records/v1": "jflow/state/records/v1"}
+"""Folders of the generated code by those of its proto packages, whose names are on the wire."""
+
+
 def _target(path: Path) -> Path:
-    """The proto package jflow.v1 is the Python package jflow.protocol.v1; others have one name."""
-    return Path("jflow", "protocol", "v1", path.name) if path.parent == Path("jflow/v1") else path
+    return Path(_PACKAGES[path.parent.as_posix()], path.name)
 
 
 def _in_package(text: str) -> str:
     """The generated imports name the proto package."""
-    return re.sub(r"^from jflow\.v1 import", "from jflow.protocol.v1 import", text, flags=re.M)
+    return re.sub(r"^from jflow\.v1 import", "from jflow.net.protocol.v1 import", text, flags=re.M)
 
 
 def main() -> None:

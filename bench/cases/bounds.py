@@ -20,19 +20,19 @@ import numpy as np
 import jflow as tf
 from bench import memory
 from bench.timing import tell
-from jflow.cluster import Device, Target, Task, split_address
-from jflow.protocol.admission import enter, new_nonce
-from jflow.protocol.frame import encode
-from jflow.protocol.handshake import Caller, CallerHandshake
-from jflow.protocol.rpcs import SEND_TENSORS, WORKER
-from jflow.protocol.stream import MessageStream
-from jflow.protocol.v1 import plan_pb2 as pb_plan
-from jflow.protocol.v1 import service_pb2 as pb
+from jflow.base.cluster import Device, Target, Task, split_address
+from jflow.net.protocol.admission import enter, new_nonce
+from jflow.net.protocol.frame import encode
+from jflow.net.protocol.handshake import Caller, CallerHandshake
+from jflow.net.protocol.rpcs import SEND_TENSORS, WORKER
+from jflow.net.protocol.stream import MessageStream
+from jflow.net.protocol.v1 import plan_pb2 as pb_plan
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.net.wire import load_secret
+from jflow.net.wire.grpc_channels import aio_channel, method_of
+from jflow.net.wire.grpc_stream import GrpcStream, connect
+from jflow.net.wire.open_files import raise_limit
 from jflow.testing import FaultProxy
-from jflow.wire import load_secret
-from jflow.wire.grpc_channels import aio_channel, method_of
-from jflow.wire.grpc_stream import GrpcStream, connect
-from jflow.wire.open_files import raise_limit
 
 TASK = Task("worker", 0)
 DEVICE = str(Device(TASK, "CPU", 0))

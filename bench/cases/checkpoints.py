@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import memory
 from bench.timing import seconds, tell
-from jflow.checkpoint_files import Item, commit, locate, open_checkpoint, write_shard
+from jflow.state.checkpoint_files import Item, commit, locate, open_checkpoint, write_shard
 
 N_VARIABLES, N_FLOATS, N_SHARDS = 40, 6_250_000, 2
 N_BYTES = N_VARIABLES * N_FLOATS * 4

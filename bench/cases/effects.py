@@ -13,8 +13,8 @@ import numpy as np
 
 import jflow as tf
 from bench.timing import alternate, tell
-from jflow.deadline import FOREVER
-from jflow.effects import Effect
+from jflow.base.deadline import FOREVER
+from jflow.state.effects import Effect
 
 N_STEPS = 100
 PS0, PS1, WORKER = "/job:ps/task:0", "/job:ps/task:1", "/job:worker"

@@ -11,9 +11,9 @@ from typing import Any
 
 import jflow as tf
 from bench.timing import alternate, tell
-from jflow.cluster import Device, Task
-from jflow.partition import partition, prune
-from jflow.placement import Inventory, place
+from jflow.base.cluster import Device, Task
+from jflow.compiler.partition import partition, prune
+from jflow.compiler.placement import Inventory, place
 from jflow.plan import Program
 
 

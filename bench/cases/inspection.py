@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jflow as tf
 from bench.timing import alternate, tell
+from jflow.base.cluster import Task
 from jflow.cli.watcher import Watcher
-from jflow.cluster import Task
 
 N_TASKS, N_VARIABLES = 64, 10_000
 SECONDS = 120.0

@@ -23,7 +23,7 @@ from bench.examples import (
     examples,
 )
 from bench.timing import alternate, tell
-from jflow.records import TFRecordWriter, encode_example
+from jflow.state.records import TFRecordWriter, encode_example
 
 WIDTH, RATE = 512, 0.01
 FEATURES = {

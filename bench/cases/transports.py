@@ -15,9 +15,9 @@ import jflow as tf
 from bench.cases.remote import raw_channel
 from bench.echo_server import N_BYTES
 from bench.timing import alternate, tell
-from jflow.cluster import ClusterSpec
+from jflow.base.cluster import ClusterSpec
+from jflow.net.wire.authority import write_certificates
 from jflow.testing import start_servers
-from jflow.wire.authority import write_certificates
 
 TRANSPORTS = ("unix", "grpc")
 """What messages go over between processes of one machine, and what they could go over."""

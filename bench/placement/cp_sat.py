@@ -10,9 +10,9 @@ from typing import Any
 import ortools
 from ortools.sat.python import cp_model
 
+from jflow.compiler.schedule import Schedule, simulate
+from jflow.compiler.schedule.strategies import choose
 from jflow.lab.optima import KnownOptimum, OptimumCase, digest_of
-from jflow.schedule import Schedule, simulate
-from jflow.schedule.strategies import choose
 
 SOLVER = f"CP-SAT {ortools.__version__}"
 _UNITS = 2_000_000

@@ -20,6 +20,9 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from jflow.compiler.schedule import Problem, scheduled, simulate
+from jflow.compiler.schedule.compiled import can_compile
+from jflow.compiler.schedule.strategies import STRATEGIES, choose
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.lab.optima import read_optima
 from jflow.lab.reference import LARGE, TABLE_C, compare_large
@@ -28,9 +31,6 @@ from jflow.lab.suite.cases import GROUPS
 from jflow.lab.suite.comparison import LONG_GOALS, MEASURED
 from jflow.lab.suite.goals import Goal
 from jflow.lab.suite.results import read
-from jflow.schedule import Problem, scheduled, simulate
-from jflow.schedule.compiled import can_compile
-from jflow.schedule.strategies import STRATEGIES, choose
 
 HERE = Path(__file__).parent
 PATH, OPTIMA, GOALS = HERE / "long.json", HERE / "optima.json", HERE / LONG_GOALS

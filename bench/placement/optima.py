@@ -11,8 +11,8 @@ import importlib.util
 import time
 from pathlib import Path
 
+from jflow.compiler.schedule import UNLIMITED
 from jflow.lab import optima
-from jflow.schedule import UNLIMITED
 
 PATH = Path(__file__).parent / "optima.json"
 

@@ -1,6 +1,6 @@
 """The public names of `jflow.contrib.training`."""
 
-from jflow import tracebacks as _tracebacks
+from jflow.base import tracebacks as _tracebacks
 from jflow.training.load_balancing import GreedyLoadBalancingStrategy as GreedyLoadBalancingStrategy
 from jflow.training.load_balancing import RandomStrategy as RandomStrategy
 from jflow.training.load_balancing import byte_size_load_fn as byte_size_load_fn

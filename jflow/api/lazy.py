@@ -13,7 +13,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from jflow.api.missing import missing
-from jflow.tracebacks import hide_frames
+from jflow.base.tracebacks import hide_frames
 
 _BOUNDARIES = "jflow.api.root"
 """The import of this module makes tracebacks end at methods of tensors, variables and sessions."""

@@ -11,12 +11,12 @@ import jax
 
 import jflow.api.root  # noqa: F401 - makes tracebacks end at methods of the returned tensors
 from jflow.api.missing import missing
-from jflow.arguments import explain_arguments
-from jflow.graph import Graph, Tensor
-from jflow.graph import get_default_graph as _default_graph
-from jflow.ops.variable import Variable, VariableLike, read
-from jflow.tracebacks import hide_frames
-from jflow.xla.internals import is_tracing
+from jflow.base.arguments import explain_arguments
+from jflow.base.tracebacks import hide_frames
+from jflow.client.ops.variable import Variable, VariableLike, read
+from jflow.compiler.graph import Graph, Tensor
+from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.plan.xla.internals import is_tracing
 
 
 def offered(

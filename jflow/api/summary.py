@@ -1,12 +1,12 @@
 """The names of `jflow.summary`: what TensorBoard shows of steps."""
 
-from jflow import tracebacks as _tracebacks
-from jflow.ops.summaries import histogram as histogram
-from jflow.ops.summaries import image as image
-from jflow.ops.summaries import merge as merge
-from jflow.ops.summaries import merge_all as merge_all
-from jflow.ops.summaries import scalar as scalar
-from jflow.ops.summaries import text as text
+from jflow.base import tracebacks as _tracebacks
+from jflow.client.ops.summaries import histogram as histogram
+from jflow.client.ops.summaries import image as image
+from jflow.client.ops.summaries import merge as merge
+from jflow.client.ops.summaries import merge_all as merge_all
+from jflow.client.ops.summaries import scalar as scalar
+from jflow.client.ops.summaries import text as text
 from jflow.training.events import FileWriter as FileWriter
 from jflow.training.events import FileWriterCache as FileWriterCache
 

@@ -1,6 +1,6 @@
 """The names of `jflow.train` that train, build graphs or feed queues."""
 
-from jflow import tracebacks as _tracebacks
+from jflow.base import tracebacks as _tracebacks
 from jflow.training import AdadeltaOptimizer as AdadeltaOptimizer
 from jflow.training import AdagradOptimizer as AdagradOptimizer
 from jflow.training import AdamOptimizer as AdamOptimizer

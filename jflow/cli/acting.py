@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
+from jflow.base.printable import printable
 from jflow.cli.status import PARTIAL, connected
 from jflow.cli.targets import HELP, add_options, parse_tasks
-from jflow.printable import printable
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

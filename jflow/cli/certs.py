@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jflow.cluster import ClusterSpec, parse_cluster, read_tf_config
+from jflow.base.cluster import ClusterSpec, parse_cluster, read_tf_config
 from jflow.errors import NotFoundError
 
 _DAYS = 365
@@ -43,7 +43,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _init(options: argparse.Namespace) -> None:
     try:
-        from jflow.wire.authority import write_certificates  # noqa: PLC0415 - an extra
+        from jflow.net.wire.authority import write_certificates  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "cryptography":
             raise

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jflow.cluster import ClusterSpec, Task
-from jflow.cluster.membership import (
+from jflow.base.cluster import ClusterSpec, Task
+from jflow.base.cluster.membership import (
     EVALUATOR,
     SOURCES,
     Membership,
     find_membership,
     is_client,
 )
-from jflow.spelling import nearest
+from jflow.base.spelling import nearest
 
 _MAX_SHOWN = 200
 _VARIABLES = (

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from jflow.base.printable import printable
 from jflow.cli.diagnosis import Diagnosis, Finding, examine
 from jflow.cli.tables import table
 from jflow.cli.targets import add_options, candidates
 from jflow.errors import OpError
-from jflow.printable import printable
 
 if TYPE_CHECKING:
+    from jflow.base.cluster import ClusterSpec
     from jflow.cli.probing import TaskProbe
-    from jflow.cluster import ClusterSpec
 
 _N_SHOWN = 100
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jflow.cluster import SlurmClusterResolver
+from jflow.base.cluster import SlurmClusterResolver
 from jflow.errors import NotFoundError
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files
 from jflow.launch.slurm import SlurmJob
@@ -158,7 +158,7 @@ def _certificates(options: argparse.Namespace) -> dict[str, bytes]:
 
 def _secret(path: Path) -> bytes:
     """The content of a private file; that of the authority may be read by others."""
-    from jflow.wire.private_files import read_private  # noqa: PLC0415 - no other verb needs it
+    from jflow.net.wire.private_files import read_private  # noqa: PLC0415 - no other verb needs it
 
     try:
         return read_private(path, 0o022 if path.name == "ca.crt" else 0o077)

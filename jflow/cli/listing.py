@@ -14,7 +14,7 @@ from jflow.cli.targets import add_options, parse_tasks
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
-    from jflow.watch import WaitStatus
+    from jflow.state.watch import WaitStatus
 
 _Cells = Callable[[Any], Sequence[object]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from jflow.logs import LogOptions
-from jflow.logs.setup import FORM_VARIABLE, FORMS, LEVEL_VARIABLE, LEVELS
+from jflow.base.logs import LogOptions
+from jflow.base.logs.setup import FORM_VARIABLE, FORMS, LEVEL_VARIABLE, LEVELS
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
+from jflow.base.cluster import ClusterSpec, parse_cluster
+from jflow.base.cluster.membership import find_membership
+from jflow.base.logs import log_to_stderr
+from jflow.base.printable import printable
 from jflow.cli import acting, bench, certs, doctor, engines, listing, logs, status, up
 from jflow.cli.log_options import add_log_options, log_options
-from jflow.cluster import ClusterSpec, parse_cluster
-from jflow.cluster.membership import find_membership
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
-from jflow.logs import log_to_stderr
-from jflow.printable import printable
 
 _DESCRIPTION = """\
 Starts, watches and prepares clusters of jflow. For a beginning: `jflow demo`; `jflow up`, and
@@ -154,7 +154,7 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _demo(options: argparse.Namespace) -> None:
-    from jflow.demo import run_demo  # noqa: PLC0415 - a server never builds graphs
+    from jflow.cli.demo import run_demo  # noqa: PLC0415 - a server never builds graphs
 
     directory = options.picture.parent
     if not directory.is_dir():
@@ -163,14 +163,14 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    from jflow.calibration import calibrate, report  # noqa: PLC0415 - as in _demo
-    from jflow.launch import LocalCluster  # noqa: PLC0415
-    from jflow.runtime import checked_target  # noqa: PLC0415
-    from jflow.runtime.calibration_file import (  # noqa: PLC0415
+    from jflow.client.runtime import checked_target  # noqa: PLC0415
+    from jflow.client.runtime.calibration_file import (  # noqa: PLC0415
         calibration_path,
         read_calibration,
         write_calibration,
     )
+    from jflow.lab.calibration import calibrate, report  # noqa: PLC0415 - as in _demo
+    from jflow.launch import LocalCluster  # noqa: PLC0415
 
     def progress(what: str) -> None:
         print(f"measuring {what}", file=sys.stderr, flush=True)
@@ -203,9 +203,9 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _server(options: argparse.Namespace) -> None:
-    from jflow.server import Server  # noqa: PLC0415 - watchers need none
-    from jflow.server.loop import exempt_from_collection  # noqa: PLC0415
-    from jflow.server.role import which_task  # noqa: PLC0415
+    from jflow.task.server import Server  # noqa: PLC0415 - watchers need none
+    from jflow.task.server.loop import exempt_from_collection  # noqa: PLC0415
+    from jflow.task.server.role import which_task  # noqa: PLC0415
 
     cluster, job, index = _task(options)
     log_to_stderr(log_options(options), str(which_task(cluster, job, index)))

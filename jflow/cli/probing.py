@@ -11,20 +11,20 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 import jflow
+from jflow.base.cluster import ClusterSpec, Target, Task, numeric_host, split_address
+from jflow.base.deadline import Deadline
+from jflow.base.deadline.clock import now
 from jflow.cli.diagnosis import Finding, differences
-from jflow.cluster import ClusterSpec, Target, Task, numeric_host, split_address
-from jflow.deadline import Deadline
-from jflow.deadline.clock import now
 from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     OpError,
     UnauthenticatedError,
 )
-from jflow.protocol import MasterClient, WatchedCluster
-from jflow.server.address import listening_hosts
-from jflow.watch import StatusRequest, TaskReport, TaskState, TaskStatus
-from jflow.wire import connect
+from jflow.net.protocol import MasterClient, WatchedCluster
+from jflow.net.wire import connect
+from jflow.state.watch import StatusRequest, TaskReport, TaskState, TaskStatus
+from jflow.task.server.address import listening_hosts
 
 _MAX_VIEWS = 16
 """How many servers are asked how they see the others."""

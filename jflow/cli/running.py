@@ -45,7 +45,7 @@ def announced(
       logs: the directory with the logs of its tasks, if there is one.
       environ: the environment variables.
     """
-    from jflow.wire.private_files import make_private_directory  # noqa: PLC0415 - as in _folder
+    from jflow.net.wire.private_files import make_private_directory  # noqa: PLC0415 - as in _folder
 
     folder = _folder(environ)
     make_private_directory(folder)
@@ -88,7 +88,7 @@ def _read(path: Path, content: Any) -> RunningUp | None:
 
 
 def _folder(environ: Mapping[str, str]) -> Path:
-    from jflow.wire.machine import machine_id  # noqa: PLC0415 - it imports JAX; tasks start first
+    from jflow.net.wire.machine import machine_id  # noqa: PLC0415 - it imports JAX; tasks start first
 
     own = environ.get("HOME")
     machine = f"{machine_id()}:{_process_ids()}".replace(":", "-")

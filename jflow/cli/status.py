@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from jflow.base.printable import printable
 from jflow.cli.tables import age_text, bytes_text, table
 from jflow.cli.targets import add_options, candidates
 from jflow.errors import OpError
-from jflow.printable import printable
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen, Watcher
-    from jflow.watch import StepStatus
+    from jflow.state.watch import StepStatus
 
 KINDS = ("devices", "sessions", "steps")
 PARTIAL = 3

@@ -6,8 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from jflow.base.cluster import Target, Task, read_tf_config
 from jflow.cli.running import running_ups
-from jflow.cluster import Target, Task, read_tf_config
 
 HELP = "a server of the cluster (default: that of TF_CONFIG, else of the running `jflow up`)"
 TIMEOUT_S = 3.0

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from jflow.base.cluster import Task
 from jflow.cli.log_options import add_log_options, log_options, log_variables
 from jflow.cli.running import announced
-from jflow.cluster import Task
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from jflow.closing import Closing
-from jflow.cluster import Task
-from jflow.deadline import Deadline
+from jflow.base.closing import Closing
+from jflow.base.cluster import Task
+from jflow.base.deadline import Deadline
 from jflow.errors import UnavailableError
-from jflow.protocol import MasterClient, MasterSession, WatchedCluster
-from jflow.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskStatus
-from jflow.wire import connect
+from jflow.net.protocol import MasterClient, MasterSession, WatchedCluster
+from jflow.net.wire import connect
+from jflow.state.watch import MAX_ITEMS, StatusRequest, TaskReport, TaskStatus
 
 PAGE = MAX_ITEMS
 """How many items of a kind are requested at a time."""

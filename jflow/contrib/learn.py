@@ -1,6 +1,6 @@
 """Configuration of a process in a cluster, under TensorFlow's name tf.contrib.learn."""
 
-from jflow import tracebacks as _tracebacks
-from jflow.cluster.learn import RunConfig as RunConfig
+from jflow.base import tracebacks as _tracebacks
+from jflow.base.cluster.learn import RunConfig as RunConfig
 
 _tracebacks.end_here(globals())

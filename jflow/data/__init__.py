@@ -1,6 +1,7 @@
 """Input pipelines in the user's process, on Grain: sources, transforms, saved positions."""
 
-from jflow import tracebacks as _tracebacks
+from jflow.base import tracebacks as _tracebacks
+from jflow.base.values import TensorSpec as TensorSpec
 from jflow.data.dataset import Dataset as Dataset
 from jflow.data.decoders import decode_csv as decode_csv
 from jflow.data.decoders import decode_image as decode_image
@@ -15,9 +16,8 @@ from jflow.data.generators import register_generator as register_generator
 from jflow.data.iterator import DatasetIterator as DatasetIterator
 from jflow.data.position import FilePosition as FilePosition
 from jflow.data.position import PositionStore as PositionStore
-from jflow.records import TFRecordWriter as TFRecordWriter
-from jflow.records import encode_example as encode_example
-from jflow.values import TensorSpec as TensorSpec
+from jflow.state.records import TFRecordWriter as TFRecordWriter
+from jflow.state.records import encode_example as encode_example
 
 _tracebacks.end_here(globals())
 

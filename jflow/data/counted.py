@@ -6,12 +6,12 @@ import collections.abc
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from jflow.compiler.graph.stack import EagerDecoding
 from jflow.data.element import as_element
 from jflow.data.engine import grain
 from jflow.data.function import AtElement
 from jflow.data.stream import State
 from jflow.errors import DataLossError
-from jflow.graph.stack import EagerDecoding
 
 _END = object()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jflow.base.values import TensorSpec
 from jflow.data import element as elements
 from jflow.data import sources
 from jflow.data import stage as stages
@@ -23,7 +24,6 @@ from jflow.data.rows import Numbers
 from jflow.data.stage import Build, Epochs, Stage
 from jflow.data.stream import Cursor, Stream
 from jflow.errors import InvalidArgumentError
-from jflow.values import TensorSpec
 
 
 class Dataset:

@@ -1,4 +1,4 @@
-"""The decoders of `jflow.ops` as plain functions from arrays, text and bytes to NumPy arrays.
+"""The decoders as plain functions from arrays, text and bytes to NumPy arrays.
 
 The functions of `jflow` itself do this only inside a function of a dataset.
 """
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-import jflow.ops as ops  # noqa: PLR0402 - `from jflow` would ask for all public names
-from jflow.graph.stack import EagerDecoding
+import jflow.client.ops as ops  # noqa: PLR0402 - `from jflow` would ask for all public names
+from jflow.compiler.graph.stack import EagerDecoding
 
 P = ParamSpec("P")
 

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow.base.values import TensorSpec, string
+from jflow.compiler.graph import Tensor
 from jflow.errors import InvalidArgumentError
-from jflow.graph import Tensor
-from jflow.values import TensorSpec, string
 
 
 def as_element(value: Any) -> Any:

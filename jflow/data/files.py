@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from jflow.data.engine import grain
 from jflow.data.stream import State
 from jflow.errors import InvalidArgumentError, NotFoundError
-from jflow.records import CsvBlocks, ParquetBlocks, Records, open_records
-from jflow.records.allowed_directories import AllowedDirectories
+from jflow.state.records import CsvBlocks, ParquetBlocks, Records, open_records
+from jflow.state.records.allowed_directories import AllowedDirectories
 
 READERS = {
     "text": "TextLineReader",

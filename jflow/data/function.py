@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jflow.graph.stack import EagerDecoding
+from jflow.compiler.graph.stack import EagerDecoding
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from jflow.closing import Closing
+from jflow.base.closing import Closing
+from jflow.base.tracebacks import handled, hide_frames
 from jflow.data.position import PositionStore, packed, parsed, unpacked
 from jflow.data.stream import Cursor, State
 from jflow.errors import FailedPreconditionError
-from jflow.tracebacks import handled, hide_frames
 
 
 class DatasetIterator(Closing):

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow.base.values import type_name
+from jflow.client.ops import default_of_column
 from jflow.data import element as elements
 from jflow.data import files as record_files
 from jflow.data.counted import Counted
@@ -21,9 +23,7 @@ from jflow.data.rows import RowSlices
 from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
 from jflow.data.stream import Stream, Unbatched
 from jflow.errors import InvalidArgumentError
-from jflow.ops import default_of_column
-from jflow.records import needed
-from jflow.values import type_name
+from jflow.state.records import needed
 
 Source = tuple[Sequence[str], Build, Callable[[], Any]]
 

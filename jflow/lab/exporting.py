@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from jflow.compiler.placement import time_text
+from jflow.compiler.schedule import OperationGraph, Problem, Schedule
+from jflow.compiler.schedule.problem import classes_of
 from jflow.lab.importing import MILLISECONDS
-from jflow.placement import time_text
-from jflow.schedule import OperationGraph, Problem, Schedule
-from jflow.schedule.problem import classes_of
 
 
 def to_dnn_partitioning(problem: Problem, *, seconds_per_unit: float = MILLISECONDS) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jflow.schedule import ONE_PORT, Constraints, Costs, Problem, graph_of
+from jflow.compiler.schedule import ONE_PORT, Constraints, Costs, Problem, graph_of
 
 Edges = list[tuple[int, int]]
 GraphFamily = Callable[[random.Random, int], tuple[int, Edges]]

@@ -16,14 +16,14 @@ import jax.extend.core as jex
 import numpy as np
 
 import jflow as tf
-from jflow.closing import Closing
-from jflow.cluster import LOCAL_TASK, Device
+from jflow.base.closing import Closing
+from jflow.base.cluster import LOCAL_TASK, Device
+from jflow.base.values import Array
+from jflow.compiler.pipeline import StepRequest, compile_placed, prune_step
 from jflow.errors import InternalError, UnimplementedError
 from jflow.lab.workloads import WORKLOADS, WorkloadStep
 from jflow.launch.pinning import pinned
-from jflow.pipeline import StepRequest, compile_placed, prune_step
 from jflow.plan import Program, Run
-from jflow.values import Array
 
 _READY = "ready"
 

@@ -29,8 +29,15 @@ from typing import Any
 
 import numpy as np
 
+from jflow.compiler.schedule import (
+    ONE_PORT,
+    Constraints,
+    Costs,
+    Dependency,
+    OperationGraph,
+    Problem,
+)
 from jflow.errors import InvalidArgumentError
-from jflow.schedule import ONE_PORT, Constraints, Costs, Dependency, OperationGraph, Problem
 
 NOMINAL_BANDWIDTH = 1e9
 """Bytes a second of the links of an imported problem.

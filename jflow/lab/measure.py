@@ -21,20 +21,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import jflow as tf
-from jflow.calibration import Reference, calibrate
-from jflow.closing import Closing
-from jflow.lab.fused import FusedProcess
-from jflow.lab.interleaved import alternated
-from jflow.lab.moved import moved_operations, pinned_as
-from jflow.lab.workloads import Workload, WorkloadStep
-from jflow.launch import LocalCluster
-from jflow.placement.calibration import Calibration
-from jflow.placement.explain import Explanation
-from jflow.placement.named import RULES
-from jflow.placement.scheduled import ByFunction
-from jflow.runtime.calibration_file import VARIABLE, write_calibration
-from jflow.runtime.steps import named_strategy
-from jflow.schedule import (
+from jflow.base.closing import Closing
+from jflow.client.runtime.calibration_file import VARIABLE, write_calibration
+from jflow.client.runtime.steps import named_strategy
+from jflow.compiler.placement.calibration import Calibration
+from jflow.compiler.placement.explain import Explanation
+from jflow.compiler.placement.named import RULES
+from jflow.compiler.placement.scheduled import ByFunction
+from jflow.compiler.schedule import (
     PlaceFunction,
     Problem,
     Schedule,
@@ -42,7 +36,13 @@ from jflow.schedule import (
     scheduled,
     simulate,
 )
-from jflow.schedule.schedule import name_of
+from jflow.compiler.schedule.schedule import name_of
+from jflow.lab.calibration import Reference, calibrate
+from jflow.lab.fused import FusedProcess
+from jflow.lab.interleaved import alternated
+from jflow.lab.moved import moved_operations, pinned_as
+from jflow.lab.workloads import Workload, WorkloadStep
+from jflow.launch import LocalCluster
 
 ROUNDS = 7
 """How many times each placement is timed by default."""

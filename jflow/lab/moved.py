@@ -6,8 +6,15 @@ import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jflow.schedule import Constraints, Costs, OperationGraph, PlaceFunction, Problem, Schedule
-from jflow.schedule.problem import classes_of
+from jflow.compiler.schedule import (
+    Constraints,
+    Costs,
+    OperationGraph,
+    PlaceFunction,
+    Problem,
+    Schedule,
+)
+from jflow.compiler.schedule.problem import classes_of
 
 
 @dataclass(frozen=True)

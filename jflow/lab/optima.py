@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import scipy
 
+from jflow.compiler.schedule import ONE_PORT, UNLIMITED, Problem
+from jflow.compiler.schedule.exact import optimal
+from jflow.compiler.schedule.exhaustive import exhaustive_optimum
+from jflow.compiler.schedule.strategies import choose
 from jflow.lab.families import FAMILIES, random_problem
-from jflow.schedule import ONE_PORT, UNLIMITED, Problem
-from jflow.schedule.exact import optimal
-from jflow.schedule.exhaustive import exhaustive_optimum
-from jflow.schedule.strategies import choose
 
 HIGHS = f"HiGHS in SciPy {scipy.__version__}"
 EXHAUSTIVE = "exhaustive search 1"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from jflow.cluster import Device, Task
+from jflow.base.cluster import Device, Task
+from jflow.compiler.pipeline import StepRequest, prune_step
+from jflow.compiler.placement import Inventory
+from jflow.compiler.placement.place import assign
+from jflow.compiler.placement.scheduled import ScheduledAssignment
+from jflow.compiler.schedule import Problem
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.workloads import WorkloadStep
-from jflow.pipeline import StepRequest, prune_step
-from jflow.placement import Inventory
-from jflow.placement.place import assign
-from jflow.placement.scheduled import ScheduledAssignment
-from jflow.schedule import Problem
-from jflow.schedule.strategies import STRATEGIES
 
 
 def simulated_devices(n_devices: int) -> list[Device]:

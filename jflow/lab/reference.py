@@ -1,7 +1,7 @@
 """Strategies compared with earlier measurements of independent implementations.
 
 `TABLE_A` and `TABLE_C` are the rows that a study of these strategies measured on graphs of like
-families; its implementations share no code with `jflow.schedule`. `compare_small` and
+families; its implementations share no code with `jflow.compiler.schedule`. `compare_small` and
 `compare_large` measure the same here.
 """
 
@@ -16,10 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from jflow.errors import OpError
-from jflow.lab.families import FAMILIES, Edges
-from jflow.lab.optima import KnownOptimum
-from jflow.schedule import (
+from jflow.compiler.schedule import (
     ONE_PORT,
     UNLIMITED,
     Constraints,
@@ -30,7 +27,10 @@ from jflow.schedule import (
     scheduled,
     simulate,
 )
-from jflow.schedule.strategies import OPTIONAL, STRATEGIES, choose
+from jflow.compiler.schedule.strategies import OPTIONAL, STRATEGIES, choose
+from jflow.errors import OpError
+from jflow.lab.families import FAMILIES, Edges
+from jflow.lab.optima import KnownOptimum
 
 TABLE_A: Mapping[str, float] = {
     "single": 1.498,

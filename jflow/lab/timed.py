@@ -17,11 +17,8 @@ import jax
 import numpy as np
 
 import jflow as tf
-from jflow.errors import InternalError, InvalidArgumentError
-from jflow.graph.calls import call
-from jflow.lab.timed_server import VARIABLE, WORK, TimedLinks
-from jflow.launch import LocalCluster
-from jflow.schedule import (
+from jflow.compiler.graph.calls import call
+from jflow.compiler.schedule import (
     BUFFERED,
     Costs,
     Dependency,
@@ -30,7 +27,10 @@ from jflow.schedule import (
     Schedule,
     simulate,
 )
-from jflow.schedule.stages import simulate_stages
+from jflow.compiler.schedule.stages import simulate_stages
+from jflow.errors import InternalError, InvalidArgumentError
+from jflow.lab.timed_server import VARIABLE, WORK, TimedLinks
+from jflow.launch import LocalCluster
 
 LINKS = TimedLinks(latency=0.0, bandwidth=1e5)
 """So slow that the bytes of a tensor are few, and that what the machine adds hardly counts."""

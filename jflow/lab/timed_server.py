@@ -21,14 +21,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from jflow.cluster import Task
-from jflow.core.task import TaskCalls
-from jflow.drivers.loop import all_of
+from jflow.base.cluster import Task
+from jflow.base.drivers.loop import all_of
+from jflow.base.values import Array
 from jflow.launch.child import main
-from jflow.server import Server
-from jflow.values import Array
-from jflow.worker import Worker
-from jflow.worker.context import TensorTransport
+from jflow.state.core.task import TaskCalls
+from jflow.task.server import Server
+from jflow.task.worker import Worker
+from jflow.task.worker.context import TensorTransport
 
 WORK = "timed_work"
 """The host function that takes time."""

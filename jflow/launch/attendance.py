@@ -7,10 +7,10 @@ import threading
 import time
 from contextlib import suppress
 
-from jflow.closing import Closing
-from jflow.cluster import ClusterSpec, Target, Task
-from jflow.deadline import Deadline, seconds_text
-from jflow.deadline.clock import now
+from jflow.base.closing import Closing
+from jflow.base.cluster import ClusterSpec, Target, Task
+from jflow.base.deadline import Deadline, seconds_text
+from jflow.base.deadline.clock import now
 from jflow.errors import (
     DeadlineExceededError,
     FailedPreconditionError,
@@ -18,9 +18,9 @@ from jflow.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from jflow.protocol import MasterClient, WatchedCluster
-from jflow.watch import StatusRequest, TaskReport, TaskState
-from jflow.wire import connect
+from jflow.net.protocol import MasterClient, WatchedCluster
+from jflow.net.wire import connect
+from jflow.state.watch import StatusRequest, TaskReport, TaskState
 
 _LOG = logging.getLogger(__name__)
 

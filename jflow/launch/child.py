@@ -19,12 +19,12 @@ from typing import Any
 
 import jax
 
-from jflow.cluster import ClusterSpec, Task
+from jflow.base.cluster import ClusterSpec, Task
+from jflow.base.logs import LogOptions, log_to_stderr
 from jflow.errors import OpError
-from jflow.logs import LogOptions, log_to_stderr
-from jflow.server import Server
-from jflow.validator import VALIDATOR
-from jflow.wire import remove_own_sockets
+from jflow.net.wire import remove_own_sockets
+from jflow.plan.validator import VALIDATOR
+from jflow.task.server import Server
 
 
 def main(server_type: Callable[..., Server] = Server) -> None:

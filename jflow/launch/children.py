@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jflow.cluster import Task
+from jflow.base.cluster import Task
 from jflow.errors import UnavailableError, from_code
 from jflow.launch.zygote import Zygote
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from jflow import _forks
-from jflow.cluster import ClusterSpec, Task
+from jflow.base import forks
+from jflow.base.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, UnavailableError
 from jflow.launch.children import Child
 from jflow.launch.pinning import check_cores
@@ -25,7 +25,7 @@ from jflow.launch.zygote import Zygote
 _STOP_TIMEOUT_S = 10.0
 
 
-@_forks.guarded("kill", "restart", ignored=("stop",))
+@forks.guarded("kill", "restart", ignored=("stop",))
 class LocalCluster(StartedCluster):
     """A cluster of processes on the loopback interface, on ports that the system chooses.
 
@@ -87,7 +87,7 @@ class LocalCluster(StartedCluster):
             roots = [os.fspath(path) for path in data_roots]
             self._variables["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         self._divided = divide_machine(resources, tasks, os.environ | self._variables)
-        _forks.mark_used()
+        forks.mark_used()
         tunables = {TUNABLES: os.environ.get(TUNABLES, HUGE_PAGES)}
         self._zygote = Zygote([self._module], tunables | self._variables)
         self._children: dict[Task, Child] = {}

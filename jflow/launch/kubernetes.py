@@ -18,7 +18,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jflow.cluster import ClusterSpec, Task
+from jflow.base.cluster import ClusterSpec, Task
 from jflow.launch.resources import HUGE_PAGES, TUNABLES
 from jflow.launch.yaml import Plain
 

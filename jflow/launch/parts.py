@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from jflow.cluster import Task
+from jflow.base.cluster import Task
 from jflow.launch.attendance import CONNECT_S, ChiefWatch, stop_others, wait_for_tasks
 from jflow.launch.program import ProgramRole
-from jflow.server import Server
-from jflow.server.loop import exempt_from_collection
-from jflow.wire import connect
+from jflow.net.wire import connect
+from jflow.task.server import Server
+from jflow.task.server.loop import exempt_from_collection
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from jflow.cluster import ClusterSpec, SimpleClusterResolver, Task, read_tf_config
-from jflow.cluster.membership import EVALUATOR, Membership, find_membership, is_client
-from jflow.cluster.role import LOCAL_MASTER, Role, n_tasks
+from jflow.base.cluster import ClusterSpec, SimpleClusterResolver, Task, read_tf_config
+from jflow.base.cluster.membership import EVALUATOR, Membership, find_membership, is_client
+from jflow.base.cluster.role import LOCAL_MASTER, Role, n_tasks
 
 T = TypeVar("T")
 

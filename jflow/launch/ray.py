@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from jflow import _forks
-from jflow.cluster import ClusterSpec, Task
-from jflow.deadline.notices import WaitNotice
+from jflow.base import forks
+from jflow.base.cluster import ClusterSpec, Task
+from jflow.base.deadline.notices import WaitNotice
 from jflow.errors import (
     DeadlineExceededError,
     NotFoundError,
@@ -29,7 +29,7 @@ _NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLO
 """What is true of this process only, or leads to a file of this machine."""
 
 
-@_forks.guarded("kill", "wait_until_ready", ignored=("stop",))
+@forks.guarded("kill", "wait_until_ready", ignored=("stop",))
 class RayCluster(StartedCluster):
     """A cluster of Ray actors, one process a task, which Ray starts again when one fails.
 
@@ -87,7 +87,7 @@ class RayCluster(StartedCluster):
         }
         if not self._ray.is_initialized():
             self._ray.init()
-        _forks.mark_used()
+        forks.mark_used()
         if not may_grow:
             self._check_possible()
         self._group = self._ray.util.placement_group([*self._needs.values()], strategy)
@@ -167,7 +167,7 @@ class RayCluster(StartedCluster):
 
     def _start(self) -> ClusterSpec:
         """Starts all tasks; returns the cluster."""
-        from jflow.wire.token import load_token  # noqa: PLC0415 - it imports JAX; see zygote.py
+        from jflow.net.wire.token import load_token  # noqa: PLC0415 - it imports JAX; see zygote.py
 
         spec = self._addresses()
         passed_on = {

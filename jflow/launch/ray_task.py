@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from jflow.cluster import ClusterSpec, Task, join_address, read_tf_config
+from jflow.base.cluster import ClusterSpec, Task, join_address, read_tf_config
 from jflow.errors import OpError
 
 
@@ -24,7 +24,7 @@ class RayTask:
     def __init__(
         self, cluster: Mapping[str, object], job: str, index: int, environment: Mapping[str, str]
     ) -> None:
-        from jflow.server import Server  # noqa: PLC0415 - this process may be that of a program
+        from jflow.task.server import Server  # noqa: PLC0415 - this process may be that of a program
 
         os.environ.update(environment)
         self._task = Task(job, index)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jflow.cluster import Task
+from jflow.base.cluster import Task
 
 _WITHOUT_GPU = "ps"
 """The job whose tasks keep variables and compute little: they leave the GPUs to the others."""

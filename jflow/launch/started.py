@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jflow.closing import Closing
-from jflow.cluster import ClusterSpec, Task
-from jflow.cluster.jobs import numbered_tasks
+from jflow.base.closing import Closing
+from jflow.base.cluster import ClusterSpec, Task
+from jflow.base.cluster.jobs import numbered_tasks
 
 
 class StartedCluster(Closing):

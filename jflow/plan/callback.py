@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from jflow.packing import Range, Record
-from jflow.values import TensorSpec
+from jflow.base.packing import Range, Record
+from jflow.base.values import TensorSpec
 
 
 @dataclass(frozen=True)

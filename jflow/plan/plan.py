@@ -5,7 +5,7 @@ slots, which exist for one step only. Variables live in containers; instructions
 their position in the plan's table.
 
 The order of the instructions cannot deadlock: every value that an instruction receives is sent by
-instructions that do not depend on it (see `jflow.partition`).
+instructions that do not depend on it (see `jflow.compiler.partition`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from jflow.cluster import Device
-from jflow.packing import pack
+from jflow.base.cluster import Device
+from jflow.base.packing import pack
 from jflow.plan import text as notation
 
 Slot = int

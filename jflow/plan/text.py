@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jflow.base.packing import unpack
 from jflow.errors import InvalidArgumentError
-from jflow.packing import unpack
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SHORT = 12

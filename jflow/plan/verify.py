@@ -1,8 +1,8 @@
 """Verifier of plans, run before anything of a plan is looked up or compiled.
 
-Plans come from `jflow.partition` or over the wire. `verify` checks each invariant that one plan
-shows by itself; `verify_step` checks how the plans of a step fit together. Which functions,
-programs, constants and kinds of resources exist is checked by `jflow.execution.link`, and the
+Plans come from `jflow.compiler.partition` or over the wire. `verify` checks each invariant that one
+plan shows by itself; `verify_step` checks how the plans of a step fit together. Which functions,
+programs, constants and kinds of resources exist is checked by `jflow.task.execution.link`, and the
 values of arguments by kernels.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from jflow.cluster import Device
+from jflow.base.cluster import Device
+from jflow.base.values import NUMBERS
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.plan.plan import (
     CALLBACK,
@@ -31,7 +32,6 @@ from jflow.plan.plan import (
     VariableKey,
     fetch_indices,
 )
-from jflow.values import NUMBERS
 
 MAX_SLOTS = 1 << 20
 """Maximum number of slots of a plan; a task allocates all of them for each step. Something has to

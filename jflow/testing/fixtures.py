@@ -1,62 +1,8 @@
-"""Fixtures of pytest: `pytest_plugins = ["jflow.testing.fixtures"]` in a conftest.py.
+"""Fixtures of pytest: `pytest_plugins = ["jflow.testing.fixtures"]` in a conftest.py."""
 
-A test that takes `backend` runs on each backend: this process, servers in it, servers in processes
-of their own. The backends are opened when they are first needed and kept for the whole test run.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-import pytest
-
-from jflow.graph import owners, reset_default_graph
-from jflow.testing.backends import BACKENDS, BackendPool, BackendUnderTest
-from jflow.testing.leaks import no_leaks
-
-
-@pytest.fixture(scope="session")
-def backend_pool() -> Iterator[BackendPool]:
-    """The backends of this test run."""
-    pool = BackendPool()
-    yield pool
-    pool.close()
-
-
-@pytest.fixture(scope="session", params=list(BACKENDS))
-def opened_backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> BackendUnderTest:
-    """Each backend in turn, with what earlier tests left in its containers."""
-    return backend_pool.get(request.param)
-
-
-@pytest.fixture
-def backend(opened_backend: BackendUnderTest) -> Iterator[BackendUnderTest]:
-    """Each backend in turn, whose default container is empty and is emptied after the test."""
-    opened_backend.reset()
-    yield opened_backend
-    opened_backend.reset()
-
-
-@pytest.fixture
-def shared_backend(backend: BackendUnderTest) -> BackendUnderTest:
-    """Each backend on which sessions share state; the test is skipped on the others."""
-    if not backend.shared:
-        pytest.skip("sessions of this process share nothing")
-    return backend
-
-
-@pytest.fixture
-def fresh_graph() -> Iterator[None]:
-    """A default graph of the test's own; the test may leave no connection open."""
-    reset_default_graph()
-    before = owners.innermost()
-    yield
-    # It would make variables of other tests eager.
-    assert owners.innermost() is before, "the test left a connection open"
-
-
-@pytest.fixture
-def leaves_nothing() -> Iterator[None]:
-    """The test may leave no process, thread or listening port behind."""
-    with no_leaks():
-        yield
+from jflow.launch.testing.fixtures import backend as backend
+from jflow.launch.testing.fixtures import backend_pool as backend_pool
+from jflow.launch.testing.fixtures import fresh_graph as fresh_graph
+from jflow.launch.testing.fixtures import leaves_nothing as leaves_nothing
+from jflow.launch.testing.fixtures import opened_backend as opened_backend
+from jflow.launch.testing.fixtures import shared_backend as shared_backend

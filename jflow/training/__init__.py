@@ -23,7 +23,6 @@ from jflow.training.checkpoint_state import update_checkpoint_state as update_ch
 from jflow.training.clipping import clip_by_global_norm as clip_by_global_norm
 from jflow.training.clipping import clip_by_norm as clip_by_norm
 from jflow.training.clipping import global_norm as global_norm
-from jflow.training.coordinator import Coordinator as Coordinator
 from jflow.training.decay import cosine_decay as cosine_decay
 from jflow.training.decay import exponential_decay as exponential_decay
 from jflow.training.decay import inverse_time_decay as inverse_time_decay
@@ -57,3 +56,4 @@ from jflow.training.queue_runner import start_queue_runners as start_queue_runne
 from jflow.training.saver import Saver as Saver
 from jflow.training.saver import SaverDef as SaverDef
 from jflow.training.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
+from jflow.training.thread_coordinator import Coordinator as Coordinator

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jflow.graph import get_default_graph, name_scope
-from jflow.ops import FIFOQueue, PaddingFIFOQueue, RandomShuffleQueue
-from jflow.ops.queue import QueueBase
+from jflow.client.ops import FIFOQueue, PaddingFIFOQueue, RandomShuffleQueue
+from jflow.client.ops.queue import QueueBase
+from jflow.compiler.graph import get_default_graph, name_scope
 from jflow.training.queue_runner import QueueRunner, add_queue_runner
 from jflow.training.sources import Sources
 

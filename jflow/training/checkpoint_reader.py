@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jflow.checkpoint_files import Checkpoint, local_path, open_checkpoint
+from jflow.base.values import Array
+from jflow.state.checkpoint_files import Checkpoint, local_path, open_checkpoint
 from jflow.training.checkpoint_state import latest_checkpoint
-from jflow.values import Array
 
 _TENSORFLOW_NAMES = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 """Dtypes for which TensorFlow's protocol buffers have other names."""

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jflow.checkpoint_files import delete, exists, local_path, locate
 from jflow.errors import OpError
+from jflow.state.checkpoint_files import delete, exists, local_path, locate
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jflow.graph import Symbolic, Tensor, get_default_graph
-from jflow.ops import IndexedSlices
-from jflow.ops.arrays import as_scalar
+from jflow.client.ops import IndexedSlices
+from jflow.client.ops.arrays import as_scalar
+from jflow.compiler.graph import Symbolic, Tensor, get_default_graph
 
 
 def global_norm(t_list: Sequence[Any], name: str = "global_norm") -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jflow.graph import Tensor, get_default_graph
+from jflow.compiler.graph import Tensor, get_default_graph
 
 
 def exponential_decay(

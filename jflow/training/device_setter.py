@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from jflow.cluster import ClusterSpec, DeviceSpec
-from jflow.graph import Operation
+from jflow.base.cluster import ClusterSpec, DeviceSpec
+from jflow.compiler.graph import Operation
 
 PS_OPS = ("variable",)
 """The types of operations that a parameter server gets: those that stand for variables."""

@@ -9,8 +9,8 @@ import time
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from jflow.closing import Closing
-from jflow.records import checked_summary, needed, scalar_value
+from jflow.base.closing import Closing
+from jflow.state.records import checked_summary, needed, scalar_value
 
 _NUMBERS = itertools.count()
 """Makes the names of files differ that a process writes into one directory."""

@@ -8,8 +8,8 @@ import jax.dtypes
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, GraphKeys, get_default_graph
-from jflow.ops import Variable
+from jflow.client.ops import Variable
+from jflow.compiler.graph import Graph, GraphKeys, get_default_graph
 
 
 def create_global_step(graph: Graph | None = None) -> Variable:

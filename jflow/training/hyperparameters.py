@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jflow.graph import Tensor
-from jflow.ops import Variable
-from jflow.ops.arrays import as_scalar
+from jflow.client.ops import Variable
+from jflow.client.ops.arrays import as_scalar
+from jflow.compiler.graph import Tensor
 
 LearningRate = float | Tensor | Variable | Callable[[], Any]
 """A number, a scalar tensor or variable, or a function without arguments that returns one."""

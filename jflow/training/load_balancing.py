@@ -9,8 +9,8 @@ import hashlib
 import math
 from collections.abc import Callable
 
-from jflow.graph import Operation
-from jflow.values import is_known
+from jflow.base.values import is_known
+from jflow.compiler.graph import Operation
 
 
 class GreedyLoadBalancingStrategy:

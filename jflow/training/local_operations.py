@@ -9,10 +9,10 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import colocate_with, request
-from jflow.ops import Variable
+from jflow.client.ops import Variable
+from jflow.compiler.graph import colocate_with, request
+from jflow.plan.xla.jaxprs import open_calls, shape_of
 from jflow.training.locality import Shapes, key_of, local_calls, owner_of
-from jflow.xla.jaxprs import open_calls, shape_of
 
 
 def call_beside(

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import jax.extend.core as jex
 from jax.tree_util import GetAttrKey, keystr
 
-from jflow.ops import Variable
-from jflow.values import SaveSliceInfo
-from jflow.xla import jaxprs
+from jflow.base.values import SaveSliceInfo
+from jflow.client.ops import Variable
+from jflow.plan.xla import jaxprs
 
 SHARED = -1
 """The owner of what belongs to no variable, or to several."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from jflow.training.coordinator import Coordinator
+from jflow.training.thread_coordinator import Coordinator
 
 
 class LooperThread(threading.Thread):

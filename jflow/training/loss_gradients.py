@@ -19,15 +19,15 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-from jflow.functions import function
-from jflow.graph import owners
-from jflow.graph.primitives import read_p, state_of
-from jflow.graph.row_gathers import row_indices
-from jflow.ops import IndexedSlices, Variable
-from jflow.ops.variable import VariableLike
+from jflow.client.functions import function
+from jflow.client.ops import IndexedSlices, Variable
+from jflow.client.ops.variable import VariableLike
+from jflow.client.variables import ShardedVariable
+from jflow.compiler.graph import owners
+from jflow.compiler.graph.primitives import read_p, state_of
+from jflow.compiler.graph.row_gathers import row_indices
+from jflow.plan.xla import internals, jaxprs
 from jflow.training.rows import RowGradient, as_pytree
-from jflow.variables import ShardedVariable
-from jflow.xla import internals, jaxprs
 
 
 @dataclass(frozen=True)

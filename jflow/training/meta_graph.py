@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from jflow.client.export.graphs import load_graph, save_graph
+from jflow.client.export.members import MemberKind, register_member_kind
+from jflow.client.ops import global_variables
+from jflow.compiler.graph import Graph, Operation
 from jflow.errors import OpError
-from jflow.export import MemberKind, load_graph, register_member_kind, save_graph
-from jflow.graph import Graph, Operation
-from jflow.ops import global_variables
 from jflow.training.queue_runner import QueueRunner
 from jflow.training.saver import Saver
 

@@ -8,7 +8,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from jflow.graph import (
+from jflow.base.values import is_compatible
+from jflow.client.ops import IndexedSlices, Variable, ensure_shape, group, trainable_variables
+from jflow.client.ops.variable import VariableLike
+from jflow.compiler.graph import (
     Graph,
     GraphKeys,
     Operation,
@@ -19,9 +22,7 @@ from jflow.graph import (
     gradients,
     name_scope,
 )
-from jflow.graph.row_gathers import row_gathers
-from jflow.ops import IndexedSlices, Variable, ensure_shape, group, trainable_variables
-from jflow.ops.variable import VariableLike
+from jflow.compiler.graph.row_gathers import row_gathers
 from jflow.training import rows
 from jflow.training.hyperparameters import Hyperparameters, LearningRate
 from jflow.training.local_operations import call_beside
@@ -34,7 +35,6 @@ from jflow.training.locality import (
 )
 from jflow.training.loss_gradients import loss_gradients
 from jflow.training.slots import EagerSlots
-from jflow.values import is_compatible
 
 Gradient = Tensor | IndexedSlices
 GradsAndVars = Iterable[tuple[Any, Any]]

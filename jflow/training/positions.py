@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
-from jflow.checkpoint_files import open_checkpoint
+from jflow.client.ops import Variable
 from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
-from jflow.ops import Variable
+from jflow.state.checkpoint_files import open_checkpoint
 
 _PREFIX = "jflow.iterator/"
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jflow.ops.flags import check_flag
+from jflow.client.ops.flags import check_flag
 from jflow.training.hyperparameters import LearningRate
 from jflow.training.optimizer import Optimizer
 

@@ -7,16 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jflow.graph import (
-    GraphKeys,
-    Operation,
-    Symbolic,
-    Tensor,
-    control_dependencies,
-    get_default_graph,
-    name_scope,
-)
-from jflow.ops import (
+from jflow.base.values import as_shape, declared, is_compatible, is_known, string
+from jflow.client.ops import (
     FIFOQueue,
     Variable,
     check_rows,
@@ -27,8 +19,16 @@ from jflow.ops import (
     shuffle_rows,
     take_row,
 )
+from jflow.compiler.graph import (
+    GraphKeys,
+    Operation,
+    Symbolic,
+    Tensor,
+    control_dependencies,
+    get_default_graph,
+    name_scope,
+)
 from jflow.training.queue_runner import QueueRunner, add_queue_runner
-from jflow.values import as_shape, declared, is_compatible, is_known, string
 
 
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Tensor:

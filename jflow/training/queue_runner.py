@@ -9,11 +9,11 @@ from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+from jflow.client.session import Session
+from jflow.compiler.graph import Operation, get_default_graph, get_default_session
+from jflow.compiler.graph.stack import DefaultSession
 from jflow.errors import OpError, OutOfRangeError
-from jflow.graph import Operation, get_default_graph, get_default_session
-from jflow.graph.stack import DefaultSession
-from jflow.session import Session
-from jflow.training.coordinator import Coordinator
+from jflow.training.thread_coordinator import Coordinator
 
 QUEUE_RUNNERS = "queue_runners"
 

@@ -14,9 +14,9 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-from jflow.graph import Tensor, colocate_with
-from jflow.graph.row_gathers import RowGather
-from jflow.ops import IndexedSlices, Variable
+from jflow.client.ops import IndexedSlices, Variable
+from jflow.compiler.graph import Tensor, colocate_with
+from jflow.compiler.graph.row_gathers import RowGather
 
 
 class RowGradient(NamedTuple):

@@ -10,7 +10,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jflow.checkpoint_files import local_path
+from jflow.client.export.graphs import save_graph
+from jflow.client.ops import Variable
+from jflow.client.runtime.saving import StateToSave
+from jflow.client.session import Session
+from jflow.compiler.graph import Graph, GraphKeys, get_default_graph
 from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -18,11 +22,7 @@ from jflow.errors import (
     OpError,
     UnimplementedError,
 )
-from jflow.export import save_graph
-from jflow.graph import Graph, GraphKeys, get_default_graph
-from jflow.ops import Variable
-from jflow.runtime.saving import StateToSave
-from jflow.session import Session
+from jflow.state.checkpoint_files import local_path
 from jflow.training.checkpoint_state import (
     STATE_FILE,
     get_checkpoint_mtimes,

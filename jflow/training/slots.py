@@ -19,11 +19,15 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.functions import function
-from jflow.graph import container, name_scope, owners, request
-from jflow.ops import IndexedSlices, Variable
-from jflow.ops.creators import without_creators
-from jflow.ops.variable import VariableLike
+from jflow.client.functions import function
+from jflow.client.ops import IndexedSlices, Variable
+from jflow.client.ops.creators import without_creators
+from jflow.client.ops.variable import VariableLike
+from jflow.client.variables import ShardedVariable
+from jflow.client.variables.beside import beside
+from jflow.compiler.graph import container, name_scope, owners, request
+from jflow.plan.xla import internals
+from jflow.plan.xla.jaxprs import open_calls, shape_of
 from jflow.training.locality import (
     SHARED,
     OwnerIndex,
@@ -42,10 +46,6 @@ from jflow.training.rows import (
     sum_rows,
     with_rows,
 )
-from jflow.variables import ShardedVariable
-from jflow.variables.beside import beside
-from jflow.xla import internals
-from jflow.xla.jaxprs import open_calls, shape_of
 
 
 class EagerSlots:

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from jflow.graph import Operation, Tensor, get_default_graph
-from jflow.ops import SparseTensor, keep_rows, refuse_sparse
-from jflow.ops.queue import QueueBase
-from jflow.values import as_shape, declared
+from jflow.base.values import as_shape, declared
+from jflow.client.ops import SparseTensor, keep_rows, refuse_sparse
+from jflow.client.ops.queue import QueueBase
+from jflow.compiler.graph import Operation, Tensor, get_default_graph
 
 Shape = tuple[int | None, ...] | None
 

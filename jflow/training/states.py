@@ -10,18 +10,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow.base.values import SaveSliceInfo
+from jflow.client.functions import Connection
+from jflow.client.ops import Variable
+from jflow.client.runtime.saving import SaveReport, StateToSave
+from jflow.client.session import Session
+from jflow.client.stateful import Handle
+from jflow.compiler.graph import Graph, GraphKeys, VariableRef, get_default_session
+from jflow.compiler.graph.primitives import ResourceRef
+from jflow.compiler.placement.states import refs_of
 from jflow.errors import InvalidArgumentError
-from jflow.functions import Connection
-from jflow.graph import Graph, GraphKeys, VariableRef, get_default_session
-from jflow.graph.primitives import ResourceRef
-from jflow.ops import Variable
-from jflow.placement.states import refs_of
-from jflow.runtime.saving import SaveReport, StateToSave
-from jflow.session import Session
-from jflow.stateful import Handle
 from jflow.training.optimizer import Optimizer
 from jflow.training.positions import SavableIterator, apart, restored, texts
-from jflow.values import SaveSliceInfo
 
 StateRef = VariableRef | ResourceRef
 

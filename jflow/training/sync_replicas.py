@@ -20,7 +20,16 @@ from weakref import WeakKeyDictionary
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import (
+from jflow.client.ops import (
+    ConditionalAccumulator,
+    FIFOQueue,
+    Variable,
+    group,
+    no_op,
+)
+from jflow.client.ops.flags import check_flag
+from jflow.client.session import CancellableSteps, Session
+from jflow.compiler.graph import (
     GraphKeys,
     Operation,
     Tensor,
@@ -29,17 +38,7 @@ from jflow.graph import (
     get_default_graph,
     name_scope,
 )
-from jflow.graph.stack import DefaultSession
-from jflow.ops import (
-    ConditionalAccumulator,
-    FIFOQueue,
-    Variable,
-    group,
-    no_op,
-)
-from jflow.ops.flags import check_flag
-from jflow.session import CancellableSteps, Session
-from jflow.training.coordinator import Coordinator
+from jflow.compiler.graph.stack import DefaultSession
 from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.optimizer import (
     Gradient,
@@ -49,6 +48,7 @@ from jflow.training.optimizer import (
     as_optimizer,
 )
 from jflow.training.queue_runner import QueueRunner
+from jflow.training.thread_coordinator import Coordinator
 
 ROUND_S = 1.0
 """How long the chief's last round may take to end, in seconds, before it is cancelled. A round that

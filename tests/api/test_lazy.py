@@ -98,7 +98,7 @@ PROGRAMS = {
         "True",
     ),
     "other modules are found and not listed": (
-        "import jflow; from jflow import wire; print(wire is jflow.wire, 'wire' in dir(jflow))",
+        "import jflow; from jflow import net; print(net is jflow.net, 'net' in dir(jflow))",
         "True False",
     ),
     "threads that use first names at once get the same": (THREADS, "32 True"),

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 import jflow as tf
-from jflow.coordinator import ClusterCoordinator
 from jflow.errors import FencedError
-from jflow.parameter_servers import ParameterServerStrategy
+from jflow.training.coordinator import ClusterCoordinator
+from jflow.training.parameter_servers import ParameterServerStrategy
 
 FENCED = 3
 

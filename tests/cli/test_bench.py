@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jflow.cli.main import main
-from jflow.schedule.exact import Optimum
-from jflow.schedule.strategies import STRATEGIES
+from jflow.compiler.schedule.exact import Optimum
+from jflow.compiler.schedule.strategies import STRATEGIES
 
 MINE = """\
 def place(graph, devices, costs, constraints):
@@ -65,7 +65,7 @@ def test_the_exit_code_says_whether_auto_lost_to_one_device(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losing = STRATEGIES | {"auto": STRATEGIES["round_robin"]}
-    monkeypatch.setattr("jflow.placement.named.STRATEGIES", losing)
+    monkeypatch.setattr("jflow.compiler.placement.named.STRATEGIES", losing)
     monkeypatch.setattr("jflow.lab.suite.scoring.optimal", _unproven)
     code, line = run(capsys, "--strategies", "auto", "--devices", "2", "--output", str(tmp_path))
     assert code == 1

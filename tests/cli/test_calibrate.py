@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jflow.cli.main import main
-from jflow.placement.calibration import PRIOR, Calibration
-from jflow.runtime.calibration_file import read_calibration, this_machine, write_calibration
+from jflow.client.runtime.calibration_file import read_calibration, this_machine, write_calibration
+from jflow.compiler.placement.calibration import PRIOR, Calibration
 from tests.clusters import in_process
 
 JOBS = {"ps": 1, "worker": 2}
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(
     def measure(*_: object, **__: object) -> Calibration:
         raise AssertionError("it measures")
 
-    monkeypatch.setattr("jflow.calibration.calibrate", measure)
+    monkeypatch.setattr("jflow.lab.calibration.calibrate", measure)
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "costs.json"
     assert main(["calibrate", "--output", str(path)]) == 2

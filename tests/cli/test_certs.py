@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from jflow.base.cluster import Task
 from jflow.cli.main import main
-from jflow.cluster import Task
-from jflow.wire import load_tls
+from jflow.net.wire import load_tls
 
 CLUSTER = {"ps": ["10.0.0.1:2222"], "worker": ["localhost:1", "w.example.com:2"]}
 
@@ -114,7 +114,7 @@ def test_half_an_authority_is_refused(directory: Path, capsys: pytest.CaptureFix
 def test_without_the_package_the_command_says_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "jflow.wire.authority", raising=False)
+    monkeypatch.delitem(sys.modules, "jflow.net.wire.authority", raising=False)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert init(tmp_path / "tls") == 2
     assert "pip install 'jflow[tls]'" in capsys.readouterr().err

@@ -13,9 +13,9 @@ import pytest
 
 import jflow as tf
 from jflow.cli.main import main
-from jflow.protocol.handshake import VERSION
+from jflow.net.protocol.handshake import VERSION
 from jflow.testing import start_servers
-from tests.cluster.test_engines import MPI, POD, STEP
+from tests.base.cluster.test_engines import MPI, POD, STEP
 from tests.ports import free_ports
 
 SCHEMA = {"source": str, "task": str, "sources": list, "tasks": list, "findings": list}
@@ -248,7 +248,7 @@ def test_another_version_of_the_protocol(
     ps, worker = addresses(servers)
     configure(monkeypatch, {"ps": [ps], "worker": [worker]}, "worker", 0)
     # Frames still say the version of before, so to each end the other one is of another version.
-    monkeypatch.setattr("jflow.protocol.handshake.VERSION", VERSION + 1)
+    monkeypatch.setattr("jflow.net.protocol.handshake.VERSION", VERSION + 1)
     code = main(["doctor", "--timeout", "30"])
     problems = [line for line in capsys.readouterr().out.splitlines() if "problem: " in line]
     assert code == 1

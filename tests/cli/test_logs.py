@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from jflow.base.cluster import Task
+from jflow.base.logs import LineFormatter
 from jflow.cli import logs as module
 from jflow.cli.logs import LogTail, find_logs
 from jflow.cli.main import main
 from jflow.cli.running import announced
-from jflow.cluster import Task
 from jflow.launch import LocalCluster
-from jflow.logs import LineFormatter
 from jflow.testing import start_servers, wait_until
 
 
@@ -94,14 +94,14 @@ def test_where_there_is_no_log_on_this_machine_each_task_says_why(
 ) -> None:
     with ExitStack() as stack:
         (server,) = start_servers(stack.enter_context, {"worker": 1})
-        monkeypatch.setattr("jflow.server.watched.log_file", lambda: ("", 0))
+        monkeypatch.setattr("jflow.task.server.watched.log_file", lambda: ("", 0))
         assert main(["logs", server.target, "--timeout", "30"]) == 2
         said = capsys.readouterr().err
         assert "there is no log on this machine:" in said
         assert "/job:worker/task:0: it logs to a terminal or to another process; start it" in said
         other = tmp_path / "worker.log"
         other.write_text("of another machine\n")
-        monkeypatch.setattr("jflow.server.watched.log_file", lambda: (str(other), 1))
+        monkeypatch.setattr("jflow.task.server.watched.log_file", lambda: (str(other), 1))
         assert main(["logs", server.target, "--timeout", "30"]) == 2
         assert f"its log is {other} on the machine of 127.0.0.1:" in capsys.readouterr().err
     assert main(["logs", "--lines", "-1"]) == 2

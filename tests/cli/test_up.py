@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 import jflow as tf
+from jflow.base.cluster import Target
 from jflow.cli import running
 from jflow.cli.main import main
 from jflow.cli.running import announced, running_ups
-from jflow.cluster import Target
+from jflow.net.wire import machine
 from jflow.testing import ProgramProcess, wait_until
-from jflow.wire import machine
 
 READY = re.compile(r"(/job:\w+/task:\d) is ready at (grpc://127\.0\.0\.1:\d+)")
 

@@ -16,9 +16,9 @@ from jflow.cli import watcher
 from jflow.cli.main import main
 from jflow.cli.tables import age_text, bytes_text, table
 from jflow.errors import FailedPreconditionError, UnavailableError
-from jflow.protocol import MasterClient
+from jflow.net.protocol import MasterClient
+from jflow.net.wire import connect
 from jflow.testing import PATIENCE_S, ProcessCluster, start_servers, wait_until
-from jflow.wire import connect
 
 COUNT, TEXT, LIST = int, str, list
 TASK = {
@@ -164,7 +164,7 @@ def test_stack_says_where_the_threads_of_a_task_are(
     text = shown(capsys, "stack", cluster[0], "--task", "/job:worker/task:0")
     assert text.startswith("/job:worker/task:0 at 127.0.0.1:")
     assert "thread jflow servers" in text
-    assert "jflow/server/watched.py" in text
+    assert "jflow/task/server/watched.py" in text
     (tasks,) = json.loads(shown(capsys, "stack", cluster[0], "--json")).values()
     for task in tasks:
         conforms(task, TASK | {"steps": LIST, "threads": LIST, "pending": LIST})

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from jflow import errors
+from jflow.base.values import string
 from jflow.data import Dataset
-from jflow.records import TFRecordWriter
-from jflow.values import string
+from jflow.state.records import TFRecordWriter
 
 
 @pytest.fixture(scope="module")

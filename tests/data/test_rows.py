@@ -17,8 +17,8 @@ from pyarrow import parquet
 import jflow as tf
 from jflow import errors
 from jflow.data import Dataset, TensorSpec
-from jflow.records import CsvBlocks, csv_file
-from jflow.records.allowed_directories import AllowedDirectories
+from jflow.state.records import CsvBlocks, csv_file
+from jflow.state.records.allowed_directories import AllowedDirectories
 
 PEOPLE = "name,age,height\nada,36,1.7\nalan,,1.8\n"
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
-from jflow.trace.record import Recorder
-from jflow.trace.spans import CALL, PROGRAM
+from jflow.plan.trace.record import Recorder
+from jflow.plan.trace.spans import CALL, PROGRAM
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3) / 8
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.trace.record import TaskRecord
+from jflow.plan.trace.record import TaskRecord
 from tests.earlier.program import ROWS, called, json_of, recorded, state, trained
 
 FILES = Path(__file__).parent / "be8797e4"

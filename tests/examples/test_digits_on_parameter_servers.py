@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import jflow as tf
-from jflow.coordinator import ClusterCoordinator
-from jflow.parameter_servers import ParameterServerStrategy
 from jflow.testing import PATIENCE_S, ProcessCluster, start_servers, wait_until
+from jflow.training.coordinator import ClusterCoordinator
+from jflow.training.parameter_servers import ParameterServerStrategy
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "digits_on_parameter_servers.py"
 N_STEPS = 300

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.fuzz import files, programs, servers
 from tests.fuzz.campaign import Campaign, Try, run
-from tests.protocol.hosts import TOKEN
+from tests.net.protocol.hosts import TOKEN
 
 CAMPAIGNS: tuple[tuple[str, str, int, Try], ...] = (
     ("programs", "PROGRAMS", 100_000, programs.try_programs),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
-from jflow import lowering
+from jflow.compiler import lowering
 
 VECTOR = jax.ShapeDtypeStruct((8,), np.float32)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jflow.validator.process import ValidationLimits, outcomes
+from jflow.plan.validator.process import ValidationLimits, outcomes
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.corpus import programs
 from tests.fuzz.tally import Growth, Tally

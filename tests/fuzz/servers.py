@@ -15,27 +15,27 @@ from typing import IO, Any
 import grpc
 import numpy as np
 
-from jflow.cluster import Device, Task
-from jflow.core import ClusterState
-from jflow.deadline import FOREVER, Deadline
+from jflow.base.cluster import Device, Task
+from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import DeadlineExceededError, InternalError, OpError
+from jflow.net.protocol import MasterClient, MasterSession, WatchedCluster
+from jflow.net.protocol.frame import encode
+from jflow.net.protocol.plan_codec import plan_to_proto
+from jflow.net.protocol.signatures import rpc_of
+from jflow.net.protocol.transport import BrokenStreamError
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.net.wire import connect
 from jflow.plan import Feed, Fetch, Plan, Program, Run
-from jflow.protocol import MasterClient, MasterSession, WatchedCluster
-from jflow.protocol.frame import encode
-from jflow.protocol.plan_codec import plan_to_proto
-from jflow.protocol.signatures import rpc_of
-from jflow.protocol.transport import BrokenStreamError
-from jflow.protocol.v1 import service_pb2 as pb
+from jflow.plan.xla import digest_of
+from jflow.state.core import ClusterState
+from jflow.state.watch import StatusRequest
 from jflow.testing import PATIENCE_S
-from jflow.watch import StatusRequest
-from jflow.wire import connect
-from jflow.xla import digest_of
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.corpus import VECTOR, programs
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.tally import Growth, Tally
+from tests.net.protocol.hosts import TOKEN, RawClient, connected, on_loop
 from tests.ports import free_ports
-from tests.protocol.hosts import TOKEN, RawClient, connected, on_loop
 
 _TASK = Task("local", 0)
 _DEVICE = Device(_TASK, "CPU", 0)

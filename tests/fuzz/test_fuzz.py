@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import jflow as tf
-from jflow.protocol.v1 import plan_pb2 as pb_plan
+from jflow.net.protocol.v1 import plan_pb2 as pb_plan
 from jflow.testing import PATIENCE_S
 from tests.fuzz import importer, servers
 from tests.fuzz.campaign import Campaign, run

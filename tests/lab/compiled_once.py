@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import pytest
 
-from jflow.lowering import Lowered
-from jflow.pipeline import pipeline
-from jflow.runtime import local
-from jflow.xla import CompiledProgram
+from jflow.client.runtime import local
+from jflow.compiler.lowering import Lowered
+from jflow.compiler.pipeline import pipeline
+from jflow.plan.xla import CompiledProgram
 
 _OPTIONS = {
     "xla_backend_optimization_level": 0,

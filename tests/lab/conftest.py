@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jflow.compiler.schedule import simulate
+from jflow.compiler.schedule.exact import Optimum
 from jflow.errors import ResourceExhaustedError
-from jflow.schedule import simulate
-from jflow.schedule.exact import Optimum
 
 
 @pytest.fixture

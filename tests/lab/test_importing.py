@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.errors import InvalidArgumentError
-from jflow.lab.exporting import to_dnn_partitioning, to_dot
-from jflow.lab.families import FAMILIES, random_problem
-from jflow.lab.importing import NOMINAL_BANDWIDTH, problem_of_json, read_dnn_partitioning
-from jflow.schedule import (
+from jflow.compiler.schedule import (
     ONE_PORT,
     UNLIMITED,
     Costs,
@@ -26,8 +22,12 @@ from jflow.schedule import (
     scheduled,
     simulate,
 )
-from jflow.schedule.problem import Constraints, classes_of
-from jflow.schedule.strategies import STRATEGIES
+from jflow.compiler.schedule.problem import Constraints, classes_of
+from jflow.compiler.schedule.strategies import STRATEGIES
+from jflow.errors import InvalidArgumentError
+from jflow.lab.exporting import to_dnn_partitioning, to_dot
+from jflow.lab.families import FAMILIES, random_problem
+from jflow.lab.importing import NOMINAL_BANDWIDTH, problem_of_json, read_dnn_partitioning
 from tests.clusters import in_process
 
 

@@ -13,6 +13,9 @@ import pytest
 
 import jflow as tf
 from jflow import errors
+from jflow.compiler.placement.calibration import PRIOR
+from jflow.compiler.schedule import scheduled
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.families import random_problem
 from jflow.lab.fused import FusedStep
 from jflow.lab.interleaved import alternated
@@ -25,9 +28,6 @@ from jflow.lab.measure import (
     measure,
 )
 from jflow.lab.workloads import WORKLOADS
-from jflow.placement.calibration import PRIOR
-from jflow.schedule import scheduled
-from jflow.schedule.strategies import STRATEGIES
 
 
 def test_turns_alternate_and_each_counts() -> None:

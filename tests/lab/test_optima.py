@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jflow.compiler.schedule import ONE_PORT, UNLIMITED, simulate
+from jflow.compiler.schedule.strategies import choose
 from jflow.lab import optima, reference
-from jflow.schedule import ONE_PORT, UNLIMITED, simulate
-from jflow.schedule.strategies import choose
 
 KEPT = Path(__file__).parent.parent.parent / "bench" / "placement" / "optima.json"
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, assume, given, seed, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.pipeline import pipeline
-from jflow.runtime import local
-from jflow.schedule import Costs, PlaceFunction, Problem, Schedule, scheduled
-from jflow.schedule.strategies import STRATEGIES
+from jflow.client.runtime import local
+from jflow.compiler.pipeline import pipeline
+from jflow.compiler.schedule import Costs, PlaceFunction, Problem, Schedule, scheduled
+from jflow.compiler.schedule.strategies import STRATEGIES
 from tests.lab.compiled_once import compiled_once
 from tests.programs_of_jax import Program, check_each, programs
 

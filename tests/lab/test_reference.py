@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from jflow.compiler.schedule import scheduled
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.reference import LARGE, PARAMETER_SERVERS, ComparedRow, large_problem, training_edges
-from jflow.schedule import scheduled
-from jflow.schedule.strategies import STRATEGIES
 
 
 @pytest.mark.parametrize("family", LARGE)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError
 from jflow.lab.suite import Measuring, SuiteOptions, compare
 from jflow.lab.suite.cases import GROUPS, SuiteCase
 from jflow.lab.suite.contenders import contenders_of
 from jflow.lab.suite.results import read
 from jflow.lab.suite.scoring import result_of
-from jflow.schedule.strategies import STRATEGIES
 from tests.lab import strategies_of_users
 from tests.lab.test_suite import fake
 

@@ -11,6 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jflow.compiler.schedule import (
+    BUFFERED,
+    UNLIMITED,
+    Constraints,
+    Problem,
+    Schedule,
+    predicted_seconds,
+    scheduled,
+    simulate,
+)
+from jflow.compiler.schedule.exact import optimal
+from jflow.compiler.schedule.strategies import STRATEGIES, choose
 from jflow.errors import InvalidArgumentError
 from jflow.lab.families import random_problem
 from jflow.lab.optima import KnownOptimum, OptimumCase, digest_of, write_optima
@@ -37,18 +49,6 @@ from jflow.lab.suite.summary import (
     to_best,
     verdict_of,
 )
-from jflow.schedule import (
-    BUFFERED,
-    UNLIMITED,
-    Constraints,
-    Problem,
-    Schedule,
-    predicted_seconds,
-    scheduled,
-    simulate,
-)
-from jflow.schedule.exact import optimal
-from jflow.schedule.strategies import STRATEGIES, choose
 from tests.lab import strategies_of_users
 
 MINE = "tests.lab.strategies_of_users:"

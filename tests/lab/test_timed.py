@@ -11,13 +11,13 @@ import pytest
 
 import jflow as tf
 from jflow import errors
-from jflow.graph.calls import call
+from jflow.compiler.graph.calls import call
+from jflow.compiler.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled
+from jflow.compiler.schedule.stages import simulate_stages
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.families import random_problem
 from jflow.lab.timed import LINKS, TimedCluster, run_timed, timed_problem
 from jflow.lab.timed_server import VARIABLE, WORK, TimedServer
-from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled
-from jflow.schedule.stages import simulate_stages
-from jflow.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
 
 

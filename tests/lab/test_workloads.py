@@ -8,11 +8,11 @@ import pytest
 
 import jflow as tf
 from jflow import errors
+from jflow.compiler.schedule import scheduled, simulate
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.measure import TOLERANCE, single_device_losses
 from jflow.lab.problems import problem_of, simulated_devices
 from jflow.lab.workloads import WORKLOADS
-from jflow.schedule import scheduled, simulate
-from jflow.schedule.strategies import STRATEGIES
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from jflow.base.cluster import ClusterSpec, KubernetesClusterResolver, Task, read_tf_config
 from jflow.cli.main import main
-from jflow.cluster import ClusterSpec, KubernetesClusterResolver, Task, read_tf_config
 from jflow.launch.kubernetes import KubernetesCluster, certificate_files
 from jflow.launch.yaml import to_yaml
-from jflow.server.address import read_advertised
+from jflow.task.server.address import read_advertised
 from tests.launch.pods import environment, expanded, objects_of, pod_of
 
 SECRETS = {"digits-token": {"token": "0" * 64}}
@@ -163,8 +163,8 @@ def test_a_task_has_its_own_certificate_only_where_other_users_cannot_replace_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The volume may be written to by all users, and so may the one with the secret."""
-    from jflow.wire import load_tls  # noqa: PLC0415
-    from jflow.wire.authority import write_certificates  # noqa: PLC0415
+    from jflow.net.wire import load_tls  # noqa: PLC0415
+    from jflow.net.wire.authority import write_certificates  # noqa: PLC0415
 
     write_certificates(tmp_path / "secret", SMALL.cluster_spec(), 1)
     (tmp_path / "run").mkdir()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import jflow as tf
-from jflow.cluster import Task
+from jflow.base.cluster import Task
 from jflow.launch import attendance
 from tests.ports import free_ports
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jflow.cluster import ClusterSpec, Task
+from jflow.base.cluster import ClusterSpec, Task
 from jflow.launch.ray_task import check_tf_config
 
 CLUSTER = ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]})

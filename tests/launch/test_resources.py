@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 
 import jflow as tf
-from jflow.cluster import Task
+from jflow.base.cluster import Task
 from jflow.launch.resources import TaskResources, divide_machine, machine_gpus
 
 VISIBLE, FRACTION = "CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION"

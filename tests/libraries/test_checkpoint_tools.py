@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.flax import load_file as load_for_jax
 from safetensors.numpy import load_file
 
-from jflow.checkpoint_files import Item, open_checkpoint, write_orbax
+from jflow.base.values import NUMBERS, SaveSliceInfo, TensorSpec, as_strings, to_physical
 from jflow.errors import (
     AlreadyExistsError,
     DataLossError,
@@ -23,9 +23,9 @@ from jflow.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from jflow.values import NUMBERS, SaveSliceInfo, TensorSpec, as_strings, to_physical
-from tests.checkpoint.saving import SAVE, save
+from jflow.state.checkpoint_files import Item, open_checkpoint, write_orbax
 from tests.samples import assert_same, keys, numbers
+from tests.state.checkpoint.saving import SAVE, save
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Orbax, about shardings and itself
 

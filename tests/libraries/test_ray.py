@@ -14,10 +14,10 @@ import ray
 from ray.cluster_utils import Cluster
 
 import jflow as tf
-from jflow.cluster import ClusterSpec, Task
-from jflow.demo import demo
-from jflow.demo.digits import load_digits
-from jflow.demo.model import build
+from jflow.base.cluster import ClusterSpec, Task
+from jflow.cli.demo import demo
+from jflow.cli.demo.digits import load_digits
+from jflow.cli.demo.model import build
 from jflow.launch import RayCluster
 from jflow.launch.ray_task import RayTask, check_tf_config
 from jflow.testing import free_ports, wait_until

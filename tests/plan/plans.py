@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from jflow.cluster import Device, Task
+from jflow.base.cluster import Device, Task
+from jflow.base.values import NUMBERS as DTYPES
 from jflow.plan import (
     MAX_SLOTS,
     NAN_CHECK,
@@ -27,7 +28,6 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.values import NUMBERS as DTYPES
 
 NUMBERS = st.integers(0, 2**32 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

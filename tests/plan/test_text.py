@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from jflow.packing import pack
+from jflow.base.packing import pack
 from jflow.plan import VARYING, Call, Feed, Fetch, Program, Recv, Run, Send, VariableSpec
 from tests.plan.plans import HERE, QUEUE, THERE, X, plan, well_formed
 

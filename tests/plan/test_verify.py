@@ -8,13 +8,13 @@ from hypothesis import given, settings
 
 import jflow as tf
 from jflow import errors
-from jflow.cluster import LOCAL_TASK, Device
-from jflow.deadline import FOREVER
-from jflow.pipeline import CompiledStep
+from jflow.base.cluster import LOCAL_TASK, Device
+from jflow.base.deadline import FOREVER
+from jflow.client.runtime.local import LocalBackend
+from jflow.compiler.pipeline import CompiledStep
+from jflow.net.protocol.plan_codec import plan_from_proto, plan_to_proto
+from jflow.net.protocol.v1 import plan_pb2 as pb_plan
 from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, verify, verify_step
-from jflow.protocol.plan_codec import plan_from_proto, plan_to_proto
-from jflow.protocol.v1 import plan_pb2 as pb_plan
-from jflow.runtime.local import LocalBackend
 from tests.drawn import examples
 from tests.plan.plans import FED, HERE, SENSELESS, THERE, plan, well_formed
 
@@ -146,7 +146,9 @@ def test_plans_that_do_not_fit_together_are_refused(case):
 def counted(monkeypatch):
     """The plans that the local backend verifies."""
     found = []
-    monkeypatch.setattr("jflow.runtime.local.verify", lambda one: (found.append(one), verify(one)))
+    monkeypatch.setattr(
+        "jflow.client.runtime.local.verify", lambda one: (found.append(one), verify(one))
+    )
     return found
 
 

@@ -12,7 +12,7 @@ import sys
 import warnings
 
 from jflow.testing import Kill, failpoints
-from tests.checkpoint.saving import save_value
+from tests.state.checkpoint.saving import save_value
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from jflow.failpoints.points import actions
+from jflow.base.failpoints.points import actions
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ import sys
 
 import jax
 
-from jflow.cluster import ClusterSpec
+from jflow.base.cluster import ClusterSpec
 from jflow.launch import child
-from jflow.server import Server
+from jflow.task.server import Server
 
 NAMES = ("CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION", "NPROC")
 

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 import jflow as tf
-from jflow.testing.backends import BackendUnderTest as Backend
+from jflow.launch.testing.backends import BackendUnderTest as Backend
 from tests.tensorflow_values.compare import TOPICS
 from tests.tensorflow_values.program import Program
 

@@ -13,8 +13,8 @@ import optax
 import pytest
 
 import jflow as tf
-from jflow.graph import owners
-from jflow.testing.backends import BackendUnderTest
+from jflow.compiler.graph import owners
+from jflow.launch.testing.backends import BackendUnderTest
 from tests.training.test_sparse_gradients import (
     START,
     STEPS,

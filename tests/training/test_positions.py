@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import jflow as tf
-from jflow.checkpoint_files import open_checkpoint
 from jflow.data import Dataset
-from jflow.testing.backends import BackendUnderTest
+from jflow.launch.testing.backends import BackendUnderTest
+from jflow.state.checkpoint_files import open_checkpoint
 
 
 def numbers(end: int = 100) -> Any:

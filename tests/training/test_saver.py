@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.testing.backends import BackendUnderTest
-from jflow.values import SaveSliceInfo
+from jflow.base.values import SaveSliceInfo
+from jflow.launch.testing.backends import BackendUnderTest
 
 
 def two_variables(backend: BackendUnderTest) -> list[tf.Variable]:

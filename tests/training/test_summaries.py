@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.records.v1 import summary_pb2 as pb
+from jflow.state.records.v1 import summary_pb2 as pb
 from jflow.training import events
 from tests.clusters import Backend
 

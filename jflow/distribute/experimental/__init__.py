@@ -2,4 +2,4 @@
 
 from jflow.distribute.experimental import coordinator as coordinator
 from jflow.distribute.experimental import partitioners as partitioners
-from jflow.parameter_servers import ParameterServerStrategy as ParameterServerStrategy
+from jflow.training.parameter_servers import ParameterServerStrategy as ParameterServerStrategy

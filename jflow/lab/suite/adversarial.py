@@ -14,10 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jflow.lab.families import FAMILIES, random_problem
-from jflow.lab.suite.cases import ADVERSARIAL, Scalar, SuiteCase
-from jflow.lab.suite.contenders import Contender
-from jflow.schedule import (
+from jflow.compiler.schedule import (
     Constraints,
     Costs,
     PlaceFunction,
@@ -26,8 +23,11 @@ from jflow.schedule import (
     scheduled,
     simulate,
 )
-from jflow.schedule.schedule import name_of
-from jflow.schedule.strategies import STRATEGIES
+from jflow.compiler.schedule.schedule import name_of
+from jflow.compiler.schedule.strategies import STRATEGIES
+from jflow.lab.families import FAMILIES, random_problem
+from jflow.lab.suite.cases import ADVERSARIAL, Scalar, SuiteCase
+from jflow.lab.suite.contenders import Contender
 
 RIVALS = ("single", "heft", "heft_c", "etf_c", "peft", "min_cut_runs")
 """Fast strategies whose best result an instance compares with."""

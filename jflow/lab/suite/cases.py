@@ -13,9 +13,9 @@ from itertools import product
 
 import numpy as np
 
+from jflow.compiler.schedule import ONE_PORT, UNLIMITED, Dependency, OperationGraph, Problem
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.lab.optima import KnownOptimum
-from jflow.schedule import ONE_PORT, UNLIMITED, Dependency, OperationGraph, Problem
 
 Scalar = str | int | float
 

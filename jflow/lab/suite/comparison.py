@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from jflow.base.progress import Progress
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError
 from jflow.lab.families import FAMILIES
 from jflow.lab.optima import KnownOptimum, check_optima, read_optima
@@ -56,8 +58,6 @@ from jflow.lab.suite.scoring import (
 from jflow.lab.suite.sources import imported_cases, model_cases
 from jflow.lab.suite.summary import Verdict, summary_line, verdict_of
 from jflow.lab.workloads import WORKLOADS
-from jflow.progress import Progress
-from jflow.schedule.strategies import STRATEGIES
 
 PAGE = "README.md"
 NOTES = "NOTES.md"

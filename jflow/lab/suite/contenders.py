@@ -10,14 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jflow.placement
-import jflow.schedule
+import jflow.compiler.placement
+import jflow.compiler.schedule
+from jflow.compiler.placement.explain import RULES
+from jflow.compiler.placement.named import function_of
+from jflow.compiler.schedule import PlaceFunction
+from jflow.compiler.schedule.schedule import name_of
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError, UnimplementedError
-from jflow.placement.explain import RULES
-from jflow.placement.named import function_of
-from jflow.schedule import PlaceFunction
-from jflow.schedule.schedule import name_of
-from jflow.schedule.strategies import STRATEGIES
 
 SINGLE, AUTO = "single", "auto"
 FUSED = "fused"
@@ -105,7 +105,7 @@ def _fingerprint(place: PlaceFunction) -> str:
 @cache
 def _scoring_text() -> bytes:
     """The source of costs, simulator, strategies that ship, and scores."""
-    rooms = (*jflow.placement.__path__, *jflow.schedule.__path__)
+    rooms = (*jflow.compiler.placement.__path__, *jflow.compiler.schedule.__path__)
     paths = [path for room in rooms for path in sorted(Path(room).rglob("*.py"))]
     paths.append(Path(__file__).with_name("scoring.py"))
     return b"".join(path.read_bytes() for path in paths)

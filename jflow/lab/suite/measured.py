@@ -10,9 +10,9 @@ from itertools import combinations
 from statistics import median
 from typing import Any, Protocol
 
+from jflow.compiler.schedule import PlaceFunction
 from jflow.lab.suite.contenders import FUSED, SINGLE, Contender
 from jflow.lab.suite.scoring import reason_of
-from jflow.schedule import PlaceFunction
 
 
 class StepTimes(Protocol):

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from jflow.closing import Closing
+from jflow.base.closing import Closing
+from jflow.compiler.schedule import PlaceFunction, scheduled
 from jflow.lab.families import random_problem
 from jflow.lab.measure import FUSED, CheckedAlternative, Measurement, MeasuringCluster
 from jflow.lab.suite.cases import TIMED
 from jflow.lab.suite.measured import StepTimes
 from jflow.lab.timed import TimedCluster, run_timed, timed_problem
 from jflow.lab.workloads import WORKLOADS
-from jflow.schedule import PlaceFunction, scheduled
 
 _OPERATIONS = 16
 _OPERATION_SECONDS = 0.02

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jflow.closing import Closing
+from jflow.base.closing import Closing
 from jflow.errors import InvalidArgumentError
 from jflow.lab.suite.measured import MeasuredResult
 from jflow.lab.suite.scoring import CaseResult, Score

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from jflow.compiler.schedule import Problem, Schedule, lower_bound, predicted_seconds, scheduled
+from jflow.compiler.schedule.exact import optimal
+from jflow.compiler.schedule.exhaustive import exhaustive_optimum
+from jflow.compiler.schedule.sends import sends_of
 from jflow.errors import OpError, ResourceExhaustedError
 from jflow.lab.optima import digest_of
 from jflow.lab.suite.cases import MEMORY, SMALL, SMALL_ONE_PORT, Scalar, SuiteCase
 from jflow.lab.suite.contenders import Contender
-from jflow.schedule import Problem, Schedule, lower_bound, predicted_seconds, scheduled
-from jflow.schedule.exact import optimal
-from jflow.schedule.exhaustive import exhaustive_optimum
-from jflow.schedule.sends import sends_of
 
 PROOF_SECONDS, QUICK_PROOF_SECONDS = 10.0, 2.0
 """How long the exact solver may take for an optimum that is not known yet."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from jflow.compiler.schedule import Problem
 from jflow.errors import InvalidArgumentError
 from jflow.lab.importing import read_dnn_partitioning
 from jflow.lab.problems import problem_of, simulated_devices
 from jflow.lab.suite.cases import IMPORTED, MODELS, SuiteCase
 from jflow.lab.workloads import WORKLOADS
-from jflow.schedule import Problem
 
 MODEL_DEVICES = (8, 64)
 """How many devices the simulated clusters have that models are placed on."""

@@ -2,7 +2,7 @@
 
 One step has all actors and the learner, which takes what all actors have put into the queue in the
 same step, so its loss does not depend on their order. The graph has no edge between them: that the
-learner waits for the queue, strategies are told by `jflow.placement.elements`.
+learner waits for the queue, strategies are told by `jflow.compiler.placement.elements`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
+from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
-from jflow.values import Array
 
 S = TypeVar("S")
 

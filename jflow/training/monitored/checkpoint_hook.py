@@ -7,9 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from jflow.graph import GraphKeys, get_default_graph
-from jflow.session import Session
-from jflow.training.coordinator import Coordinator
+from jflow.client.session import Session
+from jflow.compiler.graph import GraphKeys, get_default_graph
 from jflow.training.monitored.control_hooks import required_global_step
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
@@ -19,6 +18,7 @@ from jflow.training.monitored.run_hook import (
 )
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.timer import SecondOrStepTimer
+from jflow.training.thread_coordinator import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from jflow.client.ops import Variable
+from jflow.client.session import Session
 from jflow.errors import OutOfRangeError
-from jflow.ops import Variable
-from jflow.session import Session
-from jflow.training.coordinator import Coordinator
 from jflow.training.global_step import get_global_step
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
@@ -20,6 +19,7 @@ from jflow.training.monitored.run_hook import (
     SessionRunHook,
     SessionRunValues,
 )
+from jflow.training.thread_coordinator import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

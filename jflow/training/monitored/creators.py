@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 
-from jflow.graph import get_default_graph
-from jflow.options import ConfigProto
-from jflow.session import Session
+from jflow.base.options import ConfigProto
+from jflow.client.session import Session
+from jflow.compiler.graph import get_default_graph
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.session_manager import SessionManager
 

@@ -13,13 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jflow.base.options import RunOptions
+from jflow.client.runtime.tracing import RunMetadata
+from jflow.client.session import Session
+from jflow.client.session.fetches import parse_feed_list
+from jflow.compiler.graph import Graph, Tensor
 from jflow.errors import AbortedError, UnavailableError
-from jflow.graph import Graph, Tensor
-from jflow.options import RunOptions
-from jflow.runtime.tracing import RunMetadata
-from jflow.session import Session
-from jflow.session.fetches import parse_feed_list
-from jflow.training.coordinator import Coordinator
 from jflow.training.monitored.creators import SessionCreator
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
@@ -28,6 +27,7 @@ from jflow.training.monitored.run_hook import (
     SessionRunValues,
 )
 from jflow.training.queue_runner import QUEUE_RUNNERS, start_queue_runners
+from jflow.training.thread_coordinator import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from jflow.base.options import RunOptions
+from jflow.client.session import Session
 from jflow.errors import UnimplementedError
-from jflow.options import RunOptions
-from jflow.records import scalar_value
-from jflow.session import Session
-from jflow.trace.step_stats import ChromeTimeline
-from jflow.training.coordinator import Coordinator
+from jflow.plan.trace.step_stats import ChromeTimeline
+from jflow.state.records import scalar_value
 from jflow.training.events import FileWriter, FileWriterCache
 from jflow.training.monitored.control_hooks import required_global_step
 from jflow.training.monitored.run_hook import (
@@ -25,6 +24,7 @@ from jflow.training.monitored.run_hook import (
 )
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.timer import SecondOrStepTimer
+from jflow.training.thread_coordinator import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jflow.options import RunOptions
-from jflow.runtime.tracing import RunMetadata
-from jflow.session import Session
-from jflow.training.coordinator import Coordinator
+from jflow.base.options import RunOptions
+from jflow.client.runtime.tracing import RunMetadata
+from jflow.client.session import Session
+from jflow.training.thread_coordinator import Coordinator
 
 
 @dataclass(frozen=True)

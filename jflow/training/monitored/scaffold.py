@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jflow.graph import Graph, GraphKeys, Operation, get_default_graph
-from jflow.ops import (
+from jflow.client.ops import (
     global_variables,
     global_variables_initializer,
     group,
     local_variables_initializer,
     report_uninitialized_variables,
 )
-from jflow.ops.summaries import merge_all
-from jflow.session import Session
+from jflow.client.ops.summaries import merge_all
+from jflow.client.session import Session
+from jflow.compiler.graph import Graph, GraphKeys, Operation, get_default_graph
 from jflow.training.saver import Saver
 
 InitFn = Callable[["Scaffold", Session], object]

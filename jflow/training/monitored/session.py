@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from jflow.base.options import ConfigProto, RunOptions
+from jflow.client.runtime.tracing import RunMetadata
+from jflow.client.session import Session
+from jflow.compiler.graph import Graph, get_default_graph
 from jflow.errors import OutOfRangeError
-from jflow.graph import Graph, get_default_graph
-from jflow.options import ConfigProto, RunOptions
-from jflow.runtime.tracing import RunMetadata
-from jflow.session import Session
 from jflow.training.monitored.creators import (
     ChiefSessionCreator,
     SessionCreator,

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from jflow.deadline.notices import WaitNotice
+from jflow.base.deadline.notices import WaitNotice
+from jflow.base.options import ConfigProto, RunOptions
+from jflow.client.session import Session
+from jflow.compiler.graph import Graph, get_default_graph
 from jflow.errors import DeadlineExceededError, FailedPreconditionError
-from jflow.graph import Graph, get_default_graph
-from jflow.options import ConfigProto, RunOptions
-from jflow.session import Session
 from jflow.training.checkpoint_state import get_checkpoint_state
 
 _LOG = logging.getLogger(__name__)

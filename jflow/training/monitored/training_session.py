@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from jflow.options import ConfigProto
+from jflow.base.options import ConfigProto
 from jflow.training.events import can_write_events
 from jflow.training.monitored.checkpoint_hook import CheckpointSaverHook
 from jflow.training.monitored.creators import ChiefSessionCreator, WorkerSessionCreator

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.records import scalar_value
+from jflow.state.records import scalar_value
 from jflow.testing import VirtualClock
 from jflow.training.monitored import control_hooks, timer
 from tests.clusters import Backend

@@ -1,0 +1,1 @@
+"""What every other wing stands on: names, values, deadlines, stacks, logs, drivers, and no step."""

@@ -1,0 +1,32 @@
+"""Names in a cluster: jobs, tasks, devices and addresses. Opens no connections."""
+
+from jflow.base.cluster.address import join_address as join_address
+from jflow.base.cluster.address import names_no_machine as names_no_machine
+from jflow.base.cluster.address import numeric_host as numeric_host
+from jflow.base.cluster.address import split_address as split_address
+from jflow.base.cluster.certified import CLIENT_NAME as CLIENT_NAME
+from jflow.base.cluster.certified import OF_TASKS as OF_TASKS
+from jflow.base.cluster.certified import certified_name as certified_name
+from jflow.base.cluster.config import TaskConfig as TaskConfig
+from jflow.base.cluster.config import parse_cluster as parse_cluster
+from jflow.base.cluster.config import read_tf_config as read_tf_config
+from jflow.base.cluster.definitions import ClusterDef as ClusterDef
+from jflow.base.cluster.definitions import JobDef as JobDef
+from jflow.base.cluster.device import LOCAL_TASK as LOCAL_TASK
+from jflow.base.cluster.device import Device as Device
+from jflow.base.cluster.device import DeviceSpec as DeviceSpec
+from jflow.base.cluster.device import Task as Task
+from jflow.base.cluster.filters import ClusterDeviceFilters as ClusterDeviceFilters
+from jflow.base.cluster.filters import DeviceFilters as DeviceFilters
+from jflow.base.cluster.kubernetes import KubernetesClusterResolver as KubernetesClusterResolver
+from jflow.base.cluster.open_mpi import OpenMPIClusterResolver as OpenMPIClusterResolver
+from jflow.base.cluster.resolvers import ClusterResolver as ClusterResolver
+from jflow.base.cluster.resolvers import SimpleClusterResolver as SimpleClusterResolver
+from jflow.base.cluster.resolvers import TFConfigClusterResolver as TFConfigClusterResolver
+from jflow.base.cluster.slurm import SlurmClusterResolver as SlurmClusterResolver
+from jflow.base.cluster.spec import ClusterSpec as ClusterSpec
+from jflow.base.cluster.target import Target as Target
+from jflow.base.cluster.target import checked_cluster_name as checked_cluster_name
+from jflow.base.cluster.union import UnionResolver as UnionResolver
+from jflow.base.cluster.wiring import SAME_PROCESS as SAME_PROCESS
+from jflow.base.cluster.wiring import Wiring as Wiring

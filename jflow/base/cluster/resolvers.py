@@ -1,0 +1,200 @@
+"""Cluster resolvers: what tells a program its cluster, under the names of TensorFlow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from jflow.base.cluster.config import TaskConfig, read_tf_config
+from jflow.base.cluster.role import LOCAL_MASTER, is_alone
+from jflow.base.cluster.spec import ClusterSpec
+
+
+class Facts(NamedTuple):
+    """What a resolver says of this process; None for what it does not say."""
+
+    task_type: str | None = None
+    task_id: int | None = None
+    environment: str | None = None
+    rpc_layer: str | None = None
+
+
+class ClusterResolver(ABC):
+    """Tells the cluster of a program and the task of this process in it.
+
+    Attributes:
+      task_type, task_id: job and index of this process; None if it is not a task of the cluster, or
+        that is not known.
+      environment: the kind of cluster manager, "" if not known.
+      rpc_layer: the protocol of targets, such as "grpc"; None for targets without one.
+    """
+
+    _given = Facts()
+
+    @property
+    def task_type(self) -> str | None:
+        """The job of this process, None if there is none."""
+        given = self._given.task_type
+        return self._found().task_type if given is None else given
+
+    @task_type.setter
+    def task_type(self, value: str | None) -> None:
+        self._given = self._given._replace(task_type=value)
+
+    @property
+    def task_id(self) -> int | None:
+        """The index of this process, None if there is none."""
+        given = self._given.task_id
+        return self._found().task_id if given is None else given
+
+    @task_id.setter
+    def task_id(self, value: int | None) -> None:
+        self._given = self._given._replace(task_id=value)
+
+    @property
+    def environment(self) -> str:
+        """The kind of cluster manager, "" if not known."""
+        given = self._given.environment
+        return (self._found().environment if given is None else given) or ""
+
+    @environment.setter
+    def environment(self, value: str) -> None:
+        self._given = self._given._replace(environment=value)
+
+    @property
+    def rpc_layer(self) -> str | None:
+        """The protocol of targets, None for targets without one."""
+        given = self._given.rpc_layer
+        return self._found().rpc_layer if given is None else given
+
+    @rpc_layer.setter
+    def rpc_layer(self, value: str | None) -> None:
+        self._given = self._given._replace(rpc_layer=value)
+
+    def _found(self) -> Facts:
+        """What was not given, and is found out."""
+        return Facts()
+
+    @abstractmethod
+    def cluster_spec(self) -> ClusterSpec:
+        """Returns the cluster as it is now."""
+
+    @abstractmethod
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        """Returns the target for sessions.
+
+        Args:
+          task_type, task_id: a task; if either is None, what the resolver says of this process.
+          rpc_layer: the protocol; None for the resolver's.
+
+        Raises:
+          ValueError: if the cluster has no such task.
+        """
+
+    def _target(self, job: str, index: int, rpc_layer: str | None) -> str:
+        address = self.cluster_spec().task_address(job, index)
+        layer = rpc_layer or self.rpc_layer
+        return f"{layer}://{address}" if layer else address
+
+
+class SimpleClusterResolver(ClusterResolver):
+    """A cluster that is given.
+
+    Args:
+      cluster_spec: the cluster.
+      master: the target for sessions of this process.
+      task_type, task_id, environment, rpc_layer: see `ClusterResolver`.
+
+    Raises:
+      TypeError: if the cluster is not a `ClusterSpec`.
+    """
+
+    def __init__(
+        self,
+        cluster_spec: ClusterSpec,
+        master: str = "",
+        task_type: str | None = None,
+        task_id: int | None = None,
+        environment: str = "",
+        rpc_layer: str | None = None,
+    ) -> None:
+        if not isinstance(cluster_spec, ClusterSpec):
+            raise TypeError(
+                f"cluster_spec must be a jflow.train.ClusterSpec, got {cluster_spec!r:.80} of type "
+                f"{type(cluster_spec).__name__}"
+            )
+        self._cluster_spec = cluster_spec
+        self._master = master
+        self._given = Facts(task_type, task_id, environment, rpc_layer)
+
+    def cluster_spec(self) -> ClusterSpec:
+        return self._cluster_spec
+
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        if task_type is None or task_id is None:
+            return self._master
+        return self._target(task_type, task_id, rpc_layer)
+
+    def __repr__(self) -> str:
+        return f"SimpleClusterResolver({self._cluster_spec!r})"
+
+
+class TFConfigClusterResolver(ClusterResolver):
+    """The cluster and task in the environment variable TF_CONFIG, read again for each question.
+
+    Args:
+      task_type, task_id, rpc_layer, environment: used in place of those in TF_CONFIG.
+
+    Methods and properties raise ValueError if TF_CONFIG is malformed (json.JSONDecodeError if it is
+    not JSON).
+    """
+
+    def __init__(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+        environment: str | None = None,
+    ) -> None:
+        self._given = Facts(task_type, task_id, environment, rpc_layer)
+
+    def _found(self) -> Facts:
+        told = self._told
+        return Facts(told.job, told.index, told.environment, told.rpc_layer)
+
+    def cluster_spec(self) -> ClusterSpec:
+        return self._told.cluster
+
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        told = self._told
+        if told.session_master is not None:
+            return told.session_master
+        if not told.cluster or is_alone(told.cluster):
+            return LOCAL_MASTER
+        job = self.task_type if task_type is None else task_type
+        index = self.task_id if task_id is None else task_id
+        if job is None:
+            return LOCAL_MASTER
+        return self._target(job, index or 0, rpc_layer)
+
+    @property
+    def _told(self) -> TaskConfig:
+        return read_tf_config()
+
+    def __repr__(self) -> str:
+        return f"TFConfigClusterResolver({self.cluster_spec()!r})"

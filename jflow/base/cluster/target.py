@@ -1,0 +1,84 @@
+"""`Target`: a server that a client or another server means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import parse_qsl
+
+from jflow.base.cluster.address import join_address, split_address
+from jflow.base.cluster.device import Task
+
+_MAX_NAME = 128
+_WORDS = ("cluster", "task", "at")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server: where it is reached, and what is known of it. A server that differs refuses.
+
+    Attributes:
+      address: the address to connect to, "host:port".
+      cluster: the name of its cluster; "" if that is not known.
+      task: its task; None if that is not known.
+      incarnation: which life of its process; 0 for any.
+      at: its own address, if `address` is that of a tunnel or proxy that leads to it; given, the
+        server may be on another machine although `address` is one of this machine only.
+    """
+
+    address: str
+    cluster: str = ""
+    task: Task | None = None
+    incarnation: int = 0
+    at: str = ""
+
+    @property
+    def own_address(self) -> str:
+        """The address that the server itself should have."""
+        return self.at or self.address
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The target of "grpc://host:port?cluster=name&task=/job:ps/task:0&at=host:port".
+
+        Everything but the host may be omitted.
+
+        Raises:
+          ValueError: if it is malformed.
+        """
+        address, mark, query = text.partition("?")
+        found = _words(query, text) if mark else {}
+        task = Task.parse(found["task"]) if "task" in found else None
+        at = join_address(*split_address(found["at"])) if "at" in found else ""
+        cluster = checked_cluster_name(found.get("cluster", ""))
+        return cls(join_address(*split_address(address)), cluster, task, at=at)
+
+
+def checked_cluster_name(name: str) -> str:
+    """Returns the name of a cluster.
+
+    Raises:
+      ValueError: if it is longer than 128 characters, or has others than printable ASCII.
+    """
+    if len(name) > _MAX_NAME or not name.isascii() or not name.isprintable():
+        raise ValueError(
+            f"the name of a cluster must be at most {_MAX_NAME} printable ASCII characters, "
+            f"got {name[: 2 * _MAX_NAME]!r}"
+        )
+    return name
+
+
+def _words(query: str, text: str) -> Mapping[str, str]:
+    """The names and values behind the question mark of a target."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+    except ValueError as error:
+        raise ValueError(f"the target {text!r} is malformed: {error}") from None
+    found = dict(pairs)
+    if len(found) < len(pairs) or not found.keys() <= {*_WORDS}:
+        raise ValueError(
+            f"the target {text!r} must have each of {', '.join(_WORDS)} at most once behind '?', "
+            f"and nothing else; got {[name for name, _ in pairs]}"
+        )
+    return found

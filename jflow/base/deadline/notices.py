@@ -1,0 +1,132 @@
+"""When a wait has lasted so long that its user is told what it is for: after 10 s, then less often.
+
+What is told goes to the logger "jflow.waits" as a warning, which Python shows on standard error
+unless the program configures logging. JFLOW_WAIT_NOTICE_S sets the first pause; 0 tells nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from jflow.base.deadline.deadline import Deadline
+from jflow.errors import InvalidArgumentError
+
+Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
+
+VARIABLE = "JFLOW_WAIT_NOTICE_S"
+"""After how many seconds of a wait its user is told what it is for; 0 for never."""
+
+LOG = logging.getLogger("jflow.waits")
+"""The logger of all that is told of waits."""
+
+_DEFAULT_S = 10.0
+_LONGEST_S = 600.0
+
+
+@cache
+def notice_s() -> float:
+    """The time after which a wait is told of, in seconds; infinity if none is.
+
+    Raises:
+      InvalidArgumentError: if the environment variable is not a number of seconds from 0 on.
+    """
+    text = os.environ.get(VARIABLE, "")
+    try:
+        seconds = float(text) if text else _DEFAULT_S
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise InvalidArgumentError(
+            f"{VARIABLE} must be a number of seconds, or 0 for no notices, got {text!r}"
+        )
+    return seconds or math.inf
+
+
+class Notices(Generic[Key]):
+    """The waits of which there are notices, with pauses that double, up to ten minutes.
+
+    A state machine without a clock.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[Key, float] = {}
+        """How long something will have waited at its next notice, in seconds."""
+
+    def due(self, waited: Mapping[Key, float], first_s: float) -> list[Key]:
+        """What has waited long enough to be told of now; what waits no more is forgotten.
+
+        Args:
+          waited: how long each has waited, of all that waits at present, in seconds.
+          first_s: how long something has to wait before its first notice, in seconds.
+        """
+        self._next = {key: self._next.get(key, first_s) for key in waited}
+        due = [key for key, seconds in waited.items() if seconds >= self._next[key]]
+        for key in due:
+            self._next[key] = waited[key] + min(waited[key], _LONGEST_S)
+        return due
+
+
+class WaitNotice:
+    """The notices of one wait of a thread, which sleeps until the next one is due.
+
+    Args:
+      what: says what is waited for; "" if there is nothing to tell.
+    """
+
+    def __init__(self, what: Callable[[], str]) -> None:
+        self._what = what
+        self._begun = time.monotonic()
+        self._next = notice_s()
+
+    def pause(self, left: float | None) -> float | None:
+        """How long to sleep, in seconds, if that much time is left; None for no limit in both."""
+        until = self._begun + self._next - time.monotonic()
+        pause = min(max(until, 0.0), math.inf if left is None else left)
+        return None if pause == math.inf else pause
+
+    def taken(self, queue: SimpleQueue[T], deadline: Deadline) -> T:
+        """An item of a queue; tells while there is none. Raises Empty when no time remains."""
+        while True:
+            try:
+                return queue.get(timeout=self.pause(deadline.remaining()))
+            except Empty:
+                if deadline.remaining() == 0:
+                    raise
+                self.tell()
+
+    def tell(self) -> None:
+        """Tells what is waited for, if that is due. Call it after each sleep."""
+        waited = time.monotonic() - self._begun
+        if waited >= self._next:
+            self._next = waited + min(waited, _LONGEST_S)
+            if what := self._what():
+                LOG.warning("%s", told(waited, what))
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """A block that waits in long pieces: its first notice comes in time, from a timer."""
+        if self._next == math.inf:
+            yield
+            return
+        timer = threading.Timer(self._next, self.tell)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def told(seconds: float, what: str) -> str:
+    """A notice: how long something has waited, and what for."""
+    return f"waiting for {seconds:.0f} s now: {what}"

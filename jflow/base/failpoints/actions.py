@@ -1,0 +1,220 @@
+"""What can happen at a failpoint, and how another process is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jflow.base.failpoints.points import NAMES, actions
+from jflow.errors import OpError, from_code
+
+_POLL_S = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailpointAction(ABC):
+    """What happens at a failpoint, from some time on that the code comes there.
+
+    Args:
+      skip: how many times nothing happens before.
+      times: how many times it happens then; None for always.
+    """
+
+    skip: int = 0
+    times: int | None = None
+
+    _KIND: ClassVar[str]
+
+    @abstractmethod
+    def steps(self, directory: Path, name: str) -> Callable[[], bool]:
+        """Begins to act; returns a function that says whether the code may go on yet."""
+
+    def to_attributes(self) -> dict[str, Any]:
+        """The action for another process. Raises TypeError if it can act in this one only."""
+        return {"kind": self._KIND, "skip": self.skip, "times": self.times}
+
+
+@dataclass(frozen=True)
+class Raise(FailpointAction):
+    """Raises an error.
+
+    Args:
+      error: what is raised; in another process an error of `jflow.errors`.
+    """
+
+    error: Exception
+    _KIND: ClassVar[str] = "raise"
+
+    def steps(self, directory: Path, name: str) -> Callable[[], bool]:
+        raise self.error
+
+    def to_attributes(self) -> dict[str, Any]:
+        if not isinstance(self.error, OpError):
+            raise TypeError(
+                f"another process can raise errors of jflow.errors only, not {self.error!r}"
+            )
+        code, message = int(self.error.error_code), self.error.message
+        return super().to_attributes() | {"code": code, "message": message}
+
+
+@dataclass(frozen=True)
+class Kill(FailpointAction):
+    """Ends the process with SIGKILL, as a crash of the machine would."""
+
+    _KIND: ClassVar[str] = "kill"
+
+    def steps(self, directory: Path, name: str) -> Callable[[], bool]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return lambda: False  # until the signal comes
+
+
+@dataclass(frozen=True)
+class Delay(FailpointAction):
+    """Lets time pass.
+
+    Args:
+      seconds: how long.
+    """
+
+    seconds: float
+    _KIND: ClassVar[str] = "delay"
+
+    def steps(self, directory: Path, name: str) -> Callable[[], bool]:
+        end = time.monotonic() + self.seconds
+        return lambda: time.monotonic() >= end
+
+    def to_attributes(self) -> dict[str, Any]:
+        return super().to_attributes() | {"seconds": self.seconds}
+
+
+@dataclass(frozen=True)
+class Pause(FailpointAction):
+    """Waits until the test releases the failpoint."""
+
+    _KIND: ClassVar[str] = "pause"
+
+    def steps(self, directory: Path, name: str) -> Callable[[], bool]:
+        released = released_path(directory, name)
+        # The directory goes when the test leaves its block.
+        return lambda: released.exists() or not directory.exists()
+
+
+@dataclass(frozen=True)
+class CallFunction(FailpointAction):
+    """Calls a function, in this process only.
+
+    Args:
+      function: called with the failpoint's name.
+    """
+
+    function: Callable[[str], object]
+    _KIND: ClassVar[str] = "call"
+
+    def steps(self, directory: Path, name: str) -> Callable[[], bool]:
+        self.function(name)
+        return lambda: True
+
+    def to_attributes(self) -> dict[str, Any]:
+        raise TypeError("a function cannot be called in another process")
+
+
+@dataclass(frozen=True)
+class Pass(FailpointAction):
+    """Does nothing; that the code came there is counted."""
+
+    _KIND: ClassVar[str] = "pass"
+
+    def steps(self, directory: Path, name: str) -> Callable[[], bool]:
+        return lambda: True
+
+
+@dataclass
+class Armed:
+    """An action, and a file with a line for each time that the code came to its failpoint.
+
+    Args:
+      action: what to do.
+      directory: where the processes of a test tell each other about failpoints.
+    """
+
+    action: FailpointAction
+    directory: Path
+    _count: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def act(self, name: str) -> None:
+        """See `points.ActingPoint.act`."""
+        if (is_over := self._begin(name)) is not None:
+            while not is_over():
+                time.sleep(_POLL_S)
+
+    async def act_async(self, name: str) -> None:
+        """See `points.ActingPoint.act_async`."""
+        if (is_over := self._begin(name)) is not None:
+            while not is_over():
+                await asyncio.sleep(_POLL_S)
+
+    def _begin(self, name: str) -> Callable[[], bool] | None:
+        with self._lock:
+            number = self._count - self.action.skip
+            self._count += 1
+            # Before the action, which may end the process. Appending a line is atomic. A process
+            # may outlive the test's block, and with it the directory.
+            with (
+                suppress(FileNotFoundError),
+                reached_path(self.directory, name).open("a") as log,
+            ):
+                log.write(f"{os.getpid()}\n")
+        if number < 0 or (self.action.times is not None and number >= self.action.times):
+            return None
+        return self.action.steps(self.directory, name)
+
+
+def reached_path(directory: Path, name: str) -> Path:
+    """The file that has a line for each time that the code came to a failpoint."""
+    return directory / f"{name}.reached"
+
+
+def released_path(directory: Path, name: str) -> Path:
+    """The file whose existence ends the pauses at a failpoint."""
+    return directory / f"{name}.released"
+
+
+def to_text(chosen: Mapping[str, FailpointAction], directory: Path) -> str:
+    """The value of the environment variable that `switch_on` reads."""
+    points = {name: action.to_attributes() for name, action in chosen.items()}
+    return json.dumps({"directory": str(directory), "points": points})
+
+
+def switch_on(text: str) -> None:
+    """Switches failpoints on that `to_text` has written. Raises ValueError for an unknown name."""
+    told = json.loads(text)
+    for name, attributes in told["points"].items():
+        if name not in NAMES:
+            raise ValueError(f"there is no failpoint {name!r}; there are {sorted(NAMES)}")
+        actions[name] = Armed(_from_attributes(attributes), Path(told["directory"]))
+
+
+def _from_attributes(attributes: dict[str, Any]) -> FailpointAction:
+    when = {"skip": attributes["skip"], "times": attributes["times"]}
+    match attributes["kind"]:
+        case "raise":
+            return Raise(from_code(attributes["code"], attributes["message"]), **when)
+        case "delay":
+            return Delay(attributes["seconds"], **when)
+        case "kill":
+            return Kill(**when)
+        case "pause":
+            return Pause(**when)
+        case _:
+            return Pass(**when)

@@ -1,0 +1,8 @@
+"""Options of sessions, connections and single steps, and how a server tells its own."""
+
+from jflow.base.options.config import ConfigProto as ConfigProto
+from jflow.base.options.config import GPUOptions as GPUOptions
+from jflow.base.options.config import GraphOptions as GraphOptions
+from jflow.base.options.config import OptimizerOptions as OptimizerOptions
+from jflow.base.options.defaults import SessionDefaults as SessionDefaults
+from jflow.base.options.run_options import RunOptions as RunOptions

@@ -1,0 +1,64 @@
+"""`SessionDefaults`: how a server tells its own options to the sessions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from jflow.base.options.config import ConfigProto
+from jflow.base.packing import Record
+from jflow.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class SessionDefaults(Record):
+    """The options that a server has for the sessions on it; the attributes are `ConfigProto`'s."""
+
+    what = "options of sessions"
+
+    operation_timeout_in_ms: int = 0
+    connect_timeout_in_ms: int = 30_000
+    allow_soft_placement: bool = False
+    log_device_placement: bool = False
+    placement: str = "rules"
+    device_filters: tuple[str, ...] = ()
+    isolate_session_state: bool = False
+
+    @classmethod
+    def of(cls, config: ConfigProto) -> SessionDefaults:
+        """The options as they travel.
+
+        Raises:
+          InvalidArgumentError: if the placement is a function, or names one.
+        """
+        _check_sent(config.placement)
+        own = {field.name: getattr(config, field.name) for field in fields(cls)}
+        return cls(**own | {"device_filters": tuple(config.device_filters)})
+
+    def fill(self, config: ConfigProto) -> ConfigProto:
+        """A session's options; those that it has not changed are the server's.
+
+        Raises:
+          InvalidArgumentError: if the server's are invalid.
+        """
+        _check_sent(self.placement)
+        usual = ConfigProto()
+        changes = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(config, field.name) == getattr(usual, field.name)
+        }
+        return replace(config, **changes)
+
+
+def _check_sent(placement: str | Callable[..., Any]) -> None:
+    """Raises InvalidArgumentError unless a placement is the name of a strategy.
+
+    A client imports no module because a server says so.
+    """
+    if not isinstance(placement, str) or ":" in placement:
+        raise InvalidArgumentError(
+            "the config of a server goes to its clients, so its placement is the name of a "
+            f"strategy, such as 'auto', and no function; got {placement!r}"
+        )

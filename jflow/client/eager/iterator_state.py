@@ -1,0 +1,52 @@
+"""Iterator state in containers: the position of a pipeline, for a program that resumes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jflow.base.values import abstract, as_array, string, unknown_dim
+from jflow.client.eager.executables import Executables
+from jflow.client.stateful.handle import Handle
+from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph.primitives import placeholder_p
+from jflow.state.resources.iterator_state import IteratorStateSpec
+
+
+class IteratorState(Handle):
+    """The state of an iterator, stored as text in a container; made inside `jflow.connect`.
+
+    With `dataset.iterator(position=jflow.IteratorState("train"))`, a restarted program resumes at
+    the position that the previous one saved last.
+
+    Args:
+      shared_name: its name in the container.
+      name: name of the operation that stands for it.
+
+    Raises:
+      RuntimeError: outside of `jflow.connect`.
+    """
+
+    def __init__(self, shared_name: str, name: str = "iterator_state") -> None:
+        super().__init__("iterator_state", IteratorStateSpec(), shared_name, name)
+        if self._owner is None:
+            raise RuntimeError(
+                "an IteratorState is for plain Python: make it inside `with jflow.connect(target):`"
+            )
+        self._executables = Executables(self._owner, self._graph, self._describe())
+
+    def load(self) -> str | None:
+        """Returns the text that was saved last, None if there is none."""
+        (found,) = self._executables.run("load", self._build_load, ())
+        return found[0].decode() if len(found) else None
+
+    def save(self, text: str) -> None:
+        """Saves a text in place of the previous one."""
+        self._executables.run("save", self._build_save, [as_array(text, string)])
+
+    def _build_load(self) -> tuple[Operation, list[Tensor]]:
+        aval = abstract((unknown_dim(),), string)
+        return self._calls.call("iterator_state.load", [], [aval], "load", is_blocking=False), []
+
+    def _build_save(self) -> tuple[Operation, list[Tensor]]:
+        text: Any = self._graph.add(placeholder_p, [], [abstract((), string)], name="text")
+        return self._calls.call("iterator_state.save", text.outputs, [], "save"), list(text.outputs)

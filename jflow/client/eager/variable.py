@@ -1,0 +1,83 @@
+"""Eager variables: they have a value from the start and are used without a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.base.values import as_array
+from jflow.client.eager.preview import preview
+from jflow.client.stateful.initial import check_initial
+from jflow.client.stateful.variable import VariableOperations, add_access, graph_among
+from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef
+from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.owners import EagerOwner
+from jflow.compiler.graph.primitives import read_p, variable_p
+
+
+class EagerVariable(VariableOperations):
+    """A variable that a connection reads and writes at once.
+
+    If the container has a variable of this name, it has that variable's value, else the initial
+    value. An access with a tensor as an operand is an operation in the tensor's graph.
+
+    Args:
+      owner: the connection.
+      initial_value: an array, or a function that computes it on the variable's device.
+      name: its name in the container; None for a variable that is not shared.
+      dtype: its dtype; None for that of the initial value.
+
+    Raises:
+      InvalidArgumentError: if the container has a variable of this name with another shape or
+        dtype.
+    """
+
+    is_eager = True
+
+    def __init__(self, owner: EagerOwner, initial_value: Any, name: str | None, dtype: Any) -> None:
+        scope = _default_graph().scopes.here
+        if callable(initial_value):
+            aval = jax.eval_shape(initial_value)
+        else:
+            aval = initial_value = as_array(initial_value, dtype)
+        check_initial(aval, dtype, name or "")
+        name = scope.names + name if name else owner.unnamed()
+        # Device functions of the enclosing blocks take an operation, so it needs a graph.
+        declared = jax.core.ShapedArray(aval.shape, aval.dtype)
+        spec = Graph().add(variable_p, [], [], name=name, declares=declared).spec
+        wanted = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
+        super().__init__(owner.create(wanted, initial_value))
+        self._owner = owner
+
+    @classmethod
+    def of_ref(cls, owner: EagerOwner, ref: VariableRef) -> EagerVariable:
+        """Returns the variable of a reference, whether it has a value or not."""
+        made = cls.__new__(cls)
+        VariableOperations.__init__(made, ref)
+        made._owner = owner
+        return made
+
+    @property
+    def op(self) -> Operation:
+        raise AttributeError(f"{self.ref} is eager and has no operation in a graph")
+
+    def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
+        return graph_among(inputs)
+
+    def value(self) -> Any:
+        return self.bind(read_p)
+
+    def to_tensor(self) -> Tensor:
+        return add_access(_default_graph(), read_p, [], self.ref, "read")
+
+    def load(self, value: Any, session: Any) -> None:
+        self.assign(value, "Assign")
+
+    def describe(self, attributes: str) -> str:
+        has_numbers = isinstance(self.ref.dtype, np.dtype)  # and is not a random key
+        value = preview(self._owner.peek(self.ref)) if has_numbers else None
+        shown = f"device={self.ref.spec}" if value is None else f"value={value}"
+        return f"eager {attributes} {shown}"

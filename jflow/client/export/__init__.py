@@ -1,0 +1,1 @@
+"""Graphs and functions in files, to be loaded, run and trained in other processes."""

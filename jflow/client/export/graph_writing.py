@@ -1,0 +1,227 @@
+"""Writing of graphs: operations, state and collections as an archive."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.values import is_switched_off
+from jflow.client.export.archive import Archive
+from jflow.client.export.document import (
+    VERSION,
+    Document,
+    LiteralEntry,
+    Member,
+    Node,
+    ResourceEntry,
+    Signature,
+    Slice,
+    VariableEntry,
+    VariableObject,
+)
+from jflow.client.export.members import write_members
+from jflow.client.export.params import UnexportableError, UnwritableError, written
+from jflow.client.export.primitives import OWN
+from jflow.client.export.writing import Tables
+from jflow.client.ops import Variable
+from jflow.client.stateful import GraphVariable
+from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, request
+from jflow.compiler.graph.gradient import is_recorded
+from jflow.compiler.graph.importing import location_of
+from jflow.compiler.graph.primitives import calls_client
+from jflow.errors import UnimplementedError
+from jflow.plan.xla import jaxprs
+
+
+def write_graph(graph: Graph, signatures: Sequence[Any] = ()) -> Archive:
+    """Returns the archive of a graph.
+
+    Args:
+      graph: the graph.
+      signatures: of a function, functions from the writer to a `Signature`.
+
+    Raises:
+      UnimplementedError: if an operation cannot be exported, with its name and line.
+    """
+    return _GraphWriter(graph).archive(signatures)
+
+
+class _GraphWriter:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tables = Tables(self._variable, self._resource)
+        self._variables: dict[VariableRef, int] = {}
+        self._resources: dict[ResourceRef, int] = {}
+        self._variable_entries: list[VariableEntry] = []
+        self._resource_entries: list[ResourceEntry] = []
+        self._objects: dict[Variable, int] = {}
+        self._object_entries: list[VariableObject] = []
+        self._operations = graph.get_operations()
+        self._numbers = {op: i for i, op in enumerate(self._operations)}
+        self._tensors: dict[Any, int] = {}
+
+    def archive(self, signatures: Sequence[Any]) -> Archive:
+        nodes = [self._node(op) for op in self._operations]
+        collections: dict[str, tuple[Member, ...]] = {}
+        for key in self._graph.get_all_collection_keys():
+            members = self._graph.get_collection(key)
+            collections[key] = write_members(key, members, self.encode)
+        found = tuple(Signature(name, *map(self.encode, trees)) for name, *trees in signatures)
+        tables = self._tables
+        document = Document(
+            "function" if found else "graph",
+            VERSION,
+            jax.__version__,
+            not is_switched_off(np.dtype(np.int64)),
+            len(tables.blobs),
+            tuple(tables.avals),
+            tables.entries,
+            tuple(tables.programs),
+            tuple(self._variable_entries),
+            tuple(self._resource_entries),
+            tuple(nodes),
+            tuple(self._object_entries),
+            collections,
+            found,
+        )
+        return Archive(document, tables.arrays, tables.blobs)
+
+    # Operations -------------------------------------------------------------------------------
+
+    def _node(self, op: Operation) -> Node:
+        try:
+            return self._written(op)
+        except (UnwritableError, UnexportableError) as error:
+            raise UnimplementedError(
+                f"operation {op.name!r} (made at {op.origin}) cannot be exported: {error}",
+                op=op.name,
+            ) from None
+
+    def _written(self, op: Operation) -> Node:
+        eqn = op.eqn
+        if calls_client(eqn):
+            raise UnexportableError(
+                "it calls a Python function of this process; leave it out of the graph, or "
+                "compute it before and feed the result"
+            )
+        if is_recorded(op):
+            raise UnexportableError(
+                "it needs a rank that is not known when the graph is built; declare the shape of "
+                "the placeholder or queue that it depends on, with shape=, set_shape or "
+                "jflow.ensure_shape"
+            )
+        name, program, params = eqn.primitive.name, None, {}
+        if OWN.get(name) is eqn.primitive:
+            params = {key: self._param(key, value) for key, value in eqn.params.items()}
+            inputs = self._tables.atoms(eqn.invars, self._tensors)
+        else:
+            name, program, inputs = "", self._program(eqn), self._inputs(op)
+        for tensor in op.outputs:
+            self._tensors[tensor.var] = len(self._tensors)
+        return Node(
+            op.name,
+            name,
+            program,
+            params,
+            inputs,
+            tuple(self._numbers[one] for one in op.control_inputs),
+            tuple(self._tables.aval(tensor.aval) for tensor in op.outputs),
+            op.device,
+            op.colocated_with,
+            location_of(op),
+        )
+
+    def _param(self, name: str, value: Any) -> Any:
+        try:
+            return written(value, self._tables)
+        except UnwritableError as error:
+            raise UnexportableError(f"its parameter {name!r} is {error}") from None
+
+    def _program(self, eqn: jex.JaxprEqn) -> int:
+        inputs = [jex.Var(x.aval) for x in eqn.invars if not isinstance(x, jex.Literal)]
+        rest = iter(inputs)
+        atoms = [x if isinstance(x, jex.Literal) else next(rest) for x in eqn.invars]
+        bare = request.replaced(eqn, None).replace(invars=atoms)
+        return self._tables.program(jaxprs.close(inputs, eqn.outvars, [bare]))
+
+    def _inputs(self, op: Operation) -> tuple[int | LiteralEntry, ...]:
+        return tuple(self._tensors[tensor.var] for tensor in op.inputs)
+
+    # State ------------------------------------------------------------------------------------
+
+    def _variable(self, ref: VariableRef) -> int:
+        if ref not in self._variables:
+            handle = self._numbers[self._graph.handle_of(ref)]
+            self._variables[ref] = len(self._variable_entries)
+            device = str(ref.spec)
+            self._variable_entries.append(
+                VariableEntry(
+                    ref.name,
+                    ref.container,
+                    device,
+                    self._tables.aval(ref.aval),
+                    handle,
+                    ref.owner is self._graph,
+                )
+            )
+        return self._variables[ref]
+
+    def _resource(self, ref: ResourceRef) -> int:
+        if ref not in self._resources:
+            handle = self._numbers[self._graph.handle_of(ref)]
+            self._resources[ref] = len(self._resource_entries)
+            self._resource_entries.append(
+                ResourceEntry(
+                    ref.kind,
+                    ref.name,
+                    ref.container,
+                    str(ref.spec),
+                    ref.definition,
+                    ref.is_shared,
+                    handle,
+                )
+            )
+        return self._resources[ref]
+
+    # What refers to operations ------------------------------------------------------------------
+
+    def encode(self, value: Any) -> Any:
+        """A value in which operations, tensors and variables are references to them.
+
+        Raises:
+          TypeError: if it is or has something else than these and plain values.
+        """
+        if isinstance(value, Tensor) and value.graph is self._graph:
+            return {"tensor": self._tensors[value.var]}
+        if isinstance(value, Operation) and value.graph is self._graph:
+            return {"operation": self._numbers[value]}
+        if isinstance(value, Variable) and isinstance(value.operations, GraphVariable):
+            return {"variable": self._object(value)}
+        if value is None or type(value) in (bool, int, float, str, bytes):
+            return value
+        if type(value) is tuple or type(value) is list:
+            kind = type(value).__name__
+            return {kind: [self.encode(item) for item in value]}
+        if type(value) is dict and all(type(key) is str for key in value):
+            return {"dict": [[key, self.encode(item)] for key, item in value.items()]}
+        raise TypeError(f"no written form for {value!r:.80}")
+
+    def _object(self, variable: Variable) -> int:
+        if variable not in self._objects:
+            info = variable.save_slice_info
+            entry = VariableObject(
+                self._variable(variable.operations.ref),
+                self._tensors[variable.initial_value.var],
+                self._numbers[variable.initializer],
+                self._tensors[variable.graph_element().var],
+                variable.trainable,
+                None if info is None else Slice(**dataclasses.asdict(info)),
+            )
+            self._objects[variable] = len(self._object_entries)
+            self._object_entries.append(entry)
+        return self._objects[variable]

@@ -1,0 +1,247 @@
+"""Parameters of equations as plain values, and back.
+
+None, bool, int, finite float, str and bytes stand for themselves, and a list for a tuple. Anything
+else is a map of one entry, whose key says what it is: {"enum": ["Precision", "HIGHEST"]}. Classes
+are those that `jax.lax` makes public, so a file names nothing that this module does not list.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.export
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.values import (
+    NUMBERS,
+    AbstractValue,
+    HostDtype,
+    is_key,
+    key_dtype,
+    key_implementation,
+)
+from jflow.base.values import string as _string
+from jflow.compiler.graph import ResourceRef, VariableRef
+from jflow.errors import InvalidArgumentError
+
+ENUMS: dict[str, type[enum.Enum]] = {
+    kind.__name__: kind
+    for kind in (
+        *(jax.lax.AccuracyMode, jax.lax.DotAlgorithmPreset, jax.lax.FftType),
+        *(jax.lax.GatherScatterMode, jax.lax.Precision, jax.lax.RandomAlgorithm),
+        jax.lax.RoundingMethod,
+        *filter(None, [getattr(jax, "Inline", None)]),  # since JAX 0.12
+    )
+}
+RECORDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(jax.lax.ConvDimensionNumbers, jax.lax.DotAlgorithm, jax.lax.GatherDimensionNumbers),
+        *(jax.lax.RaggedDotDimensionNumbers, jax.lax.ScatterDimensionNumbers),
+    )
+}
+_PLAIN = (bool, int, str, bytes)
+
+
+class UnwritableError(Exception):
+    """A parameter has no written form; the message says which."""
+
+
+class UnexportableError(Exception):
+    """An equation has no written form and no StableHLO form; the message says why."""
+
+
+class WritingTables(Protocol):
+    """The tables that parameters refer to, while a document is written."""
+
+    def aval(self, aval: AbstractValue) -> int:
+        """The index of an abstract value."""
+
+    def array(self, array: Any) -> int:
+        """The index of an array."""
+
+    def program(self, jaxpr: jex.ClosedJaxpr) -> int:
+        """The index of a program."""
+
+    def exported(self, exported: jax.export.Exported) -> int:
+        """The index of a StableHLO program."""
+
+    def variable(self, ref: VariableRef) -> int:
+        """The index of a variable."""
+
+    def resource(self, ref: ResourceRef) -> int:
+        """The index of a resource."""
+
+
+class ReadingTables(Protocol):
+    """The tables that parameters refer to, while a document is read; each by index."""
+
+    def dim(self, text: str) -> Any:
+        """The size that an expression describes."""
+
+    def aval(self, index: int) -> AbstractValue:
+        """An abstract value."""
+
+    def array(self, index: int) -> Any:
+        """An array."""
+
+    def program(self, index: int) -> jex.ClosedJaxpr:
+        """A program."""
+
+    def exported(self, index: int) -> jax.export.Exported:
+        """A StableHLO program."""
+
+    def variable(self, index: int) -> VariableRef:
+        """A variable."""
+
+    def resource(self, index: int) -> ResourceRef:
+        """A resource."""
+
+
+def dtype_text(dtype: Any) -> str:
+    """The name of a dtype. Raises UnwritableError if it is unknown."""
+    if is_key(dtype):
+        found = key_implementation(dtype)
+        if isinstance(found, str):
+            return f"key:{found}"
+    elif isinstance(dtype, HostDtype) or dtype.name in NUMBERS or dtype == jax.dtypes.float0:
+        return "float0" if dtype == jax.dtypes.float0 else str(dtype.name)
+    raise UnwritableError(f"the dtype {dtype}")
+
+
+def dtype_of(text: str) -> Any:
+    """The dtype with a name from `dtype_text`. Raises InvalidArgumentError if there is none."""
+    if text == "float0":
+        return jax.dtypes.float0
+    if text == _string.name:
+        return _string
+    kind, _, implementation = text.partition(":")
+    if kind == "key" and implementation:
+        try:
+            return key_dtype(implementation)
+        except ValueError as error:
+            raise InvalidArgumentError(f"malformed exported graph: {error}") from None
+    if text not in NUMBERS:
+        raise InvalidArgumentError(f"malformed exported graph: {text!r:.80} is not a dtype")
+    return NUMBERS[text]
+
+
+def written(value: Any, tables: WritingTables) -> Any:
+    """A parameter as a plain value. Raises UnwritableError if it has no written form."""
+    if value is None or type(value) in _PLAIN:
+        return value
+    if type(value) is float:
+        is_plain = math.isfinite(value) and (value or math.copysign(1.0, value) > 0)
+        return value if is_plain else {"float": value.hex()}
+    if type(value) is tuple:
+        return [written(item, tables) for item in value]
+    for write in (_written_number, _written_class, _written_array, _written_reference):
+        found = write(value, tables)
+        if found is not None:
+            return found
+    raise UnwritableError(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _written_class(value: Any, tables: WritingTables) -> Any:
+    name = type(value).__name__
+    if isinstance(value, enum.Enum) and ENUMS.get(name) is type(value):
+        return {"enum": [name, value.name]}
+    if RECORDS.get(name) is type(value):
+        return {"record": [name, [written(item, tables) for item in value]]}
+    if type(value) is list:
+        return {"list": [written(item, tables) for item in value]}
+    if type(value) is dict and all(type(key) is str for key in value):
+        return {"dict": {key: written(item, tables) for key, item in value.items()}}
+    return None
+
+
+def _written_number(value: Any, tables: WritingTables) -> Any:
+    if jax.export.is_symbolic_dim(value):
+        return {"dim": str(value)}
+    if type(value) is complex:
+        return {"complex": [written(value.real, tables), written(value.imag, tables)]}
+    return None
+
+
+def _written_array(value: Any, tables: WritingTables) -> Any:
+    if isinstance(value, np.generic):
+        return {"scalar": tables.array(np.asarray(value))}
+    if isinstance(value, np.ndarray | jax.Array):
+        return {"array": tables.array(value)}
+    if isinstance(value, np.dtype | HostDtype) or is_key(value):
+        return {"dtype": dtype_text(value)}
+    if isinstance(value, AbstractValue):
+        return {"aval": tables.aval(value)}
+    return None
+
+
+def _written_reference(value: Any, tables: WritingTables) -> Any:
+    if isinstance(value, jex.ClosedJaxpr):
+        return {"program": tables.program(value)}
+    if isinstance(value, jex.Jaxpr):
+        if value.constvars:
+            raise UnwritableError("a program with constants that are not known")
+        return {"body": tables.program(jex.ClosedJaxpr(value, ()))}
+    if isinstance(value, jax.export.Exported):
+        return {"exported": tables.exported(value)}
+    if isinstance(value, VariableRef):
+        return {"variable": tables.variable(value)}
+    if isinstance(value, ResourceRef):
+        return {"resource": tables.resource(value)}
+    return None
+
+
+def read(value: Any, tables: ReadingTables) -> Any:
+    """The parameter that `written` wrote. Raises InvalidArgumentError if it is malformed."""
+    if isinstance(value, list):
+        return tuple(read(item, tables) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1:
+        raise _malformed(value)
+    ((kind, content),) = value.items()
+    reader = _READERS.get(kind)
+    if reader is None:
+        raise _malformed(value)
+    try:
+        return reader(content, tables)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise _malformed(value) from error
+
+
+def _malformed(value: Any) -> InvalidArgumentError:
+    return InvalidArgumentError(f"malformed exported graph: {value!r:.120} is not a parameter")
+
+
+def _read_dict(content: Any, tables: ReadingTables) -> dict[str, Any]:
+    return {key: read(item, tables) for key, item in content.items()}
+
+
+def _read_record(content: Any, tables: ReadingTables) -> Any:
+    name, fields = content
+    return RECORDS[name](*(read(field, tables) for field in fields))
+
+
+_READERS: dict[str, Callable[[Any, ReadingTables], Any]] = {
+    "float": lambda content, _: float.fromhex(content),
+    "enum": lambda content, _: ENUMS[content[0]][content[1]],
+    "record": _read_record,
+    "list": lambda content, tables: [read(item, tables) for item in content],
+    "dict": _read_dict,
+    "dim": lambda content, tables: tables.dim(content),
+    "complex": lambda content, tables: complex(*(read(item, tables) for item in content)),
+    "scalar": lambda content, tables: tables.array(content)[()],
+    "array": lambda content, tables: tables.array(content),
+    "dtype": lambda content, _: dtype_of(content),
+    "aval": lambda content, tables: tables.aval(content),
+    "program": lambda content, tables: tables.program(content),
+    "body": lambda content, tables: tables.program(content).jaxpr,
+    "exported": lambda content, tables: tables.exported(content),
+    "variable": lambda content, tables: tables.variable(content),
+    "resource": lambda content, tables: tables.resource(content),
+}

@@ -1,0 +1,126 @@
+"""JAX's primitives by name: those of `jax.extend.core.primitives`, and a few that it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.base.values import is_compatible, is_host, string, unknown_dim, unwrapping
+from jflow.compiler.graph import ResourceRef, VariableRef
+from jflow.compiler.graph.primitives import (
+    ACCESSES,
+    HANDLES,
+    SOURCES,
+    WRITES,
+    constant_p,
+    ensure_sizes_p,
+    group_p,
+    host_p,
+    update_p,
+)
+
+
+def _named() -> dict[str, jex.Primitive]:
+    found = (value for value in vars(jex.primitives).values() if isinstance(value, jex.Primitive))
+    return {primitive.name: primitive for primitive in found}
+
+
+def _traced(fun: Callable[..., Any], *args: Any) -> list[jex.JaxprEqn]:
+    return list(jax.make_jaxpr(fun)(*args).eqns)
+
+
+@cache
+def primitives() -> dict[str, jex.Primitive]:
+    """The primitives that a file may name."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    scalar = jax.ShapeDtypeStruct((2,), jnp.float32)
+    eqns = [
+        *_traced(lambda x: x.at[0].subtract(1.0), scalar),
+        *_traced(lambda x: jax.lax.split(x, (1, 1)), scalar),
+        *_traced(lambda x: jnp.asarray(x.shape[0]), jax.ShapeDtypeStruct((unknown_dim(),), bool)),
+        *_traced(jax.random.clone, key),
+        *_traced(jax.random.key_data, key),
+    ]
+    missing = ("dim_as_value", "scatter-sub", "split", "random_clone", "random_unwrap")
+    found = {eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing}
+    return found | _named() | {ensure_sizes_p.name: ensure_sizes_p}
+
+
+OWN: dict[str, jex.Primitive] = {
+    primitive.name: primitive for primitive in (*SOURCES, *HANDLES, group_p)
+}
+"""jflow's own primitives, except for calls of the client's Python functions."""
+
+
+def check_params(primitive: jex.Primitive, params: dict[str, Any]) -> None:
+    """Checks the parameters of one of jflow's primitives.
+
+    Raises:
+      TypeError: if one is missing, unknown or of another type.
+    """
+    wanted: dict[str, Any] = {}
+    optional: dict[str, Any] = {"line": str}
+    if primitive in ACCESSES:
+        wanted = {"variable": VariableRef}
+        if primitive is update_p:
+            wanted["body"] = jex.ClosedJaxpr
+            optional["is_guarded"] = bool
+    elif primitive is constant_p:
+        wanted = {"value": np.ndarray, "on_host": bool}
+    elif primitive is host_p:
+        wanted = {"function": str, "attributes": bytes, "resources": tuple, "is_blocking": bool}
+        optional["outputs"] = tuple
+    for name, value in params.items():
+        kind = wanted.get(name, optional.get(name))
+        if kind is None or not isinstance(value, kind):
+            raise TypeError(f"{primitive.name} does not take {name}={value!r:.80}")
+    missing = wanted.keys() - params.keys()
+    if missing:
+        raise TypeError(f"{primitive.name} needs {', '.join(sorted(missing))}")
+    if not all(isinstance(one, ResourceRef) for one in params.get("resources", ())):
+        raise TypeError(f"{primitive.name} takes resources, got {params['resources']!r:.80}")
+
+
+def check_types(
+    primitive: jex.Primitive, params: dict[str, Any], inputs: Sequence[Any], outputs: Sequence[Any]
+) -> None:
+    """Checks the abstract values of operands and results of one of jflow's primitives.
+
+    Args:
+      primitive, params: as `check_params` accepts them.
+      inputs, outputs: the abstract values.
+
+    Raises:
+      TypeError: if they do not fit the variable or constant.
+    """
+    if primitive is constant_p:
+        _check_constant(params["value"], outputs)
+    if primitive in WRITES:
+        variable = params["variable"]
+        operands = [variable.aval, *inputs] if primitive is update_p else [variable.aval]
+        given = params["body"].in_avals if primitive is update_p else inputs
+        results = params["body"].out_avals if primitive is update_p else [variable.aval]
+        for wanted, found in ((operands, given), ([variable.aval], results)):
+            if len(wanted) != len(found) or not all(map(_fits, wanted, found)):
+                raise TypeError(f"{variable} takes {wanted}, got {found}")
+
+
+def _fits(one: Any, other: Any) -> bool:
+    return bool(one.dtype == other.dtype and is_compatible(one.shape, other.shape))
+
+
+def _check_constant(value: np.ndarray[Any, Any], outputs: Sequence[Any]) -> None:
+    if len(outputs) != 1 or outputs[0].shape is None:
+        raise TypeError(f"a constant is one value of known shape, got {outputs}")
+    (aval,) = outputs
+    program = unwrapping(aval)
+    physical = aval if program is None else program.out_avals[0]
+    dtype = string if is_host(value) else value.dtype
+    if (value.shape, dtype) != (tuple(physical.shape), physical.dtype):
+        raise TypeError(f"the constant is {aval}, but its value is {dtype} {value.shape}")

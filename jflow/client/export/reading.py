@@ -1,0 +1,214 @@
+"""Reading of programs: each is traced again, so that JAX checks every primitive and its types."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+import jax.experimental.xla_metadata
+import jax.export
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.values import AbstractValue, Array, HostArray, host_abstract, parsed_dim
+from jflow.client.export import special
+from jflow.client.export.archive import Archive
+from jflow.client.export.document import Equation, LiteralEntry, ProgramEntry
+from jflow.client.export.params import dtype_of, read
+from jflow.client.export.primitives import primitives
+from jflow.compiler.graph import ResourceRef, VariableRef
+from jflow.compiler.graph.request import empty_request_scope
+from jflow.errors import InvalidArgumentError
+from jflow.plan.validator import VALIDATOR
+from jflow.plan.xla import jaxprs
+
+
+class ProgramReader:
+    """What a document's tables stand for in this process.
+
+    Args:
+      archive: the file's content.
+      variable, resource: give the variable or resource of an index.
+      symbols: sizes for symbols in the document; others are new symbols of this process.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        variable: Callable[[int], VariableRef],
+        resource: Callable[[int], ResourceRef],
+        symbols: dict[str, Any] | None = None,
+    ) -> None:
+        self.variable = variable
+        self.resource = resource
+        self._archive = archive
+        self._document = archive.document
+        self._symbols: dict[str, Any] = dict(symbols or {})
+        self._avals: dict[int, AbstractValue] = {}
+        self._programs: dict[int, jex.ClosedJaxpr] = {}
+        self._exported: dict[int, jax.export.Exported] = {}
+        self._reading = len(self._document.programs)
+
+    def dim(self, text: str) -> Any:
+        """The size that an expression describes. Raises InvalidArgumentError if it is none."""
+        try:
+            return parsed_dim(text, self._symbols)
+        except ValueError as error:
+            raise self.error(f"a size is malformed: {error}") from None
+
+    def aval(self, index: int) -> AbstractValue:
+        """The abstract value of an index."""
+        found = self._avals.get(index)
+        if found is None:
+            entry = self._at(self._document.avals, index, "type")
+            shape = entry.shape
+            sizes = (
+                None
+                if shape is None
+                else tuple(self.dim(n) if isinstance(n, str) else n for n in shape)
+            )
+            if any(isinstance(size, int) and size < 0 for size in sizes or ()):
+                raise self.error(f"the shape {sizes} has a negative size")
+            dtype = dtype_of(entry.dtype)
+            found = host_abstract(sizes, dtype)
+            if entry.is_on_host:
+                found = HostArray(sizes, dtype)
+            elif isinstance(found, HostArray):
+                raise self.error(f"a program cannot have a value of dtype {entry.dtype}")
+            elif entry.is_weak:
+                found = jax.core.ShapedArray(found.shape, dtype, weak_type=True)
+            self._avals[index] = found
+        return found
+
+    def array(self, index: int) -> Array:
+        """The array of an index."""
+        found: Array = self._at(self._archive.arrays, index, "array")
+        return found
+
+    def exported(self, index: int) -> jax.export.Exported:
+        """The StableHLO program of an index, as the validator process has written it."""
+        if index not in self._exported:
+            data = self._at(self._archive.programs, index, "StableHLO program")
+            try:
+                digest = hashlib.sha256(data).hexdigest()
+                valid = VALIDATOR.validate(digest, data).result()
+            except InvalidArgumentError as error:
+                raise self.error(f"programs/{index}: {error.message}") from error
+            self._exported[index] = jax.export.deserialize(bytearray(valid.data))
+        return self._exported[index]
+
+    def program(self, index: int) -> jex.ClosedJaxpr:
+        """The program of an index, which may refer only to programs before it."""
+        if index not in self._programs:
+            if index >= self._reading:
+                raise self.error(f"program {self._reading} refers to program {index}")
+            before, self._reading = self._reading, index
+            try:
+                self._programs[index] = self._traced(index)
+            finally:
+                self._reading = before
+        return self._programs[index]
+
+    def operation(self, index: int) -> jex.ClosedJaxpr:
+        """The program of an index as one equation without constants."""
+        closed = self.program(index)
+        if len(closed.eqns) != 1 or closed.consts:
+            shapes = [*map(jaxprs.shape_of, closed.in_avals)]
+            with empty_request_scope():
+                closed = jax.make_jaxpr(jax.jit(jex.jaxpr_as_fun(closed)))(*shapes)
+            self._programs[index] = closed
+        return closed
+
+    def _traced(self, index: int) -> jex.ClosedJaxpr:
+        program = self._at(self._document.programs, index, "program")
+
+        def call(*args: Any) -> Any:
+            return self.evaluate(program, args)
+
+        shapes = []
+        for number in program.inputs:
+            aval = self.aval(number)
+            if isinstance(aval, HostArray):
+                raise self.error(f"program {index} takes a value of the host")
+            shapes.append(jaxprs.shape_of(aval))
+        with empty_request_scope():
+            return jax.make_jaxpr(call)(*shapes)
+
+    def evaluate(self, program: ProgramEntry, args: Sequence[Any]) -> list[Any]:
+        """Computes a program, or traces it, by binding each primitive."""
+        values = [*args, *(self.array(number) for number in program.constants)]
+        for equation in program.equations:
+            values.extend(self._results(equation, self.operands(equation.inputs, values)))
+        return self.operands(program.outputs, values)
+
+    def operands(self, atoms: Sequence[int | LiteralEntry], values: Sequence[Any]) -> list[Any]:
+        """The values of operands."""
+        return [
+            self.scalar(x) if isinstance(x, LiteralEntry) else self._at(values, x, "value")
+            for x in atoms
+        ]
+
+    def scalar(self, entry: LiteralEntry) -> Any:
+        """A literal: a NumPy scalar, or a Python number if it is weakly typed."""
+        aval: Any = self.aval(entry.aval)
+        kind = np.dtype(bool) if aval.dtype == jax.dtypes.float0 else aval.dtype
+        if aval.shape != () or not isinstance(kind, np.dtype) or len(entry.value) != kind.itemsize:
+            raise self.error(f"{entry.value!r:.40} is not a scalar of {aval}")
+        if aval.dtype == jax.dtypes.float0:
+            return np.zeros((), jax.dtypes.float0)
+        value = np.frombuffer(entry.value, kind)[0]
+        if not aval.weak_type:
+            return value
+        plain = value.item()
+        # Python has one float and one int; a weak value of another dtype is converted to it.
+        if jax.dtypes.canonicalize_dtype(type(plain)) == kind:
+            return plain
+        convert_p = jex.primitives.convert_element_type_p
+        return convert_p.bind(value, new_dtype=kind, weak_type=True, sharding=None)
+
+    def _results(self, equation: Equation, operands: list[Any]) -> list[Any]:
+        name = equation.primitive
+        params = {key: read(value, self) for key, value in equation.params.items()}
+        compute: Any = special.READERS.get(name)
+        if compute is None and name in primitives():
+            compute = primitives()[name].bind
+        if compute is None:
+            raise self.error(f"JAX {jax.__version__} has no primitive {name!r:.80}")
+        settings: Any = jax.config
+        try:
+            with ExitStack() as blocks:
+                if equation.is_partitionable != settings.jax_threefry_partitionable:
+                    blocks.enter_context(jax.threefry_partitionable(equation.is_partitionable))
+                if equation.metadata:
+                    scope = jax.experimental.xla_metadata.set_xla_metadata(**equation.metadata)
+                    blocks.enter_context(scope)
+                found = compute(*operands, **params)
+        except InvalidArgumentError:
+            raise
+        except Exception as error:  # of JAX's rules, which raise many kinds
+            raise self.error(f"JAX refuses {name!r:.80}: {error}") from error
+        is_many = isinstance(found, list | tuple)
+        return self._checked(name, list(found) if is_many else [found], equation.outputs)
+
+    def _checked(self, name: str, found: list[Any], outputs: Sequence[int]) -> list[Any]:
+        wanted = [self.aval(number) for number in outputs]
+        types = [(np.shape(value), value.dtype) for value in found]
+        if types != [(aval.shape, aval.dtype) for aval in wanted]:
+            raise self.error(
+                f"{name!r:.80} gives {types!r:.200}, expected {[str(x) for x in wanted]!r:.200}"
+            )
+        return found
+
+    def _at(self, table: Sequence[Any], index: Any, what: str) -> Any:
+        if not isinstance(index, int) or not 0 <= index < len(table):
+            raise self.error(f"there is no {what} {index!r:.40}")
+        return table[index]
+
+    def error(self, what: str) -> InvalidArgumentError:
+        """The error for something malformed, with the versions of JAX if they differ."""
+        written, here = self._document.jax, jax.__version__
+        versions = "" if written == here else f" (written with JAX {written}, read with {here})"
+        return InvalidArgumentError(f"malformed exported graph: {what}{versions}")

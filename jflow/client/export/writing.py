@@ -1,0 +1,233 @@
+"""Writing of jaxprs: the tables of a document, and an entry for each equation.
+
+An equation is written by the name of its primitive and its parameters. One whose parameters have no
+written form, such as Python functions, is exported alone as StableHLO with its derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.export
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.values import Array, HostArray, is_host, is_key, is_known, type_name
+from jflow.client.export import special
+from jflow.client.export.document import ArrayEntry, Aval, Equation, LiteralEntry, ProgramEntry
+from jflow.client.export.params import UnexportableError, UnwritableError, dtype_text, written
+from jflow.client.export.primitives import primitives
+from jflow.compiler.graph import ResourceRef, VariableRef, origin, request
+from jflow.plan.xla import jaxprs
+
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+_SMALL = 4096
+"""Arrays of at most this many bytes are compared with others by their content."""
+
+T = TypeVar("T")
+
+
+class EntryTable(list[T]):
+    """Entries that are compared by a key, so that equal ones are written once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index: dict[Hashable, int] = {}
+
+    def add(self, key: Hashable, make: Callable[[], T]) -> int:
+        """The index of the entry with a key, which is made if it is new."""
+        found = self._index.get(key)
+        if found is None:
+            entry = make()  # may add others before
+            found = self._index[key] = len(self)
+            self.append(entry)
+        return found
+
+
+class Tables:
+    """The tables of a document that programs refer to.
+
+    Args:
+      variable, resource: give the index of a variable or resource.
+    """
+
+    def __init__(
+        self, variable: Callable[[VariableRef], int], resource: Callable[[ResourceRef], int]
+    ) -> None:
+        self.variable = variable
+        self.resource = resource
+        self.avals: EntryTable[Aval] = EntryTable()
+        self.arrays: EntryTable[Array] = EntryTable()
+        self.programs: EntryTable[ProgramEntry] = EntryTable()
+        self.blobs: list[bytes] = []
+        self._known: dict[int, tuple[jex.ClosedJaxpr, int]] = {}
+        self._kept: list[Any] = []  # so that ids are not reused
+        self._depth = special.Depth()
+
+    @property
+    def entries(self) -> tuple[ArrayEntry, ...]:
+        """The entries of the arrays."""
+        return tuple(ArrayEntry(tuple(array.shape), type_name(array)) for array in self.arrays)
+
+    def aval(self, aval: Any) -> int:
+        """The index of an abstract value. Raises UnwritableError if it is no array."""
+        if not isinstance(aval, jax.core.ShapedArray | HostArray):
+            raise UnwritableError(f"a value of the type {aval}")
+        shape = aval.shape
+        sizes = None if shape is None else tuple(n if is_known(n) else str(n) for n in shape)
+        is_weak = bool(getattr(aval, "weak_type", False))
+        entry = Aval(sizes, dtype_text(aval.dtype), is_weak, isinstance(aval, HostArray))
+        return self.avals.add(entry, lambda: entry)
+
+    def array(self, array: Any) -> int:
+        """The index of an array. Raises UnwritableError if it holds random keys."""
+        if is_key(array.dtype):
+            raise UnwritableError("an array of random keys")
+        found = np.asarray(array)
+        key: Hashable = id(array)
+        if found.nbytes <= _SMALL and not is_host(found):
+            key = (found.shape, found.dtype.name, found.tobytes())
+        else:
+            self._kept.append(array)
+        return self.arrays.add(key, lambda: found)
+
+    def exported(self, exported: jax.export.Exported) -> int:
+        """The index of a StableHLO program, written with its derivative."""
+        order = 1 if exported.has_vjp() else 0
+        return self.blob(bytes(exported.serialize(vjp_order=order)))
+
+    def blob(self, data: bytes) -> int:
+        """The index of a serialized StableHLO program."""
+        if data in self.blobs:
+            return self.blobs.index(data)
+        self.blobs.append(data)
+        return len(self.blobs) - 1
+
+    def program(self, jaxpr: jex.ClosedJaxpr) -> int:
+        """The index of a program, after those that it refers to."""
+        known = self._known.get(id(jaxpr))
+        if known is not None:
+            return known[1]
+        entry = self._program(jaxpr)
+        index = self.programs.add(repr(entry), lambda: entry)
+        self._known[id(jaxpr)] = jaxpr, index
+        return index
+
+    def _program(self, closed: jex.ClosedJaxpr) -> ProgramEntry:
+        jaxpr = closed.jaxpr
+        numbers = {var: i for i, var in enumerate((*jaxpr.invars, *jaxpr.constvars))}
+        equations = []
+        for eqn in jaxpr.eqns:
+            equations.append(self.equation(eqn, numbers))
+            for var in eqn.outvars:
+                numbers[var] = len(numbers)
+        return ProgramEntry(
+            tuple(self.aval(var.aval) for var in jaxpr.invars),
+            tuple(self.array(value) for value in closed.consts),
+            tuple(equations),
+            self.atoms(jaxpr.outvars, numbers),
+        )
+
+    def atoms(
+        self, atoms: Sequence[jaxprs.Atom], numbers: dict[jex.Var, int]
+    ) -> tuple[int | LiteralEntry, ...]:
+        """Operands by number; literals with their type and bytes."""
+        return tuple(self._scalar(x) if isinstance(x, jex.Literal) else numbers[x] for x in atoms)
+
+    def _scalar(self, literal: jex.Literal) -> LiteralEntry:
+        aval: Any = literal.aval
+        if aval.shape != () or not isinstance(aval.dtype, np.dtype):
+            raise UnwritableError(f"a literal of the type {aval}")
+        kind = np.dtype(bool) if aval.dtype == jax.dtypes.float0 else aval.dtype
+        return LiteralEntry(self.aval(aval), np.asarray(literal.val, kind).tobytes())
+
+    def equation(self, eqn: jex.JaxprEqn, numbers: dict[jex.Var, int]) -> Equation:
+        """The entry of an equation.
+
+        Raises:
+          UnexportableError: if it has neither a written nor a StableHLO form; with its line.
+        """
+        inputs: Sequence[jaxprs.Atom] = eqn.invars
+        metadata: dict[str, Any] = {}
+        try:
+            name, params = self._structural(eqn)
+            metadata = _metadata(eqn)
+        except UnwritableError as reason:
+            inputs = [*dict.fromkeys(x for x in inputs if not isinstance(x, jex.Literal))]
+            name, params = special.EXPORTED, self._exported(eqn, inputs, str(reason))
+        return Equation(
+            name,
+            params,
+            self.atoms(inputs, numbers),
+            tuple(self.aval(var.aval) for var in eqn.outvars),
+            bool(eqn.ctx.threefry_partitionable),
+            metadata,
+        )
+
+    def _structural(self, eqn: jex.JaxprEqn) -> tuple[str, dict[str, Any]]:
+        _check_context(eqn)
+        name = eqn.primitive.name
+        rule = special.WRITERS.get(name)
+        if rule is not None:
+            name, params = rule(eqn, self._depth)
+        elif primitives().get(name) is eqn.primitive:
+            params = dict(eqn.params)
+        else:
+            raise UnwritableError(f"the primitive {name!r}, which jax.extend.core does not name")
+        with self._depth.inside(params):
+            return name, {key: self._param(key, value) for key, value in params.items()}
+
+    def _param(self, name: str, value: Any) -> Any:
+        try:
+            return written(value, self)
+        except UnwritableError as error:
+            raise UnwritableError(f"the parameter {name!r}, {error}") from None
+
+    def _exported(
+        self, eqn: jex.JaxprEqn, inputs: Sequence[jex.Var], reason: str
+    ) -> dict[str, Any]:
+        """Exports an equation alone, as a function of `inputs`, for all possible platforms."""
+        bare = request.replaced(eqn, None)
+        fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [bare])))
+        found, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
+        if found is None:
+            what = f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"
+            raise UnexportableError(f"{what} has {reason}, and JAX cannot export it: {cause:.200}")
+        return {"program": {"exported": self.blob(found)}}
+
+
+def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
+    """Returns a serialized program for all platforms, or why there is none."""
+    causes: list[str] = []
+
+    def exported(platforms: Sequence[str]) -> bytes | None:
+        for order in (1, 0):  # some programs have no derivative
+            try:
+                found = jax.export.export(fun, platforms=platforms)(*shapes)
+                return bytes(found.serialize(vjp_order=order))
+            except Exception as error:  # JAX raises many kinds
+                causes.append(str(error).split("\n")[0])
+        return None
+
+    platforms = [platform for platform in _PLATFORMS if exported([platform]) is not None]
+    return (exported(platforms), "") if platforms else (None, causes[-1])
+
+
+def _check_context(eqn: jex.JaxprEqn) -> None:
+    context: Any = eqn.ctx
+    if eqn.effects:
+        raise UnwritableError(f"effects ({', '.join(map(str, eqn.effects))[:200]})")
+    if context.compute_type is not None:
+        raise UnwritableError(f"the compute type {context.compute_type!r}")
+    if not context.cur_abstract_mesh.empty:
+        raise UnwritableError(f"the mesh {context.cur_abstract_mesh}")
+
+
+def _metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
+    """The user's metadata for XLA."""
+    found = request.user_metadata(eqn)
+    if not all(isinstance(value, str | int | float) for value in found.values()):
+        raise UnwritableError(f"the XLA metadata {found!r:.80}")
+    return dict(found)

@@ -1,0 +1,397 @@
+"""A function traced for one signature, as a graph that is registered where it runs."""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.cluster import Device
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.values import Array, is_key, narrowed, physical_form
+from jflow.client.runtime.backend import Executable
+from jflow.client.runtime.steps import add_origin
+from jflow.client.runtime.tracing import BLOCKS, traced_run
+from jflow.compiler.graph import Graph, Operation, Tensor, origin, tracing
+from jflow.compiler.graph.effect_order import EffectOrder
+from jflow.compiler.graph.hoisting import hoist_state
+from jflow.compiler.graph.primitives import placeholder_p
+from jflow.compiler.graph.request import empty_request_scope
+from jflow.compiler.partition import prune
+from jflow.compiler.pipeline import StepRequest
+from jflow.compiler.placement import Explanation, Strategy
+from jflow.errors import OpError
+from jflow.plan.xla import internals
+from jflow.plan.xla.compile import CompiledProgram
+from jflow.plan.xla.jaxprs import shape_of
+from jflow.state.effects import Effect
+
+
+class Runner(Protocol):
+    """The interface of connections that functions use."""
+
+    def register(
+        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
+    ) -> Executable:
+        """Compiles and registers a step of a graph; None is the connection's own strategy."""
+
+    def place(
+        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
+    ) -> dict[Operation, Device]:
+        """Returns a device for each operation of a step."""
+
+    def explain(
+        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
+    ) -> Explanation:
+        """Returns the reasons for these devices."""
+
+    @property
+    def timeout(self) -> float | None:
+        """Time limit of a call in seconds, None for no limit."""
+
+    @property
+    def keeps_weak_types(self) -> bool:
+        """Whether the arrays that steps return have JAX's weak types."""
+
+
+class Concrete:
+    """A traced function; the first call registers it.
+
+    Results that are arguments or empty derivatives never reach a device: a call passes them on.
+
+    Args:
+      runner: the connection that runs it.
+      jaxpr: its equations, with all accesses to variables at the top level.
+      names: names of its arguments.
+      strategy: what places it; None for the connection's.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        jaxpr: jex.ClosedJaxpr,
+        names: Sequence[str],
+        strategy: Strategy | None = None,
+    ) -> None:
+        self.graph = Graph()
+        self._runner = runner
+        self._strategy = strategy
+        self._jaxpr, self._names = jaxpr, names
+        args = [
+            self.graph.add(placeholder_p, [], [aval], name=legal(name)).outputs[0]
+            for name, aval in zip(names, jaxpr.in_avals, strict=True)
+        ]
+        outputs, effects = insert(self.graph, jaxpr, args)
+        # Derivatives with respect to integers have the dtype float0, which only JAX knows.
+        self._empty = {
+            t: np.zeros(t.shape, t.dtype) for t in outputs if _is_empty(t) and t not in args
+        }
+        computed = tuple(dict.fromkeys(t for t in outputs if t not in {*args, *self._empty}))
+        # Arguments that no operation needs are not fed: they never reach a device or the wire.
+        needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
+        fed = tuple(tensor for tensor in args if tensor in needed)
+        _refuse_empty(fed)
+        self._request = StepRequest(tuple(effects), computed, fed, internals.debug_nans.value)
+        self._registering = threading.Lock()
+        self._executable: Executable | None = None
+        self._is_prepared = False
+        self._timeout = runner.timeout
+        # Decided once, so that a call does no work for values that need no conversion.
+        self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
+        self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
+        is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
+        self._wraps = _changes(
+            _wrapping(tensor, runner.keeps_weak_types, is_weak[tensor]) for tensor in computed
+        )
+        # Results are taken from the fetched values, followed by the arguments and the constants.
+        position = {tensor: i for i, tensor in enumerate((*computed, *args, *self._empty))}
+        wanted = [position[tensor] for tensor in outputs]
+        self._n_computed = len(computed)
+        self._wanted = None if wanted == list(range(len(computed))) else wanted
+        takes_all = self._taken is None and not self._unwraps
+        self._is_plain = takes_all and self._wanted is None and not self._wraps
+
+    def __call__(self, args: Sequence[Any], deadline: Deadline | None = None) -> list[jax.Array]:
+        """Runs the function.
+
+        Args:
+          args: the arguments, in the order of the jaxpr.
+          deadline: that of the call that traced it; None for any later call, which starts here.
+
+        Returns:
+          The results, in the order of the jaxpr.
+        """
+        if deadline is None:
+            deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
+        try:
+            executable = self._executable or self._register(deadline)
+            if BLOCKS.n_open:
+                return self._traced(executable, args, deadline)
+            if self._is_plain:
+                return executable.compute(args, deadline)
+            values = executable.compute(self._fed(args), deadline)
+        except OpError as error:
+            add_origin(error, self.graph)
+            raise
+        return self._results(values, args)
+
+    def single_program(self) -> tuple[CompiledProgram, Sequence[int] | None] | None:
+        """The program, if all that a call does is to run it, and the arguments that it takes.
+
+        None in place of them are all arguments in order. A function that has not run has none.
+        """
+        executable = self._executable
+        if executable is None or self._unwraps or self._wraps or self._wanted is not None:
+            return None
+        program = executable.single_program(len(self._request.fed))
+        return None if program is None else (program, self._taken)
+
+    # For a coordinator, which runs it without waiting --------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `start` need not compile or register anything first."""
+        return self._is_prepared
+
+    @property
+    def jaxpr(self) -> jex.ClosedJaxpr:
+        """The equations, with all accesses to variables at the top level."""
+        return self._jaxpr
+
+    def on(self, runner: Runner, jaxpr: jex.ClosedJaxpr) -> Concrete:
+        """The same traced function, to be registered and run by another connection.
+
+        Args:
+          runner: the connection.
+          jaxpr: its equations there; other arguments and results make it another function.
+        """
+        if jaxpr is not self._jaxpr:
+            n = len(jaxpr.in_avals)
+            names = self._names if n == len(self._names) else [f"argument_{i}" for i in range(n)]
+            return Concrete(runner, jaxpr, names, self._strategy)
+        other = copy.copy(self)
+        other._runner, other._timeout = runner, runner.timeout
+        other._registering, other._executable = threading.Lock(), None
+        other._is_prepared = False
+        return other
+
+    def repeated(self, n: int) -> Concrete:
+        """The function `n` times as one step, one call after the other.
+
+        Its arguments are those of all calls, its results likewise.
+        """
+        n_args = len(self._names)
+
+        def calls(*args: Any) -> list[Any]:
+            results: list[Any] = []
+            for i in range(n):
+                given = args[i * n_args : (i + 1) * n_args]
+                results += jax.core.eval_jaxpr(self._jaxpr.jaxpr, self._jaxpr.consts, *given)
+            return results
+
+        jaxpr = tracing.make_jaxpr(calls, [shape_of(aval) for aval in self._jaxpr.in_avals] * n)
+        names = [f"{name}_{i}" for i in range(n) for name in self._names]
+        return Concrete(self._runner, hoist_state(jaxpr), names, self._strategy)
+
+    def prepare(self, deadline: Deadline) -> None:
+        """Compiles and registers the function, unless that is done."""
+        (self._executable or self._register(deadline)).prepare(deadline)
+        self._is_prepared = True
+
+    def feeds(self, args: Sequence[Any]) -> list[Array]:
+        """What a step is fed with for these arguments."""
+        return [narrowed(value) for value in self._fed(args)]
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        """Starts a step and does not wait for it; `prepare` comes before.
+
+        Args:
+          feeds: what `feeds` has returned.
+          deadline: that of the step.
+          effect: see `Executable.start`.
+
+        Returns:
+          The values that `host_results` takes. Errors do not have the user's line yet.
+        """
+        executable = self._executable
+        assert executable is not None, "prepare comes before start"
+        return executable.start(feeds, deadline, effect=effect)
+
+    def host_results(self, values: list[Any], args: Sequence[Any]) -> list[Any]:
+        """The results as NumPy arrays, random keys as JAX arrays."""
+        for i, wrap in self._wraps:
+            if wrap is not _weakened:
+                values[i] = wrap(values[i])
+        if self._wanted is None:
+            return values
+        n = self._n_computed
+        others = (*map(_on_host, args), *self._empty.values())
+        return [values[i] if i < n else others[i - n] for i in self._wanted]
+
+    def with_origin(self, error: BaseException) -> BaseException:
+        """The error of a step, with the user's line that made the operation that failed."""
+        if isinstance(error, OpError):
+            add_origin(error, self.graph)
+        return error
+
+    def __repr__(self) -> str:
+        return f"<jflow.client.functions.Concrete of {len(self.graph.get_operations())} operations>"
+
+    def _traced(
+        self, executable: Executable, args: Sequence[Any], deadline: Deadline
+    ) -> list[jax.Array]:
+        """Runs the function in a `trace_steps` block, which may be on another thread."""
+        traces = BLOCKS.current
+        if traces is None:
+            return self._results(executable.compute(self._fed(args), deadline), args)
+        values, noted = traced_run(executable, self._fed(args), deadline, as_jax=True)
+        traces.append(noted.trace())
+        return self._results(values, args)
+
+    def _fed(self, args: Sequence[Any]) -> list[Any]:
+        fed = [*args] if self._taken is None else [args[i] for i in self._taken]
+        for i, unwrap in self._unwraps:
+            fed[i] = unwrap(fed[i])
+        return fed
+
+    def _results(self, values: list[jax.Array], args: Sequence[Any]) -> list[jax.Array]:
+        for i, wrap in self._wraps:
+            values[i] = wrap(values[i])
+        if self._wanted is None:
+            return values
+        n = self._n_computed
+        others = (*args, *self._empty.values()) if self._empty else args
+        return [values[i] if i < n else _as_array(others[i - n]) for i in self._wanted]
+
+    def _register(self, deadline: Deadline) -> Executable:
+        with deadline.holding(self._registering, "waiting for the function to be compiled"):
+            executable = self._executable
+            if executable is None:
+                executable = self._executable = self._runner.register(
+                    self.graph, self._request, deadline, self._strategy
+                )
+        deadline.check("compiling the function")
+        return executable
+
+    def placement(self) -> dict[Operation, Device]:
+        """Returns the device of each operation."""
+        deadline = Deadline(self._timeout)
+        return self._runner.place(self.graph, self._request, deadline, self._strategy)
+
+    def explain(self) -> Explanation:
+        """Returns why each operation is on its device."""
+        deadline = Deadline(self._timeout)
+        return self._runner.explain(self.graph, self._request, deadline, self._strategy)
+
+
+class PreparedCall(NamedTuple):
+    """A call that is traced and not run yet.
+
+    Attributes:
+      run: the traced function.
+      out_tree: the structure of its result.
+      args: the arguments that `run` takes.
+    """
+
+    run: Concrete
+    out_tree: Any
+    args: list[Any]
+
+
+Change = Callable[[Any], Any]
+
+
+def _changes(found: Iterable[Change | None]) -> list[tuple[int, Change]]:
+    """The changes that are not None, each with the index of its value."""
+    return [(i, change) for i, change in enumerate(found) if change is not None]
+
+
+def _unwrapping(tensor: Tensor) -> Change | None:
+    """The conversion of an argument to its physical form; None if there is nothing to convert."""
+    if is_key(tensor.dtype):
+        return internals.key_data
+    physical = physical_form(tensor.dtype)
+    return physical.unwrap if physical else None
+
+
+def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
+    """The conversion of a value to the type that it has under `jax.jit`; None if it has it."""
+    if is_key(tensor.dtype):
+        return internals.key_maker(tensor.dtype)
+    physical = physical_form(tensor.dtype)
+    if physical is not None:
+        return physical.wrap
+    if is_weak and not (keeps_weak_types and getattr(tensor.aval, "weak_type", False)):
+        return _weakened
+    return None
+
+
+@jax.jit
+def _weakened(x: jax.Array) -> jax.Array:
+    """The value with a weak type, like results of Python numbers."""
+    convert_p = jex.primitives.convert_element_type_p
+    weak: jax.Array = convert_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+    return weak
+
+
+def _as_array(value: Any) -> jax.Array:
+    if isinstance(value, jax.Array) or getattr(value, "dtype", None) == jax.dtypes.float0:
+        return value  # type: ignore[no-any-return]
+    return jax.numpy.asarray(value)
+
+
+def _on_host(value: Any) -> Any:
+    return value if is_key(getattr(value, "dtype", None)) else np.asarray(value)
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    return bool(tensor.dtype == jax.dtypes.float0)
+
+
+def _refuse_empty(fed: Iterable[Tensor]) -> None:
+    for tensor in fed:
+        if _is_empty(tensor):
+            raise TypeError(
+                f"the function computes with the argument {tensor.op.name!r}, whose dtype is "
+                "float0, that of derivatives with respect to integers; remove it, or pass zeros of "
+                "another dtype"
+            )
+
+
+def insert(
+    graph: Graph, jaxpr: jex.ClosedJaxpr, args: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Operation]]:
+    """Adds the equations of a traced function, each with its source location and name scope.
+
+    Returns:
+      The results, and the operations with effects, which must run even if no result needs them.
+    """
+    order = EffectOrder[Operation]()
+    inputs = [tensor.var for tensor in args]
+    # The function was traced inside the same blocks, so its equations carry their requests already.
+    with empty_request_scope():
+        outputs = graph.inline(jaxpr, inputs, _name, location_of=origin.location_of, order=order)
+    return outputs, order.effects
+
+
+def _name(eqn: jex.JaxprEqn) -> str:
+    """A name of `jax.named_scope`s and primitive; a backward pass is in the scope "gradients"."""
+    scopes = str(eqn.source_info.name_stack)
+    inner = re.sub(r"\w+\(|\)", "", scopes)
+    primitive = eqn.params.get("name") if eqn.primitive.name == "jit" else None
+    parts = ["gradients" if "transpose(" in scopes else "", inner, primitive or eqn.primitive.name]
+    return legal("/".join(filter(None, parts)))
+
+
+def legal(name: str) -> str:
+    """Replaces the characters that names of operations cannot have."""
+    return re.sub(r"[^A-Za-z0-9_.\-/]+", "_", name).strip("_/") or "call"

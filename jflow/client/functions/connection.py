@@ -1,0 +1,459 @@
+"""Connections: where functions run and where eager variables live."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Self
+
+import jax
+import jax.extend.core as jex
+from jax.api_util import shaped_abstractify
+
+from jflow.base import forks
+from jflow.base.closing import Closing
+from jflow.base.cluster import Device, DeviceSpec
+from jflow.base.deadline import Deadline
+from jflow.base.options import ConfigProto
+from jflow.client.functions.concrete import Concrete
+from jflow.client.runtime.backend import Backend, DeviceInfo, Executable
+from jflow.client.runtime.saving import SaveReport, StateToSave, restore_state, save_state
+from jflow.client.runtime.steps import (
+    explain_step,
+    named_strategy,
+    place_step,
+    placer_of,
+    register_step,
+)
+from jflow.client.runtime.target import checked_config, checked_target, open_backend
+from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef, owners, tracing
+from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.hoisting import hoist_state
+from jflow.compiler.graph.primitives import EFFECTS, initialize_p
+from jflow.compiler.graph.request import device_request_scope, empty_request_scope
+from jflow.compiler.pipeline import StepRequest
+from jflow.compiler.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
+from jflow.plan.xla import internals
+from jflow.plan.xla.jaxprs import shape_of
+
+_MAX_ACCESSES = 512
+"""The number of compiled variable accesses that a connection keeps."""
+
+
+@forks.guarded(
+    *("list_devices", "claim", "register", "place", "explain", "step", "access", "create"),
+    ignored=("close",),
+)
+class Connection(Closing):
+    """Runs functions and owns eager variables, in this process or on a cluster.
+
+    On a cluster, variables outlive the connection, and all connections to the cluster share them by
+    name, container and device. In this process they are freed with the connection.
+
+    As a context manager it is current in this thread inside the block, and closed at its end.
+
+    Args:
+      target: "" for this process, or "grpc://host:port" for any server of a cluster.
+      config: options.
+      placement: what chooses the devices of functions, in place of `ConfigProto.placement`.
+
+    Raises:
+      TypeError: if an argument has the wrong type.
+      NotFoundError: if the target does not start with "grpc://".
+      InvalidArgumentError: if there is no such placement strategy.
+      ValueError: if its address is malformed.
+    """
+
+    _instead_of_copy = "another process opens one of its own: jflow.connect(connection.target)"
+
+    def __init__(
+        self,
+        target: str = "",
+        config: ConfigProto | None = None,
+        *,
+        placement: str | Callable[..., Any] | None = None,
+    ) -> None:
+        self._config = checked_config(config)
+        wanted = self._config.placement if placement is None else placement
+        self._strategy = named_strategy(wanted)
+        self._target = checked_target(target)
+        self._backend = self._opened()
+        self._registering = threading.Lock()
+        self._accesses: dict[Any, Concrete] = {}
+        self._calls: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count()
+        self._suffix = secrets.token_hex(8)
+        self._is_closed = False
+        self._block: ExitStack | None = None
+        self._claim: tuple[str, int] | None = None
+        self._made: dict[tuple[str, DeviceSpec], VariableRef] = {}
+        self.timeout = self._config.operation_timeout_in_ms / 1000 or None
+        self.keeps_weak_types = self._backend.keeps_weak_types
+        self.has_one_device = self._backend.has_one_device
+
+    @property
+    def target(self) -> str:
+        """The address of its server as given, "" for this process."""
+        return self._target
+
+    def check(self, timeout: float | None = None) -> None:
+        """Contacts the server; does nothing in this process.
+
+        Args:
+          timeout: the longest time to wait in seconds; None for that of the options.
+
+        Raises:
+          UnavailableError: if the server does not answer within the connect timeout.
+          RestartedError: if the server was started again, and has lost what this connection used
+            there; one call says so.
+        """
+        self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
+
+    def incarnation(self) -> int:
+        """A random number that identifies the life of the server; 0 in this process.
+
+        Raises as `check`.
+        """
+        return self._backend.incarnation(Deadline(self.timeout))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server was connected to and the connection has ended."""
+        return self._backend.is_lost
+
+    @property
+    def session(self) -> str:
+        """The name of its session, to which resources that are not shared belong."""
+        return self._backend.owner
+
+    def stay_lost(self) -> None:
+        """Makes calls fail at once with UnavailableError when the server was lost.
+
+        Without it, they connect again where they can, which takes time.
+        """
+        self._backend.reconnects = self._backend.restarts.are_outlived = False
+
+    def list_devices(self) -> list[DeviceInfo]:
+        """Returns the devices of all tasks that are up, those of the server first.
+
+        Raises:
+          UnavailableError: if the server does not answer within the connect timeout.
+          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
+        """
+        return self._backend.list_devices(Deadline(self.timeout))
+
+    def claim(self, name: str, epoch: int = 0) -> int:
+        """Makes this program the one that works under a name; fences off those before it.
+
+        All that this connection does from now on is under the claim. Once another program claims
+        the name, every task refuses it, for ever: steps, saves and restores raise `FencedError`,
+        and change nothing. Claims are kept by the tasks and in checkpoints.
+
+        Args:
+          name: such as that of a training run.
+          epoch: what `claim` has returned on another connection of this program, which this one is
+            to share; 0 to make a new claim.
+
+        Returns:
+          The epoch of the claim, which is higher than those of all claims before.
+
+        Raises:
+          FencedError: if there was a later claim than that of `epoch`.
+          UnavailableError: if the server does not answer. Other tasks that are down hear of the
+            claim with the first call that uses them.
+        """
+        self._check_open()
+        own = self._backend.claim(name, epoch, Deadline(self.timeout))
+        self._claim = name, own
+        return own
+
+    @property
+    def variables(self) -> list[StateToSave]:
+        """The eager variables that were made here, with keys for checkpoints.
+
+        Keys are their names; those of unnamed ones count them, so that a program which makes the
+        same variables in the same order finds them again.
+        """
+        return [StateToSave(key, ref) for (key, _), ref in self._made.items()]
+
+    def reopen(self) -> None:
+        """Begins again with a cluster of which a task was lost, as a new connection would.
+
+        Functions are registered again when they are next called, and variables are looked for where
+        they were. What runs ends with `CancelledError`. A claim is kept.
+
+        Raises:
+          FencedError: if there was a later claim.
+          UnavailableError: if the server does not answer.
+        """
+        self._check_open()
+        lost, self._backend = self._backend, self._opened()
+        lost.close()
+        self._forget_calls()
+        if self._claim is not None:
+            self.claim(*self._claim)
+
+    def _opened(self) -> Backend:
+        """A backend that goes on when tasks restart, which that of a session does not."""
+        backend = open_backend(self._target, self._config)
+        backend.restarts.are_outlived = bool(self._target)
+        return backend
+
+    def save_state(
+        self,
+        prefix: str,
+        states: Sequence[StateToSave],
+        *,
+        is_consistent: bool = False,
+        about: Mapping[str, str] | None = None,
+    ) -> SaveReport:
+        """Saves eager state; see `jflow.checkpoint.save` and `Session.save_state`."""
+        self._check_open()
+        return save_state(
+            Graph(),
+            states,
+            self._backend,
+            self._placer(None),
+            prefix,
+            Deadline(self.timeout),
+            about=about or {},
+            is_consistent=is_consistent,
+        )
+
+    def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:
+        """Restores eager state; see `jflow.checkpoint.restore` and `Session.restore_state`."""
+        self._check_open()
+        deadline, placer = Deadline(self.timeout), self._placer(None)
+        return restore_state(Graph(), states, self._backend, placer, prefix, deadline)
+
+    def close(self) -> None:
+        """Cancels running functions and closes the connection. May be called again."""
+        self._is_closed = True
+        owners.forget(self)
+        self._backend.close()
+        self._forget_calls()
+
+    def _forget_calls(self) -> None:
+        # Functions can outlive the connection and must not keep its state.
+        self._accesses.clear()
+        for function in list(self._calls):
+            function.forget(self)
+        self._calls.clear()
+
+    def __enter__(self) -> Self:
+        if self._block is not None:
+            raise RuntimeError("a connection's `with` block cannot be entered again inside itself")
+        owners.forget(self)
+        self._block = ExitStack()
+        self._block.enter_context(owners.owned_by(self))
+        return self
+
+    def _leave(self, failed: bool) -> None:
+        block, self._block = self._block, None
+        try:
+            if block is not None:
+                block.close()
+        finally:
+            self.close()
+
+    def __eq__(self, other: object) -> bool:
+        # Two connections to one cluster have the same variables.
+        if isinstance(other, Connection) and self._target:
+            return self._target == other._target
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self._target) if self._target else id(self)
+
+    def __repr__(self) -> str:
+        state = "closed " if self._is_closed else ""
+        return f"<jflow.Connection {state}to {self._target or 'this process'}>"
+
+    def __dir__(self) -> list[str]:
+        return visible(
+            super().__dir__(),
+            *(
+                "access",
+                "calls_of",
+                "check",
+                "create",
+                "default_device",
+                "explain",
+                "has_one_device",
+                "incarnation",
+                "is_lost",
+                "keeps_weak_types",
+                "peek",
+                "place",
+                "register",
+                "reopen",
+                "session",
+                "stay_lost",
+                "restore_state",
+                "save_state",
+                "step",
+                "timeout",
+                "unnamed",
+                "variables",
+            ),
+        )
+
+    # For functions and variables --------------------------------------------------------------
+
+    def register(
+        self,
+        graph: Graph,
+        request: StepRequest,
+        deadline: Deadline,
+        strategy: Strategy | None = None,
+    ) -> Executable:
+        """Makes a step of a graph ready to run; the connection's strategy places it by default."""
+        with deadline.holding(self._registering, "waiting for other functions to be registered"):
+            placer = self._placer(strategy)
+            return register_step(graph, request, self._backend, placer, deadline)
+
+    def place(
+        self,
+        graph: Graph,
+        request: StepRequest,
+        deadline: Deadline,
+        strategy: Strategy | None = None,
+    ) -> dict[Operation, Device]:
+        """A device for each operation of a step."""
+        return place_step(graph, request, self._backend, self._placer(strategy), deadline)
+
+    def explain(
+        self,
+        graph: Graph,
+        request: StepRequest,
+        deadline: Deadline,
+        strategy: Strategy | None = None,
+    ) -> Explanation:
+        """Why each operation of a step goes where it goes."""
+        return explain_step(graph, request, self._backend, self._placer(strategy), deadline)
+
+    def _placer(self, strategy: Strategy | None) -> Placer:
+        # A new one each time: each function has a graph of its own, and placements of other graphs
+        # must not be kept.
+        return placer_of(self._config, self._strategy if strategy is None else strategy)
+
+    def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
+        """The device that a call with these arguments requests; see `Backend.default_device`."""
+        return self._backend.default_device(values)
+
+    def step(
+        self,
+        graph: Graph,
+        target: Operation,
+        fetches: Sequence[Tensor],
+        fed: Sequence[Tensor],
+        deadline: Deadline,
+    ) -> Executable:
+        """Makes an operation of a graph ready to run.
+
+        Raises:
+          RuntimeError: if the connection is closed.
+        """
+        self._check_open()
+        checks_nans = internals.debug_nans.value
+        request = StepRequest((target,), tuple(fetches), tuple(fed), checks_nans)
+        return self.register(graph, request, deadline, DEFAULT_STRATEGY)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"{self!r} is closed; call jflow.connect again")
+
+    def calls_of(self, function: Any) -> dict[Any, Any]:
+        """The compiled calls of a function on this connection; freed when either of them is."""
+        calls = self._calls.get(function)
+        return self._calls.setdefault(function, {}) if calls is None else calls
+
+    def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
+        """Reads or writes an eager variable at once; a write returns None.
+
+        Raises:
+          RuntimeError: if the connection is closed and the current one is not to the same cluster.
+        """
+        if self._is_closed:
+            return self._successor(params["variable"]).access(primitive, args, params)
+        fetch = primitive not in EFFECTS
+        avals = tuple(map(shaped_abstractify, args))
+        checks_nans = internals.debug_nans.value
+        key = (primitive, params["variable"], _identity(params.get("body")), avals, checks_nans)
+        concrete = self._accesses.get(key)
+        deadline = None
+        if concrete is None:
+            deadline = Deadline(self.timeout)
+
+            def access(*values: Any) -> tuple[Any, ...]:
+                value = primitive.bind(*values, **params)
+                return (value,) if fetch else ()
+
+            concrete = self._accesses[key] = self._concrete(access, avals)
+            if len(self._accesses) > _MAX_ACCESSES:
+                self._accesses.pop(next(iter(self._accesses)), None)
+        values = concrete(args, deadline)
+        return values[0] if fetch else None
+
+    def _successor(self, variable: VariableRef) -> Connection:
+        """The current connection, if it is to the same cluster."""
+        now = owners.innermost()
+        if isinstance(now, Connection) and now == self and not now._is_closed:
+            return now
+        raise RuntimeError(
+            f"{variable} belongs to {self!r}; call jflow.connect and make the variable again"
+        )
+
+    def create(self, ref: VariableRef, initial: Any) -> VariableRef:
+        """Initializes an eager variable, unless its container has it already.
+
+        Returns:
+          The variable with its actual container and device.
+        """
+        deadline = Deadline(self.timeout)
+        made_here = not callable(initial)
+
+        def create(*values: Any) -> tuple[()]:
+            with empty_request_scope(), device_request_scope(ref.spec):
+                value = values[0] if made_here else initial()
+                initialize_p.bind(jax.numpy.asarray(value), variable=ref)
+            return ()
+
+        args = (initial,) if made_here else ()
+        concrete = self._concrete(create, tuple(map(shaped_abstractify, args)))
+        concrete(args, deadline)
+        (device,) = (
+            d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
+        )
+        container = "" if ref.container == device.task.job else ref.container
+        made = replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
+        self._made[made.name.replace(self._suffix, ""), made.spec] = made
+        return made
+
+    def peek(self, ref: VariableRef) -> jax.Array | None:
+        """The value of a variable in this process, None if there is none; never blocks."""
+        return self._backend.peek(ref)
+
+    def unnamed(self, title: str = "unnamed") -> str:
+        """A unique name that begins with a title."""
+        return f"{title}_{self._suffix}_{next(self._numbers)}"
+
+    def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
+        shapes = [shape_of(aval) for aval in avals]
+        # What is accessed stays where it is, so there is nothing for a strategy to choose.
+        return Concrete(
+            self,
+            hoist_state(tracing.make_jaxpr(fun, shapes)),
+            ["value"] * len(shapes),
+            DEFAULT_STRATEGY,
+        )
+
+
+def _identity(body: jex.ClosedJaxpr | None) -> Any:
+    """A key for the body of an update; equal keys mean equal updates."""
+    return body if body is None or body.consts else str(body)

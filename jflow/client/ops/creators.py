@@ -1,0 +1,71 @@
+"""Creators: functions that decide how `jflow.Variable` makes a variable, such as a strategy's."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABCMeta
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jflow.base.context import Stack
+
+Creator = Callable[..., Any]
+"""Takes the next creator, and the arguments of the variable by name; returns a variable."""
+
+_PARAMETERS = (
+    *("initial_value", "trainable", "name", "dtype", "collections", "validate_shape"),
+    *("caching_device", "constraint"),
+)
+"""The positional parameters of `Variable`."""
+
+_CREATORS: Stack[tuple[Creator, ...]] = Stack()
+
+
+@contextmanager
+def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
+    """A block in which `jflow.Variable` calls a function that makes the variable.
+
+    Creators of nested blocks are called from the inside out: each can change the arguments, call
+    the next one in a device block, or return something else in place of a variable.
+
+    Args:
+      variable_creator: called as `variable_creator(next_creator, **arguments)`, with the arguments
+        of the variable by name; `next_creator(**arguments)` goes on.
+
+    Raises:
+      TypeError: if it is not callable.
+    """
+    if not callable(variable_creator):
+        raise TypeError(f"expected a function as variable creator, got {variable_creator!r:.80}")
+    with _CREATORS.pushed((*(_CREATORS.top or ()), variable_creator)):
+        yield
+
+
+@contextmanager
+def without_creators() -> Iterator[None]:
+    """A block in which `jflow.Variable` makes a variable itself, whatever the blocks around say."""
+    with _CREATORS.pushed(()):
+        yield
+
+
+class CreatedByScope(ABCMeta):
+    """The metaclass of `Variable`: calling the class asks the creators of the blocks around."""
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        of_method = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return of_method.replace(parameters=[*of_method.parameters.values()][1:])
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        make: Creator = super().__call__
+        for creator in _CREATORS.top or ():
+            make = _after(creator, make)
+        if _CREATORS.top:
+            kwargs |= dict(zip(_PARAMETERS, args, strict=False))
+            args = args[len(_PARAMETERS) :]
+        return make(*args, **kwargs)
+
+
+def _after(creator: Creator, following: Creator) -> Creator:
+    return lambda *args, **kwargs: creator(following, *args, **kwargs)

@@ -1,0 +1,71 @@
+"""Calls of decoders: operations in a graph, or plain calls in functions of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jflow.base.values import AbstractValue, Array, as_array, as_strings, string
+from jflow.compiler.graph import Graph, Tensor
+from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.calls import call
+from jflow.compiler.graph.stack import decodes_eagerly
+from jflow.state.records import DECODERS
+
+
+def graph_for(*values: Any) -> Graph | None:
+    """The graph to add to; None for arrays in a function of a dataset."""
+    if decodes_eagerly() and not any(map(_is_symbolic, values)):
+        return None
+    return _default_graph()
+
+
+def _is_symbolic(value: Any) -> bool:
+    return getattr(value, "to_tensor", None) is not None
+
+
+def invoke(
+    graph: Graph | None,
+    function: str,
+    inputs: Sequence[Any],
+    avals: Callable[[], Sequence[AbstractValue]],
+    name: str,
+    **attributes: Any,
+) -> tuple[Tensor, ...]:
+    """Adds the call and returns its tensors; without a graph, calls the decoder at once."""
+    if graph is None:
+        arrays: tuple[Any, ...] = tuple(
+            array[()] for array in DECODERS[function](*inputs, **attributes)
+        )
+        return arrays
+    graph = inputs[0].graph
+    return call(graph, function, inputs, avals(), name=name, attributes=attributes).outputs
+
+
+def on_host(graph: Graph | None, value: Any) -> Any:
+    """The value as a tensor on the host; without a graph, as an array."""
+    if graph is None:
+        return host_array(value)
+    if not _is_symbolic(value):
+        return graph.constant(value, on_host=True)
+    return graph.as_tensor(value)
+
+
+def host_array(value: Any) -> Array:
+    """The value as an array, which keeps 64-bit dtypes, unlike a constant of a graph."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or dtype.kind in "OSU":
+        return np.asarray(as_array(value))
+    return np.asarray(value)
+
+
+def strings_of(graph: Graph | None, value: Any) -> Any:
+    """As `on_host`, of strings. Raises TypeError if they are something else."""
+    if graph is None:
+        return as_strings(value)
+    tensor = on_host(graph, value)
+    if tensor.dtype != string:
+        raise TypeError(f"expected strings, got {tensor!r}")
+    return tensor

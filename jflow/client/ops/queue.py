@@ -1,0 +1,410 @@
+"""The public base of queues, for graphs and, inside `jflow.connect`, for plain Python."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jflow.base.values import TensorShape
+from jflow.client.eager import EagerOperations, EagerQueue, QueueReader, QueueWriter, TracedCalls
+from jflow.client.eager.streams import MAX_AHEAD_BYTES
+from jflow.client.ops.sparse import refuse_sparse
+from jflow.client.stateful import GraphCalls, Handle, QueueOperations, Structure
+from jflow.client.stateful.queue import QueueElements, as_integer, checked_count
+from jflow.compiler.graph import Operation, ResourceRef, Tensor
+from jflow.errors import OutOfRangeError
+from jflow.plan.xla.internals import is_tracing
+from jflow.state.resources.queue import QueueSpec
+
+_INT32 = np.dtype(np.int32)
+
+
+class QueueBase(Handle):
+    """A queue of elements, each of which consists of one or more components.
+
+    An element has the structure of `dtypes`, in which there is one dtype for each component:
+    a single dtype, a sequence, or any pytree. `shapes` has the same structure. With `names`, the
+    elements of a sequence are dicts. Enqueue takes this structure, and dequeue returns it.
+
+    Attempts are served in order: one that waits also holds back the later ones of its direction.
+    """
+
+    _instead_of_value = (
+        "take an element first: queue.dequeue() in graph code, queue.get() outside of it"
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        structure: Structure,
+        shared_name: str | None,
+        name: str,
+        bounds: dict[str, int | None],
+        *,
+        by_priority: bool = False,
+    ) -> None:
+        self._structure = structure
+        self._spec = QueueSpec(
+            kind,
+            components=tuple(component.physical for component in structure.components),
+            names=structure.names,
+            **{what: as_integer(value, what) for what, value in bounds.items()},
+        )
+        super().__init__("queue", self._spec, shared_name, name)
+        self._elements = QueueElements(
+            structure.components,
+            self._describe(),
+            by_priority,
+            self._spec.is_batchable,
+        )
+        self._operations: QueueOperations
+        self._eager: EagerQueue | None = None
+        if self._owner is None:
+            self._operations = QueueOperations(self._elements, self._calls, self._title)
+        else:
+            self._eager = EagerQueue(self._owner, self._calls, self._elements, self._title)
+            calls = TracedCalls(self._ref, self._describe())
+            self._operations = EagerOperations(self._eager, calls, self._title)
+
+    @staticmethod
+    def from_list(index: Any, queues: Sequence[QueueBase]) -> QueueBase:
+        """Returns the queue at an index that is computed when a step runs.
+
+        Args:
+          index: integer scalar.
+          queues: graph queues on one device, with equal dtypes, shapes and names.
+
+        Raises:
+          TypeError: if one is not a graph queue, or dtypes differ.
+          ValueError: if the list is empty, or names or shapes differ.
+        """
+        return _SelectedQueue(index, queues)
+
+    @property
+    def dtypes(self) -> list[Any]:
+        """The dtypes of the components."""
+        return [component.dtype for component in self._structure.components]
+
+    @property
+    def shapes(self) -> list[TensorShape]:
+        """The shapes of the components."""
+        return [TensorShape.of(component.shape) for component in self._structure.components]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the components; empty if they have none."""
+        return [*self._structure.names]
+
+    # Operations -------------------------------------------------------------------------------
+
+    def enqueue(self, vals: Any, name: str | None = None) -> Any:
+        """Returns an operation that adds an element; it blocks while the queue is full.
+
+        On an eager queue this and the other operations run at once, as `put` does; inside a
+        `jflow.function` they become part of the function.
+
+        Args:
+          vals: the element, in the structure of `dtypes`. If that is a single dtype, a list or
+            tuple of length one holds the component, as in TensorFlow; `put` takes such a list as
+            the component itself.
+          name: name of the operation.
+
+        Raises:
+          ValueError, TypeError: if the element has another structure, dtype or shape.
+          CancelledError: in the step, if the queue is closed.
+        """
+        return self._operations.enqueue(self._operands(vals), name)
+
+    def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
+        """Returns an operation that adds the rows of a batch one by one, as soon as there is room.
+
+        Args:
+          vals: a batch of each component, dtype[n, *shape], in the structure that `enqueue` takes.
+          name: name of the operation.
+
+        Raises:
+          ValueError, TypeError: if the batch has another structure, dtype or shape.
+          CancelledError: in the step, if the queue is closed; rows that were added stay.
+        """
+        return self._operations.enqueue_many(self._operands(vals), name)
+
+    def dequeue(self, name: str | None = None) -> Any:
+        """Removes an element and returns its tensors; blocks while the queue is empty.
+
+        Args:
+          name: name of the operation.
+
+        Returns:
+          A tensor for each component, in the structure of `dtypes`.
+
+        Raises:
+          OutOfRangeError: in the step, if the queue is closed and empty.
+        """
+        return self._structure.unflatten(self._operations.dequeue(name))
+
+    def dequeue_many(self, n: Any, name: str | None = None) -> Any:
+        """Removes `n` elements and returns them stacked along a new first dimension.
+
+        It takes elements as they arrive, and puts them back if the step fails before it has `n`.
+
+        Args:
+          n: integer scalar.
+          name: name of the operation.
+
+        Returns:
+          dtype[n, *shape] for each component, in the structure of `dtypes`.
+
+        Raises:
+          ValueError: if `n` is negative, or the queue has no shapes.
+          OutOfRangeError: in the step, if the queue is closed and has fewer than `n` elements.
+        """
+        return self._structure.unflatten(self._operations.dequeue_many(n, name))
+
+    def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
+        """Removes up to `n` elements and returns them stacked along a new first dimension.
+
+        It waits for `n` elements as `dequeue_many`, but returns fewer once the queue is closed.
+
+        Args:
+          n: integer scalar.
+          name: name of the operation.
+
+        Returns:
+          dtype[m, *shape] for each component, with 1 <= m <= n, in the structure of `dtypes`.
+
+        Raises:
+          ValueError: if `n` is negative, or the queue has no shapes.
+          OutOfRangeError: in the step, if the queue is closed and empty.
+        """
+        return self._structure.unflatten(self._operations.dequeue_up_to(n, name))
+
+    def size(self, name: str | None = None) -> Any:
+        """Returns the number of elements, i32[]."""
+        return self._operations.size(name)
+
+    def is_closed(self, name: str | None = None) -> Any:
+        """Returns whether the queue is closed, bool[]."""
+        return self._operations.is_closed(name)
+
+    def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Any:
+        """Returns an operation that closes the queue: it refuses new elements, but keeps its own.
+
+        Args:
+          cancel_pending_enqueues: whether enqueues that wait fail; otherwise they complete.
+          name: name of the operation.
+        """
+        return self._operations.close(bool(cancel_pending_enqueues), name)
+
+    # Plain Python -----------------------------------------------------------------------------
+
+    def put(self, element: Any, timeout: float | None = None) -> None:
+        """Adds an element to an eager queue; blocks while the queue is full.
+
+        Args:
+          element: NumPy or JAX arrays, numbers, text or bytes, in the structure of `dtypes`.
+          timeout: limit of the call in seconds; None for the connection's. With 0 it does not wait
+            for room. Setup at the first call always has the connection's limit.
+
+        Raises:
+          ValueError, TypeError: if the element has another structure, dtype or shape.
+          CancelledError: if the queue is closed.
+          DeadlineExceededError: if the time is over; the element was not added.
+        """
+        self._plain.put(self._structure.flatten(element), timeout)
+
+    def put_many(self, batch: Any, timeout: float | None = None) -> None:
+        """Adds the rows of a batch one by one, as soon as there is room.
+
+        Args:
+          batch: dtype[n, *shape] for each component, in the structure of `dtypes`.
+          timeout: limit of the call in seconds; None for the connection's.
+
+        Raises:
+          ValueError, TypeError, CancelledError, DeadlineExceededError: as `put`; rows that were
+            added before a CancelledError or DeadlineExceededError stay in the queue.
+        """
+        self._plain.put_many(self._structure.flatten(batch), timeout)
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Removes an element of an eager queue and returns it; blocks while the queue is empty.
+
+        Args:
+          timeout: limit of the call in seconds; None for the connection's. With 0 it does not wait
+            for an element. Setup at the first call always has the connection's limit.
+
+        Returns:
+          NumPy arrays in the structure of `dtypes`.
+
+        Raises:
+          OutOfRangeError: if the queue is closed and empty.
+          DeadlineExceededError: if the time is over; nothing was removed.
+        """
+        return self._structure.unflatten(self._plain.get(timeout))
+
+    def get_many(self, n: int, timeout: float | None = None) -> Any:
+        """Removes `n` elements and returns them stacked along a new first dimension.
+
+        Args:
+          n: number of elements.
+          timeout: limit of the call in seconds; None for the connection's.
+
+        Returns:
+          dtype[n, *shape] NumPy arrays in the structure of `dtypes`.
+
+        Raises:
+          OutOfRangeError: if the queue is closed and has fewer than `n` elements.
+          DeadlineExceededError: if the time is over; nothing was removed.
+        """
+        return self._structure.unflatten(self._plain.get_many(n, timeout))
+
+    def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:
+        """Removes up to `n` available elements and returns them stacked.
+
+        Args:
+          n: maximum number of elements.
+          minimum: number of elements to wait for, 1 to `n`; fewer if the queue is closed.
+          timeout: limit of the call in seconds; None for the connection's.
+
+        Raises:
+          OutOfRangeError: if the queue is closed and empty.
+          DeadlineExceededError: if the time is over; nothing was removed.
+        """
+        return self._structure.unflatten(self._plain.get_up_to(n, minimum, timeout))
+
+    async def put_async(self, element: Any, timeout: float | None = None) -> None:
+        """Awaitable form of `put`; if cancelled while it waits, the element is not added."""
+        started = self._plain.start_put(self._structure.flatten(element), timeout)
+        await asyncio.wrap_future(started)
+
+    async def get_async(self, timeout: float | None = None) -> Any:
+        """Awaitable form of `get`; if cancelled while it waits, nothing is removed.
+
+        An element that is already in transit when the task is cancelled is lost. A `timeout` loses
+        no element.
+        """
+        plain = self._plain
+        arrays = await asyncio.wrap_future(plain.start_get(timeout))
+        return self._structure.unflatten(plain.logical_element(arrays))
+
+    def writer(self, max_ahead_bytes: int = MAX_AHEAD_BYTES) -> QueueWriter:
+        """Returns a context manager that puts elements without a round trip for each.
+
+        Args:
+          max_ahead_bytes: maximum size of the elements in transit, in bytes; then `put` blocks.
+        """
+        return self._plain.writer(self._structure.flatten, max_ahead_bytes)
+
+    def reader(self, ahead: int = 64) -> QueueReader:
+        """Returns an iterator and context manager that prefetches elements.
+
+        Prefetched elements are lost when it is closed. Iteration of the queue itself loses none.
+
+        Args:
+          ahead: maximum number of prefetched elements.
+
+        Raises:
+          ValueError: if `ahead` is less than 1.
+        """
+        if ahead < 1:
+            raise ValueError(f"expected to prefetch at least one element, got ahead={ahead}")
+        return self._plain.reader(self._structure.unflatten, ahead)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Removes elements one by one until the queue is closed and empty."""
+        while True:
+            try:
+                element = self.get()
+            except OutOfRangeError:
+                return
+            yield element
+
+    def _details(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"capacity": self._spec.capacity}
+        if self.names:
+            found["names"] = self.names
+        dtypes = ", ".join(dtype.name for dtype in self.dtypes)
+        return found | {"dtypes": f"[{dtypes}]", "shapes": self.shapes}
+
+    @property
+    def _plain(self) -> EagerQueue:
+        """The eager queue. Raises RuntimeError in graph code and while JAX traces."""
+        if is_tracing():
+            raise RuntimeError(
+                "JAX is tracing this function: use enqueue() and dequeue() in it, because an "
+                "element taken now would be a constant of the function"
+            )
+        if self._eager is None:
+            raise RuntimeError(
+                "this is graph code: run the operation in a session, or make the queue inside "
+                "`with jflow.connect(target):` to use it from plain Python"
+            )
+        return self._eager
+
+    def _operands(self, vals: Any) -> Sequence[Any]:
+        """The components of the argument of an enqueue."""
+        values = self._structure.flatten(self._structure.element(vals))
+        refuse_sparse(values, self)
+        return values
+
+
+class _SelectedCalls:
+    """Adds calls on one of several queues, selected by an index in the step."""
+
+    def __init__(self, calls: GraphCalls, index: Tensor, others: Sequence[ResourceRef]) -> None:
+        self._calls = calls
+        self._index = index
+        self._others = others
+
+    def operand(self, value: Any, dtype: Any) -> Any:
+        return self._calls.operand(value, dtype)
+
+    def call(
+        self,
+        function: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        name: str,
+        attributes: dict[str, Any] | None = None,
+    ) -> Operation:
+        return self._calls.call(
+            "queue.selected",
+            [self._index, *inputs],
+            outputs,
+            name,
+            {**(attributes or {}), "function": function},
+            others=self._others,
+        )
+
+
+class _SelectedQueue(QueueBase):
+    """One of several queues, with the attributes of the first."""
+
+    def __init__(self, index: Any, queues: Sequence[QueueBase]) -> None:
+        if not queues or not isinstance(queues, list | tuple):
+            raise ValueError(f"expected a list of queues to select from, got {queues!r:.80}")
+        first, *others = queues
+        for queue in queues:
+            if not isinstance(queue, QueueBase) or queue.is_eager:
+                raise TypeError(f"expected graph queues to select from, got {queue!r}")
+            if queue.dtypes != first.dtypes:
+                raise TypeError(f"{queue!r} has {queue.dtypes}, but {first!r} has {first.dtypes}")
+            if (queue.names, queue.shapes) != (first.names, first.shapes):
+                raise ValueError(f"{queue!r} has other names or shapes than {first!r}")
+        self.__dict__.update(vars(first))
+        chosen = (
+            checked_count(self._graph.as_tensor(index))
+            if getattr(index, "to_tensor", None) is not None
+            else self._graph.constant(as_integer(index, "which queue"), _INT32, on_host=True)
+        )
+        self._n_queues = len(queues)
+        calls = GraphCalls(self._graph, self._ref, self._describe())
+        selected = _SelectedCalls(calls, chosen, [queue.ref for queue in others])
+        elements = replace(self._elements, describe=self._describe())
+        self._operations = QueueOperations(elements, selected, self._title)
+
+    def _details(self) -> dict[str, Any]:
+        return {"n_queues": self._n_queues} | super()._details()

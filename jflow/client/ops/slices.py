@@ -1,0 +1,106 @@
+"""`IndexedSlices`: rows of a tensor that is zero elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.base.values import Dtype, TensorShape, declared
+from jflow.compiler.graph import Graph, Operation, Symbolic, colocate_with
+
+
+class IndexedSlices(Symbolic):
+    """Rows of a tensor that is zero elsewhere, such as the gradient of a gather.
+
+    Rows of equal index add up, and rows whose index is out of range do not count. Wherever a tensor
+    is expected it stands for the whole tensor, T[*shape]. Outside of graph code it consists of
+    arrays; `to_tensor` returns the whole array.
+
+    Args:
+      values: T[n, *row], the rows: a tensor or an array.
+      indices: i[n], their indices.
+      shape: shape of the whole tensor, (m, *row).
+
+    Raises:
+      ValueError: if the shapes do not fit.
+    """
+
+    __slots__ = ("_dense", "dense_shape", "indices", "values")
+
+    def __init__(self, values: Any, indices: Any, shape: tuple[int, ...]) -> None:
+        if not isinstance(values, Symbolic):
+            values, indices = jnp.asarray(values), jnp.asarray(indices)
+        if indices.ndim != 1 or tuple(values.shape) != (indices.shape[0], *shape[1:]):
+            raise ValueError(
+                f"expected rows of a tensor of shape {shape} and an index for each, got values of "
+                f"shape {declared(values.shape)} and indices of shape {declared(indices.shape)}"
+            )
+        self.values = values
+        self.indices = indices
+        self.dense_shape = shape
+        self._dense: Any = None
+
+    @property
+    def shape(self) -> TensorShape:
+        """The shape of the whole tensor."""
+        return TensorShape.of(self.dense_shape)
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the elements."""
+        return self.values.dtype
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it belongs to."""
+        graph: Graph = self.values.graph
+        return graph
+
+    @property
+    def op(self) -> Operation:
+        """The operation that computes the values."""
+        op: Operation = self.values.op
+        return op
+
+    @property
+    def device(self) -> str:
+        """The device that is requested for the values."""
+        device: str = self.values.device
+        return device
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it consists of arrays, not of tensors of a graph."""
+        return not isinstance(self.values, Symbolic)
+
+    def to_tensor(self) -> Any:
+        if self.is_array:
+            return _dense(self.values, self.indices, self.dense_shape[0])
+        if self._dense is None:
+            with colocate_with(self.values, ignore_existing=True):
+                args = (self.values, self.indices, self.dense_shape[0])
+                self._dense = self.graph.apply(_dense, args, name="dense")
+        return self._dense
+
+    def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
+        if self.is_array:
+            return fun(*(x.to_tensor() if isinstance(x, IndexedSlices) else x for x in args))
+        return self.graph.apply(fun, args)
+
+    def _value_for(self, use: str) -> Any:
+        return self.to_tensor() if self.is_array else super()._value_for(use)
+
+    def __repr__(self) -> str:
+        n_rows = declared(self.indices.shape)[0]  # type: ignore[index]
+        said = f"{n_rows} rows of shape={self.shape} dtype={self.dtype.name}"
+        if not self.is_array:
+            said += f" values={self.values.name!r} indices={self.indices.name!r}"
+        return f"<jflow.IndexedSlices {said}>"
+
+
+def _dense(values: jax.Array, indices: jax.Array, n_rows: int) -> jax.Array:
+    zeros = jnp.zeros((n_rows, *values.shape[1:]), values.dtype)
+    return zeros.at[jnp.where(indices < 0, n_rows, indices)].add(values, mode="drop")

@@ -1,0 +1,472 @@
+"""Variables: values that a container keeps between steps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.base.uncopyable import Uncopyable
+from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
+from jflow.client.eager import EagerVariable
+from jflow.client.ops.creators import CreatedByScope
+from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import InPlaceOperators
+from jflow.client.stateful import GraphVariable, VariableOperations, counting, scatter
+from jflow.compiler.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, origin, owners
+from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.primitives import read_p
+from jflow.plan.xla import internals
+
+
+class VariableLike(InPlaceOperators, Uncopyable, Symbolic):
+    """What is used as an array and can be assigned: a variable, or several that are one value."""
+
+    _instead_of_copy = (
+        "it stands for state that a copy would share; copy its value, as in "
+        "jflow.Variable(variable.value()), or save it with jflow.checkpoint.save or a train.Saver"
+    )
+
+    @abstractmethod
+    def value(self) -> Any:
+        """Returns the value, dtype[*shape]: a tensor in graph code, otherwise an array."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> TensorShape:
+        """The size of each dimension."""
+
+
+class Variable(VariableLike, metaclass=CreatedByScope):
+    """A named value that outlives a step.
+
+    In graph code a variable is part of the graph: `initializer` sets it, and sessions read it. A
+    local session has its own copy, which ends with it. On a cluster the value lives in a container
+    of one task, and all sessions that use the same name, container and device share it.
+
+    Inside `jflow.connect` a variable is *eager*: it has a value from the start, the initial one
+    unless its container already holds it, and can be used as an array, inside and outside of a
+    `jflow.function`.
+
+    Args:
+      initial_value: a number, array or tensor, or a function without arguments that returns one.
+      trainable: whether optimizers should train it.
+      name: name of the value in the container. In a graph `_1`, `_2`, … make it unique; an eager
+        variable without a name is not shared.
+      dtype: dtype of the variable; None for the initial value's.
+      collections: names of the graph collections that list it; None for the global variables. A
+        trainable variable is also in the trainable variables, an eager one is in none.
+      validate_shape: whether the shape is fixed to that of the initial value, which must be known.
+        If False, an assignment may change the sizes, but not the rank; in graph code only.
+      caching_device: a device, or a function as for `jflow.device`, to which a step copies the
+        value once for everything that uses `value()` or the variable itself; `read_value()` reads
+        where the variable lives. In graph code only.
+      constraint: a function from a tensor to one of the same shape and dtype, which optimizers
+        apply to each new value.
+
+    Attributes:
+      trainable: whether optimizers train it.
+      constraint: the function, or None.
+      save_slice_info: which slice of a partitioned variable it is, None if it is not one.
+      initial_value, initializer: of a graph variable: the tensor of its initial value, and the
+        operation that sets it.
+
+    Raises:
+      TypeError, ValueError: if the initial value is missing or invalid, or its shape is unknown.
+      ValueError: inside a function that JAX traces, such as a branch or the body of a loop.
+      InvalidArgumentError: if it is eager and exists with another shape or dtype.
+    """
+
+    def __init__(
+        self,
+        initial_value: Any,
+        trainable: bool = True,
+        name: str | None = None,
+        dtype: Any = None,
+        collections: Sequence[str] | None = None,
+        validate_shape: bool = True,
+        caching_device: Any = None,
+        constraint: Callable[[Any], Any] | None = None,
+    ) -> None:
+        _refuse_tracing(name)
+        if initial_value is None:
+            raise ValueError(f"variable {name or ''!r} needs an initial value")
+        if constraint is not None and not callable(constraint):
+            raise ValueError(f"expected a function as constraint of {name!r}, got {constraint!r}")
+        self.trainable = trainable
+        self.constraint = constraint
+        self.save_slice_info: SaveSliceInfo | None = None
+        self._operations: VariableOperations
+        owner = owners.current()
+        if owner is None:
+            graph = _default_graph()
+            name = name or "Variable"
+            made = GraphVariable(graph, initial_value, name, dtype, validate_shape, caching_device)
+            self._operations = made
+            self.initial_value, self.initializer = made.initial_value, made.initializer
+            graph.add_to_collections(_listing(collections, trainable), self)
+        else:
+            _check_eager(name or "", validate_shape, caching_device)
+            self._operations = EagerVariable(owner, initial_value, name, dtype)
+        self._ref = self._operations.ref
+
+    @classmethod
+    def of_operations(
+        cls,
+        operations: VariableOperations,
+        trainable: bool = True,
+        slice_info: SaveSliceInfo | None = None,
+    ) -> Variable:
+        """Returns the variable of reads and writes that exist already, as of an imported graph."""
+        made = cls.__new__(cls)
+        made.trainable = trainable
+        made.constraint = None
+        made.save_slice_info = slice_info
+        made._operations, made._ref = operations, operations.ref
+        if isinstance(operations, GraphVariable):
+            made.initial_value = operations.initial_value
+            made.initializer = operations.initializer
+        return made
+
+    # What it is -------------------------------------------------------------------------------
+
+    @property
+    def operations(self) -> VariableOperations:
+        """The reads and writes of this variable, in a graph or eager."""
+        return self._operations
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the variable has a value outside of sessions."""
+        return self._operations.is_eager
+
+    @property
+    def op(self) -> Operation:
+        """The operation that stands for a graph variable."""
+        return self._operations.op
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of a graph variable."""
+        return self._operations.op.graph
+
+    @property
+    def name(self) -> str:
+        """The name in the form of a tensor's: "x:0"."""
+        return f"{self._ref.name}:0"
+
+    @property
+    def shape(self) -> TensorShape:
+        """The size of each dimension."""
+        return TensorShape.of(self._operations.shape)
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the elements."""
+        return self._ref.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def container(self) -> str:
+        """The name of its container, "" for the default one."""
+        return self._ref.container
+
+    @property
+    def device(self) -> str:
+        """The requested device, "" for none; the actual device of an eager variable."""
+        return str(self._ref.spec)
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def value(self) -> Any:
+        """Returns the value, dtype[*shape]: a tensor in graph code, otherwise an array.
+
+        In a graph it is the value after the current control dependencies; it is unspecified
+        whether other updates of the same step are in it. In a `jflow.function` it is the value at
+        this line.
+        """
+        return self._operations.value()
+
+    def read_value(self) -> Any:
+        """Reads the value anew; in graph code, after the current control dependencies."""
+        return self._operations.read("read_value")
+
+    def initialized_value(self) -> Tensor:
+        """Returns the value if the variable is initialized, else its initial value: a tensor.
+
+        Use it for initial values of other variables, which one step may then initialize too.
+        """
+        return self._operations.initialized_value()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Returns the value of an eager variable as a NumPy array."""
+        return np.asarray(self)
+
+    def eval(self, session: Any = None) -> Any:
+        """Returns the value in `session`, or in the default session if it is None."""
+        return self.graph_element().eval(session=session)
+
+    def to_tensor(self) -> Tensor:
+        return self._operations.to_tensor()
+
+    def graph_element(self) -> Tensor:
+        return self._operations.graph_element()
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def assign(self, value: Any, use_locking: bool | None = None, name: str = "Assign") -> Any:
+        """Sets the value, which also initializes the variable.
+
+        Args:
+          value: dtype[*shape], an array, tensor or variable.
+          use_locking: without effect: updates are always atomic.
+          name: name of the operation.
+
+        Returns:
+          The new value: a tensor in graph code, an array in a `jflow.function`. Elsewhere the
+          variable itself, because the value may not be needed.
+
+        Raises:
+          TypeError: if the value has another dtype.
+          ValueError: if the value has another shape.
+          InvalidArgumentError: in the step, if a shape that was unknown before is another one.
+        """
+        check_flag("use_locking", use_locking)
+        written = self._operations.assign(read(value), name)
+        return self if written is None else written
+
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignAdd"
+    ) -> Any:
+        """Adds `delta`, dtype[*shape], to the value atomically; returns and raises as `assign`."""
+        check_flag("use_locking", use_locking)
+        return self.update(jnp.add, self._operations.fitting(read(delta)), name=name)
+
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignSub"
+    ) -> Any:
+        """Subtracts `delta` from the value atomically; returns and raises as `assign`."""
+        check_flag("use_locking", use_locking)
+        return self.update(jnp.subtract, self._operations.fitting(read(delta)), name=name)
+
+    def load(self, value: Any, session: Any = None) -> None:
+        """Sets the value to an array.
+
+        Args:
+          value: dtype[*shape].
+          session: the session of a graph variable; None for the default session.
+        """
+        self._operations.load(read(value), session)
+
+    def update(self, fun: Callable[..., Any], *operands: Any, name: str = "Update") -> Any:
+        """Sets the value to `fun(old_value, *operands)` atomically.
+
+        Args:
+          fun: a function of JAX arrays that returns an array of the variable's shape and dtype.
+          operands: arrays, tensors or variables.
+          name: name of the operation.
+
+        Returns:
+          The new value, as `assign`.
+
+        Raises:
+          TypeError, ValueError: if `fun` does not accept the operands, or returns another shape or
+            dtype.
+        """
+        written = self._operations.update(fun, [read(operand) for operand in operands], name)
+        return self if written is None else written
+
+    def count_up_to(self, limit: int, name: str = "CountUpTo") -> Tensor:
+        """Increments an integer scalar until it reaches a limit; see `jflow.count_up_to`."""
+        return counting.count_up_to(self._operations, limit, name)
+
+    # Rows -------------------------------------------------------------------------------------
+
+    def scatter_update(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterUpdate",
+    ) -> Any:
+        """Assigns to rows: `v[indices] = updates`; see `jflow.scatter_update`.
+
+        This method and the next ones also take, in place of indices and updates, one object that
+        has them as its attributes `indices` and `values`, such as a sparse gradient.
+        """
+        check_flag("use_locking", use_locking)
+        return self._scatter(scatter.ROWS["set"], indices, updates, name)
+
+    def scatter_add(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterAdd",
+    ) -> Any:
+        """Adds to rows: `v[indices] += updates`; see `jflow.scatter_add`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(scatter.ROWS["add"], indices, updates, name)
+
+    def scatter_sub(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterSub",
+    ) -> Any:
+        """Subtracts from rows: `v[indices] -= updates`; see `jflow.scatter_sub`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(scatter.ROWS["subtract"], indices, updates, name)
+
+    def scatter_mul(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMul",
+    ) -> Any:
+        """Multiplies rows: `v[indices] *= updates`; see `jflow.scatter_mul`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(scatter.ROWS["multiply"], indices, updates, name)
+
+    def scatter_div(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterDiv",
+    ) -> Any:
+        """Divides rows: `v[indices] /= updates`; see `jflow.scatter_div`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(scatter.ROWS["divide"], indices, updates, name)
+
+    def scatter_min(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMin",
+    ) -> Any:
+        """Takes the minimum of rows and the updates; see `jflow.scatter_min`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(scatter.ROWS["min"], indices, updates, name)
+
+    def scatter_max(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMax",
+    ) -> Any:
+        """Takes the maximum of rows and the updates; see `jflow.scatter_max`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(scatter.ROWS["max"], indices, updates, name)
+
+    def scatter_nd_update(self, indices: Any, updates: Any, name: str = "ScatterNdUpdate") -> Any:
+        """Assigns to slices that index vectors name; see `jflow.scatter_nd_update`."""
+        return self._scatter(scatter.SLICES["set"], indices, updates, name)
+
+    def scatter_nd_add(self, indices: Any, updates: Any, name: str = "ScatterNdAdd") -> Any:
+        """Adds to slices that index vectors name; see `jflow.scatter_nd_add`."""
+        return self._scatter(scatter.SLICES["add"], indices, updates, name)
+
+    def scatter_nd_sub(self, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
+        """Subtracts from slices that index vectors name; see `jflow.scatter_nd_sub`."""
+        return self._scatter(scatter.SLICES["subtract"], indices, updates, name)
+
+    def _scatter(self, body: scatter.Body, indices: Any, updates: Any, name: str) -> Any:
+        if updates is None:
+            indices, updates = sparse_delta(indices)
+        written = scatter.scatter(self._operations, body, read(indices), read(updates), name)
+        return self if written is None else written
+
+    # Arithmetic -------------------------------------------------------------------------------
+
+    def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
+        graph = self._operations.graph_of(args)
+        return graph.apply(fun, args) if graph else fun(*map(read, args))
+
+    @property
+    def __jax_array__(self) -> Callable[[], Any]:
+        asker = internals.asker()
+        if asker is internals.Asker.JIT:
+            raise ValueError(
+                f"JAX cannot trace {self._ref} directly; pass its value(), or use the function of "
+                "the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+            )
+        if not self.is_eager and not internals.is_tracing():
+            self._refuse_jax(asker)
+        return lambda: self._operations.bind(read_p)
+
+    def _value_for(self, use: str) -> Any:
+        return self._operations.bind(read_p) if self.is_eager else super()._value_for(use)
+
+    def __repr__(self) -> str:
+        attributes = f"{self.name!r} shape={declared(self.shape)} dtype={self.dtype.name}"
+        return f"<jflow.Variable {self._operations.describe(attributes)}>"
+
+    def __dir__(self) -> list[str]:
+        return visible(
+            super().__dir__(), "graph_element", "of_operations", "operations", "to_tensor"
+        )
+
+
+def read(value: Any) -> Any:
+    """Returns the value of a variable, and any other argument unchanged."""
+    return value.value() if isinstance(value, VariableLike) else value
+
+
+def _refuse_tracing(name: str | None) -> None:
+    """Raises ValueError while JAX traces, because it may trace a function any number of times."""
+    if internals.is_tracing():
+        which = f"variable {name!r}" if name else "a variable"
+        raise ValueError(
+            f"{which} is created inside a function that JAX traces "
+            f"(at {origin.describe(origin.user_location())}), such as a branch, the body of a loop "
+            "or a jflow.function; create it once, outside the function, and use it inside"
+        )
+
+
+def _check_eager(name: str, validate_shape: bool, caching_device: Any) -> None:
+    if not validate_shape:
+        raise ValueError(
+            f"variable {name!r} is eager and cannot have validate_shape=False: functions are "
+            "compiled for the sizes of eager variables; make it in graph code"
+        )
+    if caching_device is not None:
+        raise ValueError(
+            f"variable {name!r} is eager and cannot have a caching_device: a function reads it "
+            "where it lives; make it in graph code"
+        )
+
+
+def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, None]:
+    """The collections that list a variable, each once."""
+    if isinstance(collections, str):
+        raise TypeError(f"collections is a list of names, got the text {collections!r}")
+    keys = (GraphKeys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+    return dict.fromkeys((*keys, GraphKeys.TRAINABLE_VARIABLES) if trainable else keys)
+
+
+def sparse_delta(delta: Any) -> tuple[Any, Any]:
+    """Returns the indices and values of an object that has both, such as a sparse gradient."""
+    if not (hasattr(delta, "indices") and hasattr(delta, "values")):
+        raise TypeError(
+            "expected indices and updates, or one object with the attributes indices and values, "
+            f"got {delta!r:.80} alone"
+        )
+    return delta.indices, delta.values

@@ -1,0 +1,254 @@
+"""The interface of backends, which sessions and connections run their steps on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import jax
+
+from jflow.base.cluster import DeviceSpec, Task
+from jflow.base.deadline import Deadline
+from jflow.base.options import ConfigProto
+from jflow.base.values import Array
+from jflow.client.runtime.restarts import Restarts
+from jflow.compiler.graph import VariableRef
+from jflow.compiler.pipeline import CompiledStep
+from jflow.compiler.placement import Inventory
+from jflow.plan import Plan
+from jflow.plan.trace.measured import StepNames
+from jflow.plan.trace.record import TaskRecord
+from jflow.plan.xla.compile import CompiledProgram
+from jflow.state.effects import Effect
+from jflow.state.moves import StateId
+from jflow.state.saves import SaveReport, StateItems
+
+R = TypeVar("R")
+
+
+class Executable(Protocol):
+    """A step that is ready to run, with fed arrays and a deadline."""
+
+    @property
+    def names(self) -> StepNames:
+        """What traces call its instructions."""
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The plans, one for each device that takes part."""
+
+    def prepare(self, deadline: Deadline) -> None:
+        """Registers the step where it is not registered yet, as the first run would."""
+
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> list[Array]:
+        """Runs the step and returns the fetched values as NumPy arrays, which the caller owns.
+
+        With an effect, what the step writes is applied once, on all tasks or on none, however often
+        the step is attempted and wherever each attempt runs (docs/exactly_once.md).
+
+        Args:
+          feeds: the fed values.
+          deadline: of the call.
+          effect: the attempt, of a step that is to be applied once.
+
+        Raises:
+          AbortedError: of an attempt, if a later one has taken over.
+          DataLossError: if an earlier attempt was applied, but its results were not kept.
+          UnimplementedError: if it has an effect, and does more than to write variables.
+        """
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        """As `run`, without blocking; cancelling the future cancels the step.
+
+        Raises:
+          UnimplementedError: if the step calls Python and runs on a cluster.
+        """
+
+    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        """Runs the step with NumPy or JAX arrays and returns JAX arrays."""
+
+    def single_program(self, n_feeds: int) -> CompiledProgram | None:
+        """The program, if all that a step does is to run it in this process.
+
+        It takes that many fed values in order, returns the fetched ones, and raises TypeError or
+        ValueError if it cannot take a value as it is; None if a step does more.
+        """
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        """As `run`, or as `compute` if `as_jax`; also what each task noted, by `clock.now`."""
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A future of a step, as `Executable.start` returns it on a cluster."""
+
+    def stop(self) -> None:
+        """Cancels the step, but not the future, which tells how the step has ended."""
+
+
+def stop_step(started: Future[list[Array]]) -> None:
+    """Cancels a step that was started; the future ends when the step has ended."""
+    if isinstance(started, Stoppable):
+        started.stop()
+    else:
+        started.cancel()
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device, as returned by `Session.list_devices`.
+
+    Attributes:
+      name: its full name, such as "/job:ps/task:0/device:CPU:0".
+      device_type: such as "CPU" or "GPU".
+      incarnation: a random number that identifies the life of its process; 0 in this process.
+      transport: what carries messages to its task, "grpc", "unix", "tcp", or "inproc" if that is in
+        this process; to tasks other than that of the session's server, those of that server. ""
+        without a server.
+      memory_limit_bytes: what it can keep; 0 if that is not known. An accelerator's is that of
+        JAX's allocator. CPU devices of one process share what the operating system lets it use.
+    """
+
+    name: str
+    device_type: str
+    incarnation: int
+    transport: str = ""
+    memory_limit_bytes: int = 0
+
+
+class Backend(Protocol):
+    """Runs steps, in this process or on a cluster.
+
+    Attributes:
+      keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
+      has_one_device: whether `default_device` is always None.
+      moves_private: whether state that is not shared can move.
+      reconnects: whether a call connects again when the connection was lost.
+      restarts: what it does when tasks have restarted.
+    """
+
+    keeps_weak_types: bool
+    has_one_device: bool
+    moves_private: bool
+    reconnects: bool
+    restarts: Restarts
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server was connected to and the connection has ended."""
+
+    @property
+    def owner(self) -> str:
+        """A name that no other session has, for resources that are not shared."""
+
+    def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
+        """Returns all tasks, and the devices of `tasks`; blocks until these have answered.
+
+        Raises:
+          UnavailableError, DeadlineExceededError: if one of `tasks` does not answer.
+        """
+
+    def register(self, compiled: CompiledStep) -> Executable:
+        """Makes a compiled step ready to run.
+
+        On a cluster it is registered with the master when it first runs.
+        """
+
+    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+        """The options of a session, completed by those that its server has; connects to it."""
+
+    def incarnation(self, deadline: Deadline) -> int:
+        """A random number that identifies the life of the server; 0 in this process."""
+
+    def call_state(
+        self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
+    ) -> R:
+        """Calls a remote method of the session's `jflow.state.core.ClusterState`.
+
+        Args:
+          method: the method.
+          args: its arguments without the connect timeout and the deadline.
+          deadline: of the call.
+        """
+
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        """Does everything from now on under a claim of a name, until there is a later claim.
+
+        Args:
+          name: the name.
+          epoch: of a claim that another backend of this program has made; 0 for a new one.
+          deadline: of the call.
+
+        Returns:
+          The epoch.
+
+        Raises:
+          FencedError: if there was a later claim; likewise every later call.
+        """
+
+    def move_state(
+        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> None:
+        """Moves state of one device to another device.
+
+        Args:
+          states: what moves together.
+          target: the full name of the device that it moves to.
+          hold_s: the longest time that steps wait for the move, in seconds.
+          deadline: of the call.
+
+        Raises:
+          MovedError: if some of it is elsewhere.
+          OpError: as `jflow.Session.replace`.
+        """
+
+    def save(
+        self,
+        prefix: str,
+        items: StateItems,
+        about: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        is_consistent: bool,
+    ) -> SaveReport:
+        """Saves state as a checkpoint.
+
+        Args:
+          prefix: the path of the checkpoint: relative to the working directory of this process, or
+            absolute on the machines that have the state.
+          items: what to save.
+          about: kept in the checkpoint.
+          deadline: of the call.
+          is_consistent: whether steps of all sessions are held back until every task has its
+            snapshot; else those of this session.
+
+        Raises:
+          MovedError: if some of the state is elsewhere.
+          OpError: as `jflow.Session.save_state`.
+        """
+
+    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
+        """Restores state from a checkpoint. Raises as `save`."""
+
+    def peek(self, ref: VariableRef) -> jax.Array | None:
+        """The value of a variable in this process, None if there is none; never blocks."""
+
+    def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
+        """The device that a function of these values requests, as it would under `jax.jit`.
+
+        None if it is the first one, or none of this process.
+        """
+
+    def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
+        """Returns the devices of all tasks that are up, the master's own first."""
+
+    def close(self) -> None:
+        """Cancels running steps and frees everything."""

@@ -1,0 +1,159 @@
+"""The file in which `jflow calibrate` keeps what it measured, and what sessions read of it.
+
+A calibration that is missing is silent: the prior is used. One that cannot be read, is old, or was
+made on another machine or with another jaxlib is not used either; a warning says why, once. One
+whose own checks are far off is used, with a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from jflow.compiler.placement.calibration import PRIOR, Calibration, Machine
+from jflow.errors import InvalidArgumentError, NotFoundError
+
+_LOG = logging.getLogger(__name__)
+
+VARIABLE = "JFLOW_CALIBRATION"
+"""Names another file."""
+
+MAX_AGE_S = 30 * 86_400.0
+"""How long a calibration is used, in seconds."""
+
+
+def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where jflow keeps what it can measure again: $XDG_CACHE_HOME/jflow, ~/.cache/jflow."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    # The XDG base directory specification: relative paths are ignored.
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "jflow"
+
+
+def calibration_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """The file of the calibration: JFLOW_CALIBRATION, else one in the cache directory."""
+    named = environ.get(VARIABLE)
+    return Path(named) if named else cache_directory(environ) / "calibration.json"
+
+
+@functools.cache
+def this_machine() -> Machine:
+    """What calibrations are compared with."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Machine(platform.node(), _processor(), cores or 1, version("jax"), version("jaxlib"))
+
+
+def read_calibration(
+    path: Path, machine: Machine | None = None, *, now: Callable[[], float] = time.time
+) -> Calibration:
+    """The calibration in a file.
+
+    Args:
+      path: the file.
+      machine: the machine that it must have been made on; None for this one.
+      now: gives seconds since 1970.
+
+    Raises:
+      NotFoundError: if there is no such file.
+      InvalidArgumentError: if it cannot be read, is too old, or is of another machine or jaxlib.
+    """
+    repeat = f"run `jflow calibrate --output {path}`"
+    try:
+        found = Calibration.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no calibration {path}; {repeat}") from error
+    except (OSError, UnicodeDecodeError, InvalidArgumentError) as error:
+        reason = error.message if isinstance(error, InvalidArgumentError) else error
+        raise InvalidArgumentError(
+            f"the calibration {path} cannot be read: {reason}; {repeat}, or delete it"
+        ) from error
+    age = now() - found.made
+    if age > MAX_AGE_S:
+        raise InvalidArgumentError(
+            f"the calibration {path} is {age / 86_400:.0f} days old, at most "
+            f"{MAX_AGE_S / 86_400:.0f} are allowed; {repeat}"
+        )
+    here = machine or this_machine()
+    reason = "it names no machine" if found.machine is None else found.machine.difference(here)
+    if reason:
+        raise InvalidArgumentError(
+            f"the calibration {path} is not of this machine: {reason}; {repeat}"
+        )
+    return found
+
+
+def write_calibration(calibration: Calibration, path: Path) -> None:
+    """Writes a calibration to a file, which is replaced as a whole.
+
+    Raises:
+      OSError: if the file cannot be written.
+    """
+    write_text(calibration.to_json(), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Replaces a file as a whole and makes its directory. Raises OSError if that fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def current_calibration(
+    path: Path | None = None, *, now: Callable[[], float] = time.time
+) -> Calibration:
+    """The calibration of this machine; the prior, with a warning, if it is of no use.
+
+    One that is doubtful (`Calibration.doubts`) is used, with a warning too.
+
+    Args:
+      path: the file; None for `calibration_path()`.
+      now: gives seconds since 1970.
+    """
+    path = path or calibration_path()
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        if VARIABLE in os.environ:
+            _warn(f"{VARIABLE} names {str(path)!r}, which does not exist")
+        return PRIOR
+    return _read_once(path, changed, now)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_once(path: Path, changed: int, now: Callable[[], float]) -> Calibration:
+    try:
+        found = read_calibration(path, now=now)
+    except (InvalidArgumentError, NotFoundError) as error:
+        _warn(error.message)
+        return PRIOR
+    if found.doubts:
+        _LOG.warning(
+            "the calibration %s is doubtful, and so are placements by it: its own checks are off "
+            "(%s); run `jflow calibrate --output %s` when nothing else runs",
+            *(path, "; ".join(found.doubts), path),
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _warn(message: str) -> None:
+    _LOG.warning("%s; until then costs are estimated from a prior", message)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "") or platform.processor() or platform.machine()

@@ -1,0 +1,140 @@
+"""Steps that are fed tensors of unknown rank, compiled for the shapes of each signature."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+
+from jflow.base.deadline import Deadline
+from jflow.base.values import Array, TensorSpec
+from jflow.client.runtime.backend import Executable
+from jflow.compiler.graph import Graph, Tensor
+from jflow.compiler.graph.expansion import Expansion
+from jflow.compiler.pipeline import StepRequest
+from jflow.plan import Plan
+from jflow.plan.trace.measured import StepNames
+from jflow.plan.trace.record import TaskRecord
+from jflow.plan.xla.compile import CompiledProgram
+from jflow.state.effects import Effect
+
+MAX_SIGNATURES = 64
+"""How many signatures of one step stay registered; the one that was used longest ago is dropped."""
+
+FedShapes = tuple[tuple[int, ...], ...]
+"""The shapes that are fed for the tensors of unknown rank."""
+
+
+class ExpandingExecutable:
+    """A step with recorded calls. Each signature of fed shapes becomes an executable of its own.
+
+    Args:
+      graph: the graph.
+      request: what the step computes.
+      register: compiles and registers the step of an expansion of the graph.
+      registering: held meanwhile, so that the steps of a session agree where state is.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        request: StepRequest,
+        register: Callable[[Expansion, StepRequest, Deadline], Executable],
+        registering: threading.Lock,
+    ) -> None:
+        self._graph, self._request, self._register = graph, request, register
+        self._unknown = [i for i, tensor in enumerate(request.fed) if tensor.aval.shape is None]
+        self._lock = threading.Lock()
+        self._registering = registering
+        self._known: OrderedDict[FedShapes, Executable] = OrderedDict()
+        self._latest = threading.local()
+
+    @property
+    def names(self) -> StepNames:
+        """See `Executable.names`; of this thread's last step."""
+        names: StepNames = self._latest.executable.names
+        return names
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """See `Executable.plans`; of this thread's last step."""
+        plans: Sequence[Plan] = self._latest.executable.plans
+        return plans
+
+    def prepare(self, deadline: Deadline) -> None:
+        """See `Executable.prepare`; without the fed values nothing can be prepared."""
+
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> list[Array]:
+        """See `Executable.run`."""
+        return self._executable(feeds, deadline).run(feeds, deadline, effect=effect)
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        """See `Executable.start`."""
+        return self._executable(feeds, deadline).start(feeds, deadline, effect=effect)
+
+    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        """See `Executable.compute`."""
+        return self._executable(feeds, deadline).compute(feeds, deadline)
+
+    def single_program(self, n_feeds: int) -> CompiledProgram | None:
+        """See `Executable.single_program`; each signature has a program of its own."""
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        """See `Executable.traced`."""
+        return self._executable(feeds, deadline).traced(feeds, deadline, as_jax=as_jax)
+
+    def _executable(self, feeds: Sequence[Any], deadline: Deadline) -> Executable:
+        """Returns the step for the shapes of some feeds.
+
+        Raises:
+          InvalidArgumentError: if a call does not take values of such shapes.
+        """
+        signature: FedShapes = tuple([feeds[i].shape for i in self._unknown])
+        with self._lock:
+            executable = self._known.get(signature)
+            if executable is not None:
+                self._known.move_to_end(signature)
+        if executable is None:
+            with deadline.holding(self._registering, "waiting for other steps to be registered"):
+                executable = self._known.get(signature)
+                if executable is None:
+                    executable = self._registered(signature, deadline)
+                    self._keep(signature, executable)
+            deadline.check("compiling the step")
+        self._latest.executable = executable
+        return executable
+
+    def _keep(self, signature: FedShapes, executable: Executable) -> None:
+        with self._lock:
+            self._known[signature] = executable
+            if len(self._known) > MAX_SIGNATURES:
+                self._known.popitem(last=False)
+
+    def _registered(self, signature: FedShapes, deadline: Deadline) -> Executable:
+        fed = [self._request.fed[i] for i in self._unknown]
+        shapes = {t: _logical(t, shape) for t, shape in zip(fed, signature, strict=True)}
+        roots = [*self._request.targets, *(tensor.op for tensor in self._request.fetches)]
+        expansion = Expansion(self._graph, shapes, roots)
+        request = StepRequest(
+            tuple(expansion.copies[op] for op in self._request.targets),
+            tuple(map(expansion.tensor, self._request.fetches)),
+            tuple(map(expansion.tensor, self._request.fed)),
+            self._request.checks_nans,
+        )
+        return self._register(expansion, request, deadline)
+
+
+def _logical(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of a value by that of its physical form."""
+    n_added = len(TensorSpec((), tensor.dtype).physical.shape or ())
+    return shape[: len(shape) - n_added]

@@ -1,0 +1,52 @@
+"""Isolated sessions: their state is in private containers, whatever the graph names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jflow.base.cluster import Device
+from jflow.compiler.pipeline import CompiledStep
+from jflow.plan import Plan, private_container
+from jflow.state.saves import StateItems
+
+
+class Isolation:
+    """Renames the containers of what a session sends to a cluster.
+
+    Args:
+      owner: the name of the session.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+
+    def step(self, compiled: CompiledStep) -> CompiledStep:
+        """A step whose plans use state of the session only."""
+        return replace(compiled, plans=tuple(map(self._plan, compiled.plans)))
+
+    def items(self, items: StateItems) -> StateItems:
+        """What is saved or restored, under the same keys."""
+        return StateItems(
+            tuple(
+                replace(item, container=self._own(item.container, item.device))
+                for item in items.items
+            )
+        )
+
+    def _plan(self, plan: Plan) -> Plan:
+        device = str(plan.device)
+        return replace(
+            plan,
+            variables=tuple(
+                replace(one, key=replace(one.key, container=self._own(one.key.container, device)))
+                for one in plan.variables
+            ),
+            resources=tuple(
+                replace(one, container=self._own(one.container, device)) for one in plan.resources
+            ),
+        )
+
+    def _own(self, container: str, device: str) -> str:
+        """The private container; the job of a task is another name of its default container."""
+        job = Device.parse(device).task.job
+        return private_container("" if container == job else container, self._owner)

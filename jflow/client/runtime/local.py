@@ -1,0 +1,206 @@
+"""The backend of this process: each session has variables of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import jax
+
+from jflow.base import forks
+from jflow.base.cluster import LOCAL_TASK, SAME_PROCESS, DeviceSpec, Task, Wiring
+from jflow.base.deadline import Deadline
+from jflow.base.options import ConfigProto
+from jflow.base.values import Array
+from jflow.client.runtime.backend import DeviceInfo, Executable
+from jflow.client.runtime.paths import path_on_tasks
+from jflow.client.runtime.process_options import warn_of_process_options
+from jflow.client.runtime.restarts import Restarts
+from jflow.compiler.graph import VariableRef
+from jflow.compiler.graph.callbacks import Callback
+from jflow.compiler.lowering import compile_all
+from jflow.compiler.pipeline import CompiledStep
+from jflow.compiler.placement import Inventory
+from jflow.plan import Plan, VariableKey, verify, verify_step
+from jflow.plan.xla import internals
+from jflow.state.core import ClusterState
+from jflow.state.moves import StateId
+from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources import Containers
+from jflow.state.saves import SaveReport, StateItems
+from jflow.task.execution import (
+    LinkedPlan,
+    LocalExecutable,
+    link,
+    local_devices,
+    memory_limits,
+    put,
+)
+from jflow.task.execution.local_task import LocalTask
+
+R = TypeVar("R")
+
+
+@forks.guarded(
+    "inventory",
+    "register",
+    "call_state",
+    "claim",
+    "move_state",
+    "save",
+    "restore",
+    "list_devices",
+    ignored=("close",),
+)
+class LocalBackend:
+    """Runs steps on the devices of this process; its state is freed with it.
+
+    Args:
+      config: options, of which the number of devices is used; None for the default ones.
+    """
+
+    owner = "local"
+    keeps_weak_types = True
+    moves_private = True
+    reconnects = False
+    restarts = Restarts()
+    is_lost = False
+
+    def __init__(self, config: ConfigProto | None = None) -> None:
+        forks.mark_used()
+        config = ConfigProto() if config is None else config
+        self._devices = local_devices(LOCAL_TASK, config.device_count)
+        self.has_one_device = len(self._devices) == 1
+        warn_of_process_options(config, {device.type for device in self._devices})
+        self._memory = memory_limits(self._devices)
+        self._specs = {
+            found: DeviceSpec(type=device.type, index=device.index)
+            for device, found in self._devices.items()
+        }
+        self._first = next(iter(self._specs))
+        self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
+        by_name = {str(device): found for device, found in self._devices.items()}
+        self._task = LocalTask(self._containers, by_name)
+
+    def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
+        devices = {LOCAL_TASK: tuple(self._devices)}
+        return Inventory(
+            LOCAL_TASK,
+            (LOCAL_TASK,),
+            devices,
+            platforms=None,
+            wiring=Wiring(SAME_PROCESS),
+            memory={device: limit for device, limit in self._memory.items() if limit},
+        )
+
+    def register(self, compiled: CompiledStep) -> Executable:
+        for plan in compiled.plans:
+            verify(plan)
+        verify_step(compiled.plans, compiled.n_fetches)
+        used = {
+            program.digest: (compiled.programs[program.digest], device, program.donated)
+            for plan in compiled.plans
+            for device in [self._devices[plan.device]]
+            for program in plan.programs
+        }
+        executables = dict(zip(used, compile_all([*used.values()]), strict=True))
+
+        def linked(plan: Plan) -> LinkedPlan:
+            device = self._devices[plan.device]
+            return link(
+                plan,
+                device,
+                lambda program: executables[program.digest],
+                lambda name: put(compiled.artifacts[name], device),
+            )
+
+        functions = [*map(_function, compiled.callbacks)]
+        plans = [*map(linked, compiled.plans)]
+        has_state = any(plan.variables or plan.resources for plan in compiled.plans)
+        task = self._task if has_state else None
+        return LocalExecutable(
+            plans, compiled.n_fetches, self._containers, functions, compiled.names, task
+        )
+
+    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+        return config
+
+    def incarnation(self, deadline: Deadline) -> int:
+        return 0
+
+    def call_state(
+        self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
+    ) -> R:
+        return self._task.call_state(method, *args, 0.0, deadline)
+
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        return self.call_state(ClusterState.claim, name, epoch, deadline=deadline)
+
+    def move_state(
+        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> None:
+        self.call_state(ClusterState.move, states, target, hold_s, deadline=deadline)
+
+    def save(
+        self,
+        prefix: str,
+        items: StateItems,
+        about: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        is_consistent: bool,  # a local session has all steps to itself
+    ) -> SaveReport:
+        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(ClusterState.save, path, packed, False, about, deadline=deadline)
+        return SaveReport.from_bytes(record)
+
+    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
+        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        return SaveReport.from_bytes(record)
+
+    def peek(self, ref: VariableRef) -> jax.Array | None:
+        device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
+        key = VariableKey(ref.container, ref.name)
+        return None if device is None else self._containers.peek(device, key)
+
+    def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
+        if self.has_one_device:
+            return None
+        default = internals.default_device()
+        others: set[jax.Device] = set()
+        for value in values:
+            if (
+                internals.is_committed(value)
+                if type(value) is internals.ConcreteArray
+                else isinstance(value, jax.Array) and value.committed
+            ):
+                devices = value.devices()
+                # Results of functions are committed to the default device, and do not decide.
+                if len(devices) == 1 and default not in devices:
+                    others |= devices
+        device = others.pop() if len(others) == 1 else default
+        return None if device == self._first else self._specs.get(device)
+
+    def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
+        return [
+            DeviceInfo(str(device), device.type, 0, memory_limit_bytes=self._memory[device])
+            for device in self._devices
+        ]
+
+    def close(self) -> None:
+        """Frees the state, although other objects may still refer to this backend."""
+        self._containers.clear_all()
+
+
+def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:
+    """The function that calls a callback in the thread of the step."""
+    if not callback.effects:
+        return callback
+
+    def call(operands: Sequence[Array]) -> Sequence[Array]:
+        # Programs with callbacks inside of loops may still run; theirs come first.
+        jax.effects_barrier()
+        return callback(operands)
+
+    return call

@@ -1,0 +1,225 @@
+"""Steps that are registered again when the state that they use has moved."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import jax
+
+from jflow.base.deadline import Deadline
+from jflow.base.values import Array
+from jflow.client.runtime.backend import Executable, stop_step
+from jflow.plan import Plan
+from jflow.plan.trace.measured import StepNames
+from jflow.plan.trace.record import TaskRecord
+from jflow.state.effects import Effect
+from jflow.state.moves import MovedError
+
+T = TypeVar("T")
+
+PAUSE_S = 0.005
+"""How long a step waits that has only to be run again: the task that holds its state is about to
+tell all others."""
+
+MAX_TRIES = 1000
+"""How often one call registers or runs a step again. Each time means that its state has moved."""
+
+
+class MovingExecutable:
+    """A step that uses state. If that has moved, nothing was done: it is registered and run again.
+
+    Args:
+      register: places, compiles and registers the step.
+      learn: is told where state is now, before the step is registered again.
+      deadline: of the call that makes it.
+
+    Attributes:
+      n_runs: how often it was run, for predictions of what a move changes.
+    """
+
+    def __init__(
+        self,
+        register: Callable[[Deadline], Executable],
+        learn: Callable[[MovedError], None],
+        deadline: Deadline,
+    ) -> None:
+        self._register = register
+        self._learn = learn
+        self._lock = threading.Lock()
+        self.n_runs = 0
+        self._executable = self._registered(deadline)
+
+    def prepare(self, deadline: Deadline) -> None:
+        """See `Executable.prepare`."""
+        self._until_found(lambda executable: executable.prepare(deadline), deadline)
+
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> list[Array]:
+        """See `Executable.run`."""
+        self.n_runs += 1
+        executable = self._executable
+        try:
+            return executable.run(feeds, deadline, effect=effect)
+        except MovedError as error:
+            self.find(executable, error, deadline)
+        return self._until_found(lambda found: found.run(feeds, deadline, effect=effect), deadline)
+
+    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        """See `Executable.compute`."""
+        self.n_runs += 1
+        executable = self._executable
+        try:
+            return executable.compute(feeds, deadline)
+        except MovedError as error:
+            self.find(executable, error, deadline)
+        return self._until_found(lambda found: found.compute(feeds, deadline), deadline)
+
+    def single_program(self, n_feeds: int) -> None:
+        """Always None: a step that uses state is never a single program."""
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        """See `Executable.traced`."""
+        self.n_runs += 1
+        return self._until_found(
+            lambda executable: executable.traced(feeds, deadline, as_jax=as_jax), deadline
+        )
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """See `Executable.plans`; as the step is registered now."""
+        return self._executable.plans
+
+    @property
+    def names(self) -> StepNames:
+        """See `Executable.names`."""
+        return self._executable.names
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        """See `Executable.start`."""
+        self.n_runs += 1
+        return _Started(self, feeds, deadline, effect)
+
+    def start_once(
+        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None
+    ) -> tuple[Executable, Future[list[Array]]]:
+        """Starts the step as it is registered now, which may fail with a MovedError."""
+
+        def start(executable: Executable) -> tuple[Executable, Future[list[Array]]]:
+            return executable, executable.start(feeds, deadline, effect=effect)
+
+        return self._until_found(start, deadline)
+
+    def find(self, failed: Executable, error: MovedError, deadline: Deadline) -> None:
+        """Registers the step again, unless another thread has done it.
+
+        Args:
+          failed: what failed.
+          error: why.
+          deadline: of the call.
+        """
+        if not error.moved:
+            deadline.check("waiting for state that moves")
+            time.sleep(PAUSE_S)
+            return
+        with deadline.holding(self._lock, "waiting for the step to be registered"):
+            if self._executable is failed:
+                self._learn(error)
+                self._executable = self._registered(deadline)
+        deadline.check("registering the step again, because state has moved")
+
+    def _until_found(self, act: Callable[[Executable], T], deadline: Deadline) -> T:
+        for _ in range(MAX_TRIES):
+            executable = self._executable
+            try:
+                return act(executable)
+            except MovedError as error:
+                latest = error
+                self.find(executable, error, deadline)
+        raise latest
+
+    def _registered(self, deadline: Deadline) -> Executable:
+        for _ in range(MAX_TRIES):
+            try:
+                return self._register(deadline)
+            except MovedError as error:
+                latest = error
+                self._learn(error)
+        raise latest
+
+
+class _Started(Future[list[Array]]):
+    """The future values of a step that is started again if its state has moved."""
+
+    def __init__(
+        self,
+        step: MovingExecutable,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        effect: Effect | None,
+    ) -> None:
+        super().__init__()
+        self._step, self._feeds, self._deadline, self._effect = step, feeds, deadline, effect
+        self._is_wanted = True
+        self._inner: Future[list[Array]] | None = None
+        self._begin()
+
+    def cancel(self) -> bool:
+        self._is_wanted = False
+        inner = self._inner
+        if inner is not None:
+            inner.cancel()  # which tells `_ended`
+        return self.cancelled()
+
+    def stop(self) -> None:
+        """Cancels the step; the future ends when the step has ended."""
+        self._is_wanted = False
+        inner = self._inner
+        if inner is not None:
+            stop_step(inner)
+
+    def _begin(self) -> None:
+        executable, inner = self._step.start_once(self._feeds, self._deadline, self._effect)
+        self._inner = inner
+        inner.add_done_callback(lambda done: self._ended(executable, done))
+        if not self._is_wanted:
+            inner.cancel()
+
+    def _ended(self, executable: Executable, inner: Future[list[Array]]) -> None:
+        self._inner = None  # it refers to this future, and nothing is to be left in a cycle
+        if inner.cancelled():
+            self._cancelled()
+            return
+        error = inner.exception()
+        if isinstance(error, MovedError):
+            # Not on this thread, which may be the one that receives answers.
+            again = (executable, error)
+            threading.Thread(target=self._again, args=again, name="jflow move", daemon=True).start()
+        elif error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(inner.result())
+
+    def _again(self, executable: Executable, error: MovedError) -> None:
+        try:
+            self._step.find(executable, error, self._deadline)
+            self._step.prepare(self._deadline)
+            if self._is_wanted:
+                self._begin()
+            else:
+                # Not started, because a step that is cancelled then may have taken an element.
+                self._cancelled()
+        except BaseException as failure:  # of any class: the future reports it
+            self.set_exception(failure)
+
+    def _cancelled(self) -> None:
+        super().cancel()
+        self.set_running_or_notify_cancel()

@@ -1,0 +1,367 @@
+"""The backend of a cluster, reached through the server that the session was opened on."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from jflow.base import forks
+from jflow.base.cluster import Device, DeviceFilters, Target, Task, Wiring, split_address
+from jflow.base.deadline import Deadline
+from jflow.base.failpoints import failpoint
+from jflow.base.options import ConfigProto, SessionDefaults
+from jflow.client.runtime.backend import DeviceInfo, Executable
+from jflow.client.runtime.isolation import Isolation
+from jflow.client.runtime.numbering import Numbering
+from jflow.client.runtime.paths import path_on_tasks
+from jflow.client.runtime.remote_step import RemoteExecutable
+from jflow.client.runtime.restarts import Restarts
+from jflow.compiler.graph import VariableRef
+from jflow.compiler.pipeline import CompiledStep
+from jflow.compiler.placement import Inventory
+from jflow.errors import (
+    CancelledError,
+    OpError,
+    RestartedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from jflow.net.protocol import DeviceRecord, MasterClient, MasterSession, ServerInfo
+from jflow.net.protocol.call_notices import described
+from jflow.net.wire import connect
+from jflow.plan.trace.measured import NO_NAMES
+from jflow.state.core import ClusterState
+from jflow.state.fencing import Claim
+from jflow.state.moves import StateId, states_of
+from jflow.state.saves import SaveReport, StateItems, by_task
+from jflow.state.watch import SessionWait
+
+_RECONNECT_TIMEOUT_S = 2.0
+_MAX_RESTARTS = 10
+"""How many restarts are outlived while one step is registered."""
+_LIST_TIMEOUT_S = 1.0
+"""How long `list_devices` waits for each task, in seconds."""
+
+
+R = TypeVar("R")
+
+
+@forks.guarded(
+    "call_state",
+    "inventory",
+    "register",
+    "claim",
+    "move_state",
+    "save",
+    "restore",
+    "list_devices",
+    ignored=("close",),
+)
+class RemoteBackend:
+    """Runs steps on a cluster; connects to the server at first use.
+
+    Args:
+      target: as for `Target.parse`.
+      config: options, of which the connect timeout, the device filters and the isolation of state
+        are used.
+    """
+
+    has_one_device = True
+    keeps_weak_types = False  # arrays are sent as NumPy arrays, which have none
+    moves_private = False  # a task frees what is not shared with the last step that uses it there
+
+    def __init__(self, target: str, config: ConfigProto) -> None:
+        forks.mark_used()
+        self.owner = secrets.token_hex(8)
+        self._target = target
+        self._meant = Target.parse(target)
+        self._use(config)
+        self._lock = threading.Lock()
+        self._client: MasterClient | None = None
+        self._is_closed = False
+        self.reconnects = True
+        self.restarts = Restarts()
+        self._devices: dict[Task, Sequence[DeviceRecord]] = {}
+        self._kept: dict[Task, Executable] = {}
+        self._steps: WeakValueDictionary[int, RemoteExecutable] = WeakValueDictionary()
+        self._claim: Claim | None = None
+        self.numbering = Numbering(self.owner)
+
+    def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
+        info = self.connected(deadline).info
+        found = [record for group in self._devices_of(tasks, deadline) for record in group]
+        devices: dict[Task, list[Device]] = {task: [] for task in tasks}
+        for record in found:
+            devices[record.device.task].append(record.device)
+        platforms = {record.device: record.platform for record in found}
+        every = tuple(_seen_tasks(info, self._filters))
+        memory = {d.device: d.memory_limit_bytes for d in found if d.memory_limit_bytes}
+        return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
+
+    def _wiring(self, info: ServerInfo) -> Wiring:
+        """How tasks reach each other: those with one host in their addresses are near."""
+        cluster = info.cluster
+        addresses = {task: cluster.task_address(task.job, task.index) for task in cluster.tasks()}
+        hosts = {task: split_address(address)[0] for task, address in addresses.items()}
+        return Wiring(self._target.partition("://")[0], hosts, info.task)
+
+    def register(self, compiled: CompiledStep) -> Executable:
+        own = compiled if self._isolation is None else self._isolation.step(compiled)
+        return RemoteExecutable(own, self)
+
+    def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
+        """Registers a step with the master and returns its handle."""
+        tasks, n_left = {plan.device.task for plan in step.plans}, _MAX_RESTARTS
+        while True:
+            known = self.restarts.known(tasks)
+            try:
+                handle = step.offer(client, self._connect_timeout, deadline, known)
+                break
+            except RestartedError as error:
+                self.outlive(error, is_rolled_back=True)
+                n_left -= 1
+                if not n_left:
+                    raise
+        self.restarts.uses(step.plans, client.info.task)
+        self._steps[handle] = step
+        for plan in step.plans:
+            if any(state.session == self.owner for state in states_of([plan])):
+                # A task frees the state of a session with its last step that uses it, so one step
+                # per task is kept alive.
+                self._kept.setdefault(plan.device.task, step)
+        return handle
+
+    def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
+        """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
+        if self.restarts.are_outlived and error.task is not None:
+            task = Task.parse(error.task)
+            self._devices.pop(task, None)
+            for step in [*self._steps.values()]:
+                step.forget(task)
+        self.restarts.go_on(error, is_rolled_back=is_rolled_back)
+
+    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+        return _completed(config, self.connected(deadline).info)
+
+    def incarnation(self, deadline: Deadline) -> int:
+        return self.connected(deadline).info.incarnation
+
+    def call_state(
+        self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
+    ) -> R:
+        return self.connected(deadline).call(method, *args, self._connect_timeout, deadline)
+
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        own = self.call_state(ClusterState.claim, name, epoch, deadline=deadline)
+        self._claim = Claim(name, own)
+        return own
+
+    def move_state(
+        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> None:
+        if self._isolation is not None:
+            raise UnimplementedError(
+                "the state of an isolated session cannot move, because a task frees it with the "
+                "last step that uses it there; open the session without isolate_session_state"
+            )
+        self.call_state(ClusterState.move, states, target, hold_s, deadline=deadline)
+
+    def save(
+        self,
+        prefix: str,
+        items: StateItems,
+        about: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        is_consistent: bool,
+    ) -> SaveReport:
+        path, packed = self._path(prefix, items, deadline), self._packed(items)
+        record = self.call_state(
+            ClusterState.save, path, packed, is_consistent, about, deadline=deadline
+        )
+        return SaveReport.from_bytes(record)
+
+    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
+        path, packed = self._path(prefix, items, deadline), self._packed(items)
+        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        return SaveReport.from_bytes(record)
+
+    def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
+        """The path of a checkpoint, as the tasks that have the state are given it."""
+        tasks = list(by_task(items.items))
+        found = zip(tasks, self._devices_of(tasks, deadline), strict=True)
+        return path_on_tasks(prefix, {task: of[0].file_system for task, of in found if of})
+
+    def _packed(self, items: StateItems) -> bytes:
+        return (items if self._isolation is None else self._isolation.items(items)).to_bytes()
+
+    def peek(self, _: VariableRef) -> None:
+        return None  # a request to the server could block
+
+    def default_device(self, _: Iterable[Any]) -> None:
+        return None  # arrays of this process say nothing about devices of others
+
+    def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
+        client = self.connected(deadline)
+        own = client.info.task
+        seen = _seen_tasks(client.info, self._filters)
+        tasks = sorted(seen, key=lambda task: (task != own, task))
+        found = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
+        return [
+            DeviceInfo(
+                str(d.device),
+                d.device.type,
+                d.incarnation,
+                d.transport or client.transport,
+                d.memory_limit_bytes,
+            )
+            for d in found
+            if d.device.task == own or self._filters.see(d.device)
+        ]
+
+    def close(self) -> None:
+        # Without the lock, which a connecting thread holds. That thread sets `_client` and then
+        # reads `_is_closed`; this one sets `_is_closed` and then reads `_client`. So at least one
+        # of them sees both and closes the client.
+        self._is_closed = True
+        self._kept.clear()
+        client = self._client
+        if client is not None:
+            client.close()
+
+    @property
+    def is_lost(self) -> bool:
+        client = self._client
+        return client is not None and not client.is_open
+
+    def connected(self, deadline: Deadline) -> MasterClient:
+        """Returns the connection to the master; connects, or reconnects, if necessary."""
+        client = self._client
+        if client is not None and client.is_open and not self._is_closed:
+            return client
+        if client is not None and not self.reconnects and not self._is_closed:
+            task = client.info.task
+            raise UnavailableError(f"the connection to {task} was lost", task=str(task))
+        limit = deadline.while_connecting(self._connect_timeout)
+        with limit.holding(self._lock, f"connecting to the server at {self._meant.address}"):
+            self._check_open()
+            client = self._client
+            if client is None:
+                client = connect(self._meant, self._connect_timeout, limit)
+                try:
+                    self._use(_completed(self._config, client.info))
+                except OpError:
+                    client.close()
+                    raise
+            elif not client.is_open:
+                client = self._reconnected(client, limit)
+            if client is not self._client:
+                self._steps = WeakValueDictionary()  # their handles are of the former connection
+                self._kept.clear()
+                client.notices.describe = self._described
+            self._client = client
+            if self._is_closed:
+                client.close()
+            self._check_open()
+            return client
+
+    def _use(self, config: ConfigProto) -> None:
+        self._config = config
+        self._connect_timeout = config.connect_timeout_in_ms / 1000
+        self._filters = DeviceFilters(config.device_filters)
+        self._isolation = Isolation(self.owner) if config.isolate_session_state else None
+
+    def _described(self, one: SessionWait) -> str:
+        """What a step waits for, in the words of its graph."""
+        step = self._steps.get(one.handle)
+        names = NO_NAMES if step is None else step.names
+        edge = None if one.wait.edge is None else names.edges.get(one.wait.edge)
+        return described(one, names.op_text, "" if edge is None else edge.name)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise CancelledError("the session is closed")
+
+    def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
+        """Connects to the server again. Raises AbortedError if it is another incarnation."""
+        failpoint("client.before_reconnect")
+        lost.close()  # its stream has ended; the thread that sends to it has not
+        timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
+        task = lost.info.task
+        meant = replace(self._meant, task=task, incarnation=lost.info.incarnation)
+        try:
+            client = _connected_again(meant, timeout, deadline)
+        except RestartedError as error:
+            if not self.restarts.are_outlived:
+                raise RestartedError(
+                    f"Session is not found: {task} at {self._target} has restarted; open a new "
+                    "session",
+                    task=str(task),
+                ) from None
+            self.outlive(error, is_rolled_back=True)
+            client = _connected_again(replace(meant, incarnation=0), timeout, deadline)
+        except OpError as error:
+            error.with_context(task=str(task))
+            raise
+        if self._claim is not None:
+            client.call(ClusterState.claim, self._claim.name, self._claim.epoch, timeout, deadline)
+        return client
+
+    def _devices_of(
+        self, tasks: Collection[Task], deadline: Deadline
+    ) -> list[Sequence[DeviceRecord]]:
+        """The devices of each task; queries those that are unknown, all at once."""
+        client = self.connected(deadline)
+        self._devices.setdefault(client.info.task, client.info.devices)
+        unknown = sorted(task for task in tasks if task not in self._devices)
+        if unknown:
+            found = client.call(
+                MasterSession.list_devices, unknown, self._connect_timeout, False, deadline
+            )
+            seen = [record for record in found if self._filters.see(record.device)]
+            for task in unknown:
+                self._devices[task] = [record for record in seen if record.device.task == task]
+        return [self._devices[task] for task in tasks]
+
+
+def _completed(config: ConfigProto, info: ServerInfo) -> ConfigProto:
+    """Options, completed by those of a server. Raises InvalidArgumentError if these are invalid."""
+    packed = info.session_defaults
+    return SessionDefaults.from_bytes(packed).fill(config) if packed else config
+
+
+def _seen_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
+    """The tasks that the filters leave, and that of the server."""
+    return [task for task in info.cluster.tasks() if task == info.task or filters.see_task(task)]
+
+
+def _connected_again(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
+    """Connects, and once more if the network that had failed fails again in the handshake.
+
+    Raises as `connect`.
+    """
+    patience = Deadline(timeout)
+    try:
+        return connect(meant, timeout, deadline)
+    except UnavailableError:
+        if not patience.remaining():
+            raise
+    return connect(meant, patience.remaining() or 0.0, deadline)
+
+
+def reset_containers(
+    target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
+) -> None:
+    """Frees containers on the tasks that the filters leave; closes all sessions of one server."""
+    connect_timeout = config.connect_timeout_in_ms / 1000
+    filters = DeviceFilters(config.device_filters)
+    client = connect(target, connect_timeout, deadline)
+    try:
+        tasks = _seen_tasks(client.info, filters) if filters.texts else []
+        client.call(MasterSession.reset, containers, connect_timeout, deadline, tasks)
+    finally:
+        client.close()

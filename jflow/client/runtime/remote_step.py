@@ -1,0 +1,234 @@
+"""`RemoteExecutable`: a step that runs on a cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import jax
+
+from jflow.base import forks
+from jflow.base.cluster import Task
+from jflow.base.deadline import Deadline
+from jflow.base.failpoints import failpoint
+from jflow.base.values import Array, narrowed
+from jflow.client.runtime.numbering import Numbering
+from jflow.client.runtime.restarts import Restarts
+from jflow.compiler.pipeline import CompiledStep
+from jflow.errors import (
+    InternalError,
+    OpError,
+    RestartedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from jflow.net.protocol import MasterClient
+from jflow.plan.trace.record import TaskRecord
+from jflow.plan.xla import internals
+from jflow.state.effects import Effect, unsupported, writes_once
+
+_STALE = (None, 0)
+"""What stands before a registration that is not used any more."""
+_MAX_OFFERS = 3
+_MAX_REPEATS = 100
+_REPEATED_WITHIN_S = 2.0
+_PAUSE_S = 0.01
+
+
+class StepRegistry(Protocol):
+    """What steps need of the backend of a cluster.
+
+    Attributes:
+      numbering: the numbers of steps that are repeated.
+      restarts: what it does when tasks have restarted.
+    """
+
+    numbering: Numbering
+    restarts: Restarts
+
+    def connected(self, deadline: Deadline) -> MasterClient:
+        """The connection to the master; connects, or reconnects, if necessary."""
+
+    def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
+        """Registers a step with the master and returns its handle."""
+
+    def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
+        """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
+
+
+def _release(registered: list[tuple[MasterClient | None, int]]) -> None:
+    """Releases a step that can no longer run."""
+    for client, handle in registered:
+        if client is not None:
+            client.release(handle)
+
+
+@forks.guarded("prepare", "run", "start", "compute", "traced")
+class RemoteExecutable:
+    """A step that is registered with the master when it first runs, and after a reconnect.
+
+    Args:
+      compiled: the step.
+      backend: what has the connection.
+    """
+
+    def __init__(self, compiled: CompiledStep, backend: StepRegistry) -> None:
+        self.plans, self.names = compiled.plans, compiled.names
+        self._n_fetches = compiled.n_fetches
+        self._artifacts = compiled.artifacts
+        self._callbacks = compiled.callbacks
+        self._backend = backend
+        self._refusal = unsupported(compiled.plans)
+        self._is_numbered = writes_once(compiled.plans)
+        self._lock = threading.Lock()
+        self._registered: list[tuple[MasterClient | None, int]] = []
+        # The finalizer has the list only: a reference to this object would keep it alive.
+        weakref.finalize(self, _release, self._registered).atexit = False
+
+    def prepare(self, deadline: Deadline) -> None:
+        self._register(deadline)
+
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> list[Array]:
+        if effect is None and self._is_numbered:
+            numbered = self._backend.numbering.begin()
+            try:
+                return self._repeated(feeds, deadline, numbered)
+            finally:
+                self._backend.numbering.end(numbered.sequence)
+        if effect is not None:
+            self._check(effect)
+        client, handle = self._register(deadline)
+        try:
+            return client.run(handle, feeds, deadline, self._callbacks, effect=effect)
+        except RestartedError as error:
+            self._outlive(error, (client, handle))
+        return self.run(feeds, deadline, effect=effect)
+
+    def _repeated(self, feeds: Sequence[Array], deadline: Deadline, effect: Effect) -> list[Array]:
+        """Runs a step that writes once; again, if the connection was lost with its answer."""
+        client, handle = self._register(deadline)
+        while True:
+            try:
+                return client.run(handle, feeds, deadline, effect=effect)
+            except RestartedError as restarted:
+                self._outlive(restarted, (client, handle))
+                client, handle = self._register(deadline)
+                continue
+            except UnavailableError as error:
+                if client.is_open or effect.attempt == _MAX_REPEATS:
+                    raise
+                lost = error
+            failpoint("client.before_repeat")
+            effect = effect.again()
+            client, handle = self._registered_again(lost, deadline)
+
+    def _registered_again(
+        self, lost: UnavailableError, deadline: Deadline
+    ) -> tuple[MasterClient, int]:
+        """Registers the step over a new connection, which may be lost, too, before that is done.
+
+        Raises:
+          UnavailableError: the one given, if that fails. It is not known whether the step was
+            applied, which is for the caller to find out.
+        """
+        limit = Deadline(_REPEATED_WITHIN_S)
+        while True:
+            try:
+                return self._register(deadline)
+            except OpError as error:
+                if isinstance(error, RestartedError) and self._backend.restarts.are_outlived:
+                    raise  # it says once what is lost
+                if not isinstance(error, UnavailableError) or limit.remaining() == 0:
+                    raise lost from None
+            time.sleep(_PAUSE_S)
+
+    def _check(self, effect: Effect | None) -> None:
+        if effect is not None and self._refusal is not None:
+            raise self._refusal
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        self._check(effect)
+        if self._callbacks:
+            raise UnimplementedError(
+                "a step that calls Python functions cannot be started without blocking; use run"
+            )
+        client, handle = self._register(deadline)
+        return client.start(handle, feeds, deadline, effect)
+
+    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        internals.release_host_memory()  # that of a large result is received into again
+        values = self.run([narrowed(feed) for feed in feeds], deadline)
+        # Nothing writes to the memory of a received array, so JAX can use it without a copy.
+        return [internals.to_device(value) for value in values]
+
+    def single_program(self, n_feeds: int) -> None:
+        """Always None: the programs are in other processes."""
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        client, handle = self._register(deadline)
+        records: list[TaskRecord] = []
+        given = [narrowed(feed) for feed in feeds] if as_jax else feeds
+        try:
+            values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
+        except RestartedError as error:
+            self._outlive(error, (client, handle))
+            return self.traced(feeds, deadline, as_jax=as_jax)
+        return [internals.to_device(value) for value in values] if as_jax else values, records
+
+    def forget(self, task: Task) -> None:
+        """Has the step registered again before it next runs, if it uses a task."""
+        if any(plan.device.task == task for plan in self.plans):
+            self._registered.insert(0, _STALE)
+
+    def _outlive(self, error: RestartedError, used: tuple[MasterClient, int]) -> None:
+        """Returns if the step can be run again, over another registration than was used."""
+        if self._registered[:1] == [used]:
+            self._backend.outlive(error, is_rolled_back=error.is_rolled_back)
+        elif not error.is_rolled_back:
+            raise error
+
+    def offer(
+        self,
+        client: MasterClient,
+        connect_timeout: float,
+        deadline: Deadline,
+        restarted: Sequence[Task],
+    ) -> int:
+        """Registers the plans; sends only the artifacts that the cluster does not have."""
+        sent: dict[str, Array] = {}
+        for _ in range(_MAX_OFFERS):
+            registered = client.register(
+                self.plans, self._n_fetches, sent, connect_timeout, deadline, restarted
+            )
+            if not registered.missing:
+                return registered.handle
+            sent |= {digest: self._artifacts[digest] for digest in registered.missing}
+        raise InternalError(
+            f"the cluster still requests artifacts after {_MAX_OFFERS} offers: {registered.missing}"
+        )
+
+    def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
+        """The current connection and the handle of the step on it."""
+        client = self._backend.connected(deadline)
+        # Replaced as a whole and never emptied, so it can be read without the lock.
+        if self._registered and (current := self._registered[0])[0] is client:
+            return client, current[1]
+        with deadline.holding(self._lock, "waiting for the step to be registered"):
+            former = [*self._registered]
+            if former and former[0][0] is client:
+                return client, former[0][1]
+            handle = self._backend.offer(self, client, deadline)
+            self._registered[:] = [(client, handle)]
+            # Only now: the new plans keep what is the session's alone.
+            _release([one for one in former if one[0] is client])
+            return client, handle

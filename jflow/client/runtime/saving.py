@@ -1,0 +1,148 @@
+"""Saves and restores the state of a graph: finds where it is, and again if it has moved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jflow.base.deadline import Deadline
+from jflow.base.values import SaveSliceInfo, is_known
+from jflow.client.runtime.backend import Backend
+from jflow.client.runtime.moving import MAX_TRIES, PAUSE_S
+from jflow.client.runtime.steps import place_step
+from jflow.compiler.graph import Graph, VariableRef
+from jflow.compiler.graph.primitives import ResourceRef
+from jflow.compiler.pipeline import StepRequest
+from jflow.compiler.placement import Placer
+from jflow.compiler.placement.states import state_id
+from jflow.errors import AbortedError, InvalidArgumentError
+from jflow.plan import VARYING
+from jflow.state.moves import MovedError
+from jflow.state.saves import SaveReport as SaveReport
+from jflow.state.saves import StateItem, StateItems, StateSlice
+
+
+@dataclass(frozen=True)
+class StateToSave:
+    """A variable or resource, and its key in a checkpoint.
+
+    Attributes:
+      key: the key.
+      ref: the variable or resource.
+      part: which part of the tensor of that key a variable is; None for all of it.
+      reshapes: whether a variable takes a tensor of another shape with as many elements.
+    """
+
+    key: str
+    ref: VariableRef | ResourceRef
+    part: SaveSliceInfo | None = None
+    reshapes: bool = False
+
+
+def save_state(
+    graph: Graph,
+    states: Sequence[StateToSave],
+    backend: Backend,
+    placer: Placer,
+    prefix: str,
+    deadline: Deadline,
+    *,
+    about: Mapping[str, str],
+    is_consistent: bool,
+) -> SaveReport:
+    """Saves state; see `jflow.Session.save_state`.
+
+    Args:
+      graph: the graph that the state is used in.
+      states: what to save.
+      backend, placer: as for `register_step`.
+      prefix, about, is_consistent: as for `Backend.save`.
+      deadline: of the call.
+    """
+
+    def save(items: StateItems) -> SaveReport:
+        return backend.save(prefix, items, about, deadline, is_consistent=is_consistent)
+
+    return _until_found(graph, states, backend, placer, deadline, save)
+
+
+def restore_state(
+    graph: Graph,
+    states: Sequence[StateToSave],
+    backend: Backend,
+    placer: Placer,
+    prefix: str,
+    deadline: Deadline,
+) -> SaveReport:
+    """Restores state; see `jflow.Session.restore_state`. The arguments are as for `save_state`."""
+
+    def restore(items: StateItems) -> SaveReport:
+        return backend.restore(prefix, items, deadline)
+
+    return _until_found(graph, states, backend, placer, deadline, restore)
+
+
+def _until_found(
+    graph: Graph,
+    states: Sequence[StateToSave],
+    backend: Backend,
+    placer: Placer,
+    deadline: Deadline,
+    act: Callable[[StateItems], SaveReport],
+) -> SaveReport:
+    for _ in range(MAX_TRIES):
+        try:
+            return act(_items(graph, states, backend, placer, deadline))
+        except MovedError as error:
+            placer.learn(graph, error.moved)
+            if not error.moved:
+                time.sleep(PAUSE_S)
+        deadline.check("finding state that has moved")
+    raise AbortedError("the state is moved by other sessions all the time; try again later")
+
+
+def _items(
+    graph: Graph,
+    states: Sequence[StateToSave],
+    backend: Backend,
+    placer: Placer,
+    deadline: Deadline,
+) -> StateItems:
+    handles = [graph.handle_of(state.ref) for state in states]
+    request = StepRequest(tuple(dict.fromkeys(handles)), (), ())
+    devices = place_step(graph, request, backend, placer, deadline)
+    items = []
+    for state, handle in zip(states, handles, strict=True):
+        name = state_id(state.ref, devices[handle], backend.owner)
+        is_variable = isinstance(state.ref, VariableRef)
+        items.append(
+            StateItem(
+                state.key,
+                name.device,
+                name.kind,
+                name.container,
+                name.name,
+                name.owner,
+                dtype=state.ref.dtype.name if isinstance(state.ref, VariableRef) else "",
+                shape=_sizes(state.ref) if isinstance(state.ref, VariableRef) else (),
+                definition=b"" if isinstance(state.ref, VariableRef) else state.ref.definition,
+                part=_part(state),
+                reshapes=state.reshapes and is_variable,
+            )
+        )
+    return StateItems(tuple(items))
+
+
+def _sizes(ref: VariableRef) -> tuple[int, ...]:
+    return tuple(size if is_known(size) else VARYING for size in ref.shape)
+
+
+def _part(state: StateToSave) -> StateSlice | None:
+    if state.part is None:
+        return None
+    if not isinstance(state.ref, VariableRef) or state.part.var_shape != state.ref.shape:
+        raise InvalidArgumentError(
+            f"{state.ref} has the slice {state.part}, which does not fit its shape"
+        )
+    return StateSlice(state.part.full_shape, state.part.var_offset)

@@ -1,0 +1,242 @@
+"""Places, compiles and registers steps on a backend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jflow.base.cluster import Device
+from jflow.base.deadline import Deadline
+from jflow.base.options import ConfigProto
+from jflow.client.runtime.backend import Backend, Executable
+from jflow.client.runtime.calibration_file import current_calibration
+from jflow.client.runtime.expanding import ExpandingExecutable
+from jflow.client.runtime.moving import MAX_TRIES, MovingExecutable
+from jflow.compiler.graph import Graph, Operation
+from jflow.compiler.graph.expansion import Expansion
+from jflow.compiler.graph.gradient import is_recorded
+from jflow.compiler.graph.primitives import state_of
+from jflow.compiler.pipeline import StepRequest, compile_placed, prune_step, waits_for_ranks
+from jflow.compiler.placement import (
+    RULES,
+    Explanation,
+    Inventory,
+    Placement,
+    Placer,
+    Relocation,
+    RelocationPlan,
+    Relocator,
+    Strategy,
+    explain,
+    strategy_of,
+)
+from jflow.errors import AbortedError, OpError
+from jflow.state.moves import MovedError
+
+HOLD_S = 4.0
+"""The longest time that steps wait for a move, in seconds; the steps that use the state have half
+of it to end. State has more time by its size."""
+
+LEAST_BANDWIDTH = 50e6
+"""Bytes a second that a move of large state has time for."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What `Session.replace` has moved.
+
+    Attributes:
+      moved: the state that has moved, by colocated groups, with its device before and after. Empty
+        if nothing was worth it.
+      predicted_before, predicted_after: the predicted time of a step in seconds, before and after
+        the moves that were planned, as the mean of all steps that ran.
+      predicted_cost: how long these moves were predicted to take, in seconds.
+    """
+
+    moved: tuple[Relocation, ...]
+    predicted_before: float
+    predicted_after: float
+    predicted_cost: float
+
+    def __str__(self) -> str:
+        what = "; ".join(map(str, self.moved)) or "nothing"
+        return (
+            f"moved {what}; predicted step time {self.predicted_before:.3g} s, "
+            f"{self.predicted_after:.3g} s with the planned moves, which take "
+            f"{self.predicted_cost:.3g} s"
+        )
+
+
+def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
+    """What places the steps of a session or connection.
+
+    Args:
+      config: its options.
+      strategy: in place of the one that the options name.
+
+    Raises:
+      InvalidArgumentError, TypeError: if there is no strategy as the options name.
+    """
+    chosen = named_strategy(config.placement) if strategy is None else strategy
+    return Placer(config.allow_soft_placement, config.log_device_placement, chosen)
+
+
+def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
+    """The strategy that a user asks for, with the costs that were measured on this machine.
+
+    Raises:
+      InvalidArgumentError, TypeError: as `strategy_of`.
+    """
+    # The rules need no costs, so no file is read for them.
+    return strategy_of(placement, None if placement == RULES else current_calibration())
+
+
+def place_step(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> dict[Operation, Device]:
+    """Returns a device for each operation that a step needs.
+
+    Raises:
+      InvalidArgumentError: if a placeholder is not fed, a device does not exist, or colocated
+        operations request different devices.
+      UnavailableError, DeadlineExceededError: if a task that the step needs does not answer.
+    """
+    placement, _ = _placed(graph, request, backend, placer, deadline)
+    return dict(placement)
+
+
+def explain_step(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> Explanation:
+    """Why each operation of a step goes where it goes. Raises as `place_step` and `explain`."""
+    ops = prune_step(graph, request)
+    assignment = placer.assign(ops, backend.inventory((), deadline))
+    inventory = backend.inventory(assignment.tasks, deadline)
+    return explain(
+        assignment,
+        inventory.devices,
+        current_calibration(),
+        inventory.wiring,
+        inventory.memory,
+    )
+
+
+def register_step(
+    graph: Graph,
+    request: StepRequest,
+    backend: Backend,
+    placer: Placer,
+    deadline: Deadline,
+    registering: threading.Lock | None = None,
+) -> Executable:
+    """Compiles and registers a step.
+
+    The deadline does not interrupt compiling. The caller keeps the step first and checks the
+    deadline then, so that the next call need not compile it again.
+
+    Args:
+      graph: the graph of the request.
+      request: what the step computes.
+      backend: where it runs.
+      placer: places it.
+      deadline: of the call.
+      registering: held by the caller; a step that is fed tensors of unknown rank is compiled when
+        it runs, and holds it then.
+
+    Raises:
+      OpError: as `place_step` and `compile_placed`.
+    """
+    if registering is not None and waits_for_ranks(graph, request):
+
+        def expand(expansion: Expansion, request: StepRequest, deadline: Deadline) -> Executable:
+            own = placer.of_copies(expansion.copies)
+            return register_step(expansion, request, backend, own, deadline)
+
+        return ExpandingExecutable(graph, request, expand, registering)
+
+    def register(deadline: Deadline) -> Executable:
+        placement, inventory = _placed(graph, request, backend, placer, deadline)
+        compiled = compile_placed(request, placement, inventory.platforms, owner=backend.owner)
+        return backend.register(compiled)
+
+    if not any(state_of(op.eqn) for op in prune_step(graph, request)):
+        return register(deadline)
+    return MovingExecutable(register, lambda error: placer.learn(graph, error.moved), deadline)
+
+
+def replace_state(
+    graph: Graph,
+    steps: Mapping[StepRequest, int],
+    backend: Backend,
+    placer: Placer,
+    strategy: Strategy,
+    *,
+    min_gain: float | None,
+    n_steps: int,
+    deadline: Deadline,
+) -> Replacement:
+    """Moves the state of steps; see `jflow.Session.replace`.
+
+    Args:
+      graph, backend, placer: as for `register_step`.
+      steps: the steps, and how often each of them ran.
+      strategy: chooses where state goes.
+      min_gain, n_steps: when it moves.
+      deadline: of the call.
+    """
+    known = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
+    for _ in range(MAX_TRIES):
+        tasks = backend.inventory((), deadline).tasks
+        relocator = Relocator(
+            graph,
+            known,
+            placer,
+            backend.inventory(tasks, deadline),
+            backend.owner,
+            moves_private=backend.moves_private,
+            calibration=current_calibration(),
+        )
+        plan = relocator.plan(strategy)
+        if min_gain is not None and not _is_worth_it(plan, min_gain, n_steps):
+            return Replacement((), plan.before, plan.after, plan.cost)
+        try:
+            for one in plan.relocations:
+                hold_s = HOLD_S + one.n_bytes / LEAST_BANDWIDTH
+                backend.move_state(one.states, str(one.target), hold_s, deadline)
+                placer.learn(graph, dict.fromkeys(one.states, str(one.target)))
+        except MovedError as error:
+            placer.learn(graph, error.moved)  # another session was first
+        else:
+            return Replacement(plan.relocations, plan.before, plan.after, plan.cost)
+    raise AbortedError("the state is moved by other sessions all the time; try again later")
+
+
+def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
+    gain = plan.before - plan.after
+    return gain > min_gain * plan.before and gain * n_steps > plan.cost
+
+
+def _placed(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> tuple[Placement, Inventory]:
+    """The placement of a step, and the devices of the tasks that it needs; queries no others."""
+    ops = prune_step(graph, request)
+    assignment = placer.assign(ops, backend.inventory((), deadline))
+    inventory = backend.inventory(assignment.tasks, deadline)
+    return placer.place(assignment, inventory), inventory
+
+
+def add_origin(error: OpError, graph: Graph) -> None:
+    """Adds the user's line that made the failed operation to the message of an error."""
+    name = error.op
+    while name:
+        try:
+            op: Operation = graph.get_operation_by_name(name)
+        except KeyError:
+            name = name.rpartition("/")[0]  # of a call that was replayed as several operations
+            continue
+        if name == error.op or is_recorded(op):
+            error.with_context(made_at=op.origin)
+        return

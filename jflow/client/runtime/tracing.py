@@ -1,0 +1,178 @@
+"""Traces of steps: those that a session asks for, and those of a `trace_steps` block."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from jflow.base.context import Stack
+from jflow.base.deadline import Deadline
+from jflow.base.deadline.clock import now
+from jflow.base.options import RunOptions
+from jflow.client.runtime.backend import Executable
+from jflow.compiler.graph.completion import visible
+from jflow.plan.trace import Trace
+from jflow.plan.trace.measured import StepNames, measured
+from jflow.plan.trace.record import TaskRecord
+from jflow.plan.trace.step_stats import StepStats
+
+
+class RunMetadata:
+    """What is known of a step after it has run; `Session.run` fills it as its options ask.
+
+    Attributes:
+      partition_plans: by task the text of the plans that it ran, if they were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.partition_plans: dict[str, str] = {}
+        self._noted: TracedStep | None = None
+        self._step_stats = StepStats()
+
+    @property
+    def step_stats(self) -> StepStats:
+        """Times of what ran on each device of all tasks; empty if the step was not traced."""
+        noted = self._noted
+        if noted is not None:
+            self._step_stats, self._noted = StepStats(noted.trace()), None
+        return self._step_stats
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the step; empty if it was not traced."""
+        return self.step_stats.trace
+
+    def take(self, noted: TracedStep | None, partition_plans: dict[str, str]) -> None:
+        """Takes what was noted of a step, in place of what it had of an earlier one.
+
+        Args:
+          noted: what the trace is made of when it is looked at; None for no trace.
+          partition_plans: the texts of the plans.
+        """
+        self._noted, self._step_stats = noted, StepStats()
+        self.partition_plans = partition_plans
+
+    def __repr__(self) -> str:
+        return f"<jflow.RunMetadata of {len(self.trace.spans)} spans>"
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "take")
+
+    @property
+    def partition_graphs(self) -> tuple[str, ...]:
+        """The texts of `partition_plans`."""
+        return tuple(self.partition_plans.values())
+
+
+class TracedStep(NamedTuple):
+    """What was noted of a step: see `measured`."""
+
+    records: Sequence[TaskRecord]
+    names: StepNames
+    start: float
+    finish: float
+
+    def trace(self) -> Trace:
+        """The trace of the step."""
+        return measured(*self)
+
+
+def traced_run(
+    executable: Executable, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool = False
+) -> tuple[list[Any], TracedStep]:
+    """Runs a step and traces it.
+
+    Args:
+      executable: the step.
+      feeds, deadline: as for `Executable.run`.
+      as_jax: whether feeds and values are those of `Executable.compute`.
+    """
+    executable.prepare(deadline)
+    start = now()
+    values, records = executable.traced(feeds, deadline, as_jax=as_jax)
+    return values, TracedStep(records, executable.names, start, now())
+
+
+def run_noted(
+    executable: Executable,
+    feeds: Sequence[Any],
+    deadline: Deadline,
+    *,
+    options: RunOptions | None,
+    metadata: RunMetadata | None,
+) -> list[Any]:
+    """As `Executable.run`; notes what the options and the current `trace_steps` block ask for.
+
+    Args:
+      executable, feeds, deadline: as there.
+      options: those of the call.
+      metadata: gets what the options ask for, and nothing else, once the step has succeeded.
+    """
+    traces = BLOCKS.current
+    if metadata is None or options is None:
+        options = RunOptions()
+    if traces is None and not options.trace_level:
+        values, noted = executable.run(feeds, deadline), None
+    else:
+        values, noted = traced_run(executable, feeds, deadline)
+        if traces is not None:
+            traces.append(noted.trace())
+    if metadata is not None:
+        texts = plans_text(executable) if options.output_partition_graphs else {}
+        metadata.take(noted if options.trace_level else None, texts)
+    return values
+
+
+def plans_text(executable: Executable) -> dict[str, str]:
+    """The texts of a step's plans, by task."""
+    found: dict[str, list[str]] = {}
+    for plan in executable.plans:
+        found.setdefault(str(plan.device.task), []).append(plan.text())
+    return {task: "\n\n".join(texts) for task, texts in sorted(found.items())}
+
+
+class _Blocks:
+    """The open `trace_steps` blocks; whether there are any is known without a lock.
+
+    Attributes:
+      n_open: how many blocks are open on all threads.
+    """
+
+    def __init__(self) -> None:
+        self.n_open = 0
+        self._lock = threading.Lock()
+        self._stack: Stack[list[Trace]] = Stack(is_strict=False)
+
+    @property
+    def current(self) -> list[Trace] | None:
+        """The traces of this thread's innermost block; None outside of blocks."""
+        return self._stack.top
+
+    @contextmanager
+    def opened(self) -> Iterator[list[Trace]]:
+        """A block on this thread."""
+        with self._lock:
+            self.n_open += 1
+        try:
+            with self._stack.pushed([]) as traces:
+                yield traces
+        finally:
+            with self._lock:
+                self.n_open -= 1
+
+
+BLOCKS = _Blocks()
+
+
+@contextmanager
+def trace_steps() -> Iterator[list[Trace]]:
+    """A block that traces each step that this thread runs in it: functions and sessions.
+
+    It gives a list that gets a `jflow.plan.trace.Trace` for each step, in the order in which they
+    end. A traced step waits for the results of each program before it starts the next one of a
+    plan, so that it knows when they were computed.
+    """
+    with BLOCKS.opened() as traces:
+        yield traces

@@ -1,0 +1,210 @@
+"""Fetches and feeds: conversion between the user's structures and the values of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jflow.base.values import (
+    Array,
+    HostArray,
+    as_array,
+    declared,
+    from_physical,
+    is_compatible,
+    physical_form,
+    shape_text,
+    to_physical,
+)
+from jflow.client.session.structures import Build, take_apart
+from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor
+
+
+class Fetches:
+    """A flattened fetch structure.
+
+    Args:
+      build: rebuilds the structure from values for the leaves.
+      leaves: tensors to fetch and operations to run.
+
+    Attributes:
+      tensors, targets: the tensors and the operations among the leaves, each once.
+    """
+
+    def __init__(self, build: Build, leaves: Sequence[Tensor | Operation]) -> None:
+        self._build = build
+        self._leaves = leaves
+        self.tensors = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Tensor)))
+        self._is_plain = all(physical_form(tensor.dtype) is None for tensor in self.tensors)
+        self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
+        at: dict[Any, int] = {tensor: i for i, tensor in enumerate(self.tensors)}
+        self._positions = [at.get(leaf, -1) for leaf in leaves]
+        self._is_one_tensor = build is next and self._is_plain and bool(self.tensors)
+
+    def fill(self, values: Mapping[Tensor, Array]) -> Any:
+        """The structure filled with values of physical form; scalars become NumPy scalars."""
+        filled = [
+            from_physical(values[x], x.dtype) if isinstance(x, Tensor) else None
+            for x in self._leaves
+        ]
+        return self._build(iter(filled))
+
+    def fill_fetched(self, values: Sequence[Array]) -> Any:
+        """As `fill`, for one value for each of `tensors`."""
+        if self._is_one_tensor:
+            return values[0][()]
+        if self._is_plain:
+            return self._build(values[i][()] if i >= 0 else None for i in self._positions)
+        return self.fill(dict(zip(self.tensors, values, strict=True)))
+
+
+_SINGLE = frozenset({Tensor, Operation})
+_FLAT = frozenset({list, tuple})
+
+
+def key_of(fetches: Any, feed_dict: Mapping[Any, Any] | None) -> Any:
+    """What identifies a step by its fetches and the keys of its feeds, to find it again quickly.
+
+    Returns:
+      A key; None if the structure is not a tensor or operation, or a list or tuple of them.
+    """
+    if feed_dict and type(feed_dict) is not dict:
+        return None
+    if type(fetches) in _SINGLE:
+        return (fetches, *feed_dict) if feed_dict else fetches
+    if type(fetches) in _FLAT and all(type(leaf) in _SINGLE for leaf in fetches):
+        return (type(fetches), len(fetches), *fetches, *(feed_dict or ()))
+    return None
+
+
+_REAL = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
+
+
+class FeedSlot:
+    """Converts values fed for one tensor, with a fast path for those that need no conversion."""
+
+    __slots__ = ("_dtype", "_limit", "_quick", "_shape", "_tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self._shape = tensor.aval.shape
+        self._dtype = tensor.dtype
+        is_plain = isinstance(self._dtype, np.dtype) and physical_form(self._dtype) is None
+        self._quick = (np.ndarray, self._dtype.type) if is_plain else ()
+        is_real = tensor.aval.shape in (None, ()) and self._dtype in _REAL
+        self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
+
+    def take(self, value: Any) -> Array:
+        """Returns the physical form of a value. Raises the errors of `parse_feeds`."""
+        is_quick = type(value) in self._quick and value.dtype == self._dtype
+        if is_quick and self._shape in (None, value.shape):
+            return np.asarray(value)
+        if type(value) is float and -self._limit <= value <= self._limit:
+            return np.array(value, self._dtype)
+        return _fed(self._tensor, value)
+
+
+def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
+    """Flattens a fetch structure and resolves its leaves.
+
+    Args:
+      graph: the session's graph.
+      fetches: a tensor, variable, operation or the name of one, or containers of them; see
+        `take_apart`.
+
+    Raises:
+      TypeError: if a leaf is none of these.
+      ValueError: if a leaf is not in this graph.
+    """
+    leaves: list[Any] = []
+    build = take_apart(fetches, leaves)
+    return Fetches(build, [_element(graph, leaf) for leaf in leaves])
+
+
+def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
+    if isinstance(leaf, str):
+        try:
+            by_name = graph.get_tensor_by_name if ":" in leaf else graph.get_operation_by_name
+            return by_name(leaf)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"cannot fetch {leaf!r}: {error.args[0]}") from None
+    if isinstance(leaf, Symbolic):
+        leaf = leaf.graph_element()
+    if not isinstance(leaf, Tensor | Operation):
+        raise TypeError(
+            "expected a tensor, variable, operation, the name of one, or a structure of them as a "
+            f"fetch, got {leaf!r:.80} of type {type(leaf).__name__}"
+        )
+    if leaf.graph is not graph:
+        raise ValueError(
+            f"cannot fetch {leaf!r}: it is not an element of this session's graph; open the "
+            "session in the block of its graph, or as Session(graph=...)"
+        )
+    return leaf
+
+
+def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tensor, Array]:
+    """Converts fed values to their physical form.
+
+    Args:
+      graph: the session's graph.
+      feed_dict: values by tensor, variable or tensor name.
+
+    Returns:
+      The physical form of each value, by tensor.
+
+    Raises:
+      TypeError: if a key is not a tensor of this graph, or a value cannot be converted to the
+        tensor's dtype.
+      ValueError: if a value does not have the tensor's shape.
+    """
+    if feed_dict is None:
+        return {}
+    if not isinstance(feed_dict, Mapping):
+        raise TypeError(f"feed_dict must be a dict, got {type(feed_dict).__name__}")
+    return dict(_feed(graph, key, value) for key, value in feed_dict.items())
+
+
+def parse_feed_list(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
+    """Resolves feed keys to tensors. Raises TypeError for a key that is not one of this graph."""
+    return tuple(_feed_key(graph, key) for key in keys)
+
+
+def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
+    tensor = _feed_key(graph, key)
+    return tensor, _fed(tensor, value)
+
+
+def _fed(tensor: Tensor, value: Any) -> Array:
+    """Converts a value fed for a tensor to its physical form."""
+    if isinstance(value, Symbolic | Operation):
+        raise TypeError(
+            f"cannot feed {tensor!r}: the value {value!r} is a graph element; fetch it first and "
+            "feed the result"
+        )
+    try:
+        array = as_array(value, tensor.dtype, on_host=isinstance(tensor.aval, HostArray))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"cannot feed {tensor!r}: {error}") from None
+    if not is_compatible(tensor.aval.shape, array.shape):
+        raise ValueError(
+            f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, which has "
+            f"shape {shape_text(declared(tensor.aval.shape))} (made at {tensor.op.origin})"
+        )
+    return to_physical(array)
+
+
+def _feed_key(graph: Graph, key: Any) -> Tensor:
+    if isinstance(key, str):
+        try:
+            return graph.get_tensor_by_name(key)
+        except (KeyError, ValueError) as error:
+            raise TypeError(f"Cannot interpret feed_dict key {key!r}: {error.args[0]}") from None
+    tensor = key.graph_element() if isinstance(key, Symbolic) else None
+    if tensor is None or tensor.graph is not graph:
+        raise TypeError(
+            f"Cannot interpret feed_dict key {key!r}: it is not a tensor of this session's graph"
+        )
+    return tensor  # type: ignore[no-any-return]

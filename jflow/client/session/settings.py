@@ -1,0 +1,61 @@
+"""`SessionSettings`: the options of a session, which its server may complete."""
+
+from __future__ import annotations
+
+import threading
+
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.options import ConfigProto, RunOptions
+from jflow.client.runtime.backend import Backend
+from jflow.client.runtime.steps import placer_of
+from jflow.compiler.placement import Placer
+
+
+class SessionSettings:
+    """The deadlines and the placer of a session, by its options.
+
+    Args:
+      config: the options that were given.
+      backend: tells the options of its server.
+      is_complete: whether there is no server to complete them.
+
+    Attributes:
+      placer: what places the steps of the session; another one once the options are complete.
+    """
+
+    def __init__(self, config: ConfigProto, backend: Backend, is_complete: bool) -> None:
+        self._backend = backend
+        self._is_complete = is_complete
+        self._lock = threading.Lock()
+        self._take(config)
+
+    def deadline(self, options: RunOptions | None = None) -> Deadline:
+        """The deadline of a call that begins now."""
+        timeout = self._timeout
+        if options is not None:
+            timeout = options.timeout_in_ms / 1000 or timeout
+        return FOREVER if timeout is None else Deadline(timeout)
+
+    def completed(self, deadline: Deadline | None = None) -> Deadline:
+        """The deadline of a call once the options are complete; the first call connects for that.
+
+        Args:
+          deadline: what the call has of its own; None for that of a call that begins now.
+
+        Raises as `Backend.completed`.
+        """
+        deadline = self.deadline() if deadline is None else deadline
+        if self._is_complete:
+            return deadline
+        with deadline.holding(self._lock, "waiting for the options of the server"):
+            if not self._is_complete:
+                found = self._backend.completed(self._config, deadline)
+                if found != self._config:
+                    self._take(found)
+                self._is_complete = True
+        return self.deadline() if deadline.timeout is None else deadline
+
+    def _take(self, config: ConfigProto) -> None:
+        self._config = config
+        self._timeout = config.operation_timeout_in_ms / 1000 or None
+        self.placer: Placer = placer_of(config)

@@ -1,0 +1,150 @@
+"""Initial values of variables: their validation, and what they need of other variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jflow.base.values import as_dtype, is_host, is_static, string
+from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor, VariableRef, colocate_with
+from jflow.compiler.graph.primitives import (
+    SOURCES,
+    assign_p,
+    constant_p,
+    is_on_host,
+    read_p,
+    recorded_p,
+    value_or_p,
+)
+from jflow.plan.xla import jaxprs
+
+INITIALIZER = "Assign"
+"""The name of the operation that initializes a variable, behind the name of the variable."""
+
+
+def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_shape: bool) -> Tensor:
+    """Returns the initial value of a variable as a tensor.
+
+    Args:
+      graph: the graph.
+      value: a number, array, tensor or variable.
+      dtype: the requested dtype of the variable, or None.
+      name: the name of the variable.
+      validate_shape: whether all sizes must be known; otherwise only the rank must be.
+
+    Raises:
+      TypeError: if the value is of strings or has a different dtype.
+      ValueError: if it is None, or its shape, or rank, is unknown.
+    """
+    if value is None:
+        raise ValueError(f"variable {name!r} needs an initial value")
+    if not isinstance(value, Symbolic):
+        tensor = graph.constant(value, dtype, name=f"{name}/initial_value")
+    else:
+        tensor = graph.as_tensor(value)
+    check_initial(tensor, dtype, name)
+    if tensor.aval.shape is None or (validate_shape and not is_static(tensor.aval.shape)):
+        what = "shape" if validate_shape else "rank"
+        advice = "set the sizes with jflow.ensure_shape or in the placeholder"
+        if tensor.aval.shape is None:
+            advice += "; None stands for a size that is not known"
+        elif validate_shape:
+            advice += ", or allow them to change with validate_shape=False"
+        raise ValueError(
+            f"variable {name!r} needs an initial value of known {what}, got {tensor!r} (made at "
+            f"{tensor.op.origin}); {advice}"
+        )
+    return tensor
+
+
+def check_initial(value: Any, dtype: Any, name: str) -> None:
+    """Raises TypeError if a value is of strings or does not have the requested dtype."""
+    if is_host(value) or value.dtype is string:
+        raise TypeError(
+            f"variable {name!r} cannot hold strings; variables hold numbers and random keys"
+        )
+    if dtype is not None and value.dtype != as_dtype(dtype):
+        raise TypeError(
+            f"variable {name!r} is requested with dtype {as_dtype(dtype)}, but its initial value "
+            f"has dtype {value.dtype}"
+        )
+
+
+def initialized_value(ref: VariableRef, initial: Tensor, name: str) -> Tensor:
+    """Adds the value of a variable of the graph if it has one, else its initial value."""
+    graph = initial.graph
+    with colocate_with(graph.handle_of(ref), ignore_existing=True):
+        return graph.add(value_or_p, [initial.var], [ref.aval], name=name, variable=ref).outputs[0]
+
+
+def guarded(tensor: Tensor, name: str) -> Tensor:
+    """Returns an initial value that does not need other variables to be initialized.
+
+    What was computed from the values of variables is computed again from their initialized values.
+    The initial value stays as it is where the program orders it by control dependencies, or where
+    more than pure functions is on the way to it, such as a write: that would be done twice.
+
+    Args:
+      tensor: the initial value.
+      name: the name of its variable.
+    """
+    defaults: dict[Tensor, Tensor] = {}
+    changed: set[Tensor] = set()
+    path: list[Operation] = []
+    for op in _computing(tensor):
+        if op.eqn.primitive is read_p and (default := _default_of(op)) is not None:
+            defaults[op.outputs[0]] = default
+            changed.update(op.outputs)
+        elif not changed.isdisjoint(op.inputs):
+            if not _is_pure(op):
+                return tensor
+            changed.update(op.outputs)
+            path.append(op)
+    if tensor not in changed:
+        return tensor
+    name = f"{name}/initial_value"
+    values = [
+        initialized_value(read.op.eqn.params["variable"], default, name)
+        for read, default in defaults.items()
+    ]
+    others = list(dict.fromkeys(t for op in path for t in op.inputs if t not in changed))
+    inputs = [t.var for t in (*defaults, *others)]
+    again = jaxprs.close(inputs, [tensor.var], [op.eqn for op in path])
+    return tensor.graph.inline(again, [t.var for t in (*values, *others)], lambda _: name)[0]
+
+
+def _computing(tensor: Tensor) -> list[Operation]:
+    """The operations that a tensor is computed by, each after those that it needs."""
+    found: dict[Operation, None] = {}
+    pending = [(tensor.op, False)]
+    while pending:
+        op, is_after_inputs = pending.pop()
+        if is_after_inputs:
+            found[op] = None
+        elif op not in found:
+            pending.append((op, True))
+            pending.extend((one.op, False) for one in op.inputs)
+    return list(found)
+
+
+def _default_of(read: Operation) -> Tensor | None:
+    """The initial value of the variable that is read, if any step can compute it at any time."""
+    ref, graph = read.eqn.params["variable"], read.graph
+    if read.control_inputs or ref.owner is not graph or not is_static(ref.shape):
+        return None
+    try:
+        initializer = graph.get_operation_by_name(f"{graph.handle_of(ref).name}/{INITIALIZER}")
+    except KeyError:
+        return None
+    if initializer.eqn.primitive is not assign_p or initializer.eqn.params["variable"] != ref:
+        return None
+    (default,) = initializer.inputs
+    return default if all(map(_is_pure, _computing(default))) else None
+
+
+def _is_pure(op: Operation) -> bool:
+    """Whether an operation gives the same whenever a step runs it, and does nothing else."""
+    if op.control_inputs or op.eqn.effects:
+        return False
+    if op.eqn.primitive in (constant_p, value_or_p):
+        return True
+    return op.eqn.primitive not in SOURCES | {recorded_p} and not is_on_host(op.eqn)

@@ -1,0 +1,123 @@
+"""Scatter updates: atomic updates of some rows or slices of a variable, in place.
+
+If an index is out of range, nothing is written. The program that updates sees to that itself
+(`guard_indices`), so that it need not wait for the check that fails the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.base.values import declared, is_compatible, is_known, is_static, refuse_host
+from jflow.client.stateful.indices import guard_indices, report_indices
+from jflow.client.stateful.variable import VariableOperations, traced_line
+from jflow.compiler.graph import Operation, Tensor, control_dependencies
+from jflow.compiler.graph.primitives import check_p
+
+Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def _along(method: str) -> Body:
+    """An update of rows, with indices i[*n] and updates T[*n, *row]."""
+
+    def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
+        at = guard_indices(indices, old.shape[:1])
+        new: jax.Array = getattr(old.at[at], method)(updates, mode="drop")
+        return new
+
+    return scatter
+
+
+def _inside(method: str) -> Body:
+    """An update of slices, with index vectors i[*n, k] and updates T[*n, *rest]."""
+
+    def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
+        guarded = guard_indices(indices, old.shape[: indices.shape[-1]])
+        at = tuple(jnp.moveaxis(guarded, -1, 0))
+        new: jax.Array = getattr(old.at[at], method)(updates, mode="drop")
+        return new
+
+    return scatter
+
+
+ROWS = {
+    name: _along(name) for name in ("set", "add", "subtract", "multiply", "divide", "min", "max")
+}
+SLICES = {name: _inside(name) for name in ("set", "add", "subtract")}
+
+
+def scatter(
+    operations: VariableOperations, body: Body, indices: Any, updates: Any, name: str
+) -> Any:
+    """Updates rows or slices of a variable; see `jflow.scatter_update`.
+
+    Args:
+      operations: those of the variable.
+      body: a value of `ROWS` or `SLICES`.
+      indices, updates: arrays or tensors.
+      name: name of the operation.
+
+    Returns:
+      The new value, or None if the update was executed immediately.
+    """
+    ref, shape = operations.ref, operations.shape
+    if not is_static(shape):
+        raise ValueError(
+            f"{ref} was made with validate_shape=False and may change its size, so its rows "
+            "cannot be updated; assign the whole value"
+        )
+    where = operations.operand(indices)
+    if not jnp.issubdtype(where.dtype, jnp.integer):
+        raise TypeError(f"indices into {ref} must be integers, got {where.dtype.name}")
+    values = operations.operand(updates, ref.dtype)
+    if jnp.promote_types(values.dtype, ref.dtype) != ref.dtype:
+        raise TypeError(f"updates of {ref} have dtype {values.dtype.name}; convert them first")
+    if isinstance(where, Tensor):
+        refuse_host(where, name)
+    is_rows = body in ROWS.values()
+    depth = 1 if is_rows else (where.shape or (0,))[-1]
+    if not is_known(depth) or not 1 <= depth <= len(shape):
+        raise ValueError(f"indices of shape {declared(where.shape)} do not fit {ref}")
+    n_dims = where.ndim if is_rows else where.ndim - 1
+    if not (is_rows and values.shape == ()):
+        wanted = (*where.shape[:n_dims], *shape[depth:])
+        values = _checked(operations, where, values, wanted, n_dims)
+    checks = _check_indices(operations, where, shape[:depth]) if 0 not in where.shape else None
+    with control_dependencies([checks] if isinstance(checks, Operation) else []):
+        return operations.update(body, [where, values], name, is_guarded=True)
+
+
+def _checked(
+    operations: VariableOperations, where: Any, values: Any, wanted: tuple[Any, ...], n_dims: int
+) -> Any:
+    """The updates; the step checks their shape if it is not known to be the wanted one."""
+    if values.shape == wanted:
+        return values
+    if not is_compatible(wanted, values.shape):
+        raise ValueError(
+            f"indices of shape {declared(where.shape)} into {operations.ref} need updates of shape "
+            f"{declared(wanted)}, got {declared(values.shape)}"
+        )
+    return operations.check_shape(values, wanted, "cannot scatter into", where, n_dims)
+
+
+def _check_indices(operations: VariableOperations, indices: Any, sizes: tuple[int, ...]) -> Any:
+    """Adds a check that fails the step with InvalidArgumentError if an index is out of range.
+
+    Args:
+      operations: those of the variable.
+      indices: i[..., len(sizes)], indices into dimensions of the variable; i[...] for a single one.
+      sizes: sizes of these dimensions.
+
+    Returns:
+      In graph code the operation, which the update has to wait for.
+    """
+    graph = operations.graph_of((indices,))
+    if graph is None:
+        return operations.bind(check_p, (report_indices(indices, sizes),), **traced_line())
+    report = graph.apply(report_indices, (indices, sizes))
+    return graph.add(check_p, [report.var], [], name="check_indices", variable=operations.ref)

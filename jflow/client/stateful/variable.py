@@ -1,0 +1,405 @@
+"""Access to variables: operations in graph code, equations in traced functions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from jflow.base.values import (
+    abstract,
+    as_array,
+    is_compatible,
+    is_known,
+    is_static,
+    is_symbol,
+    plain_shape,
+    unknown_sizes,
+)
+from jflow.client.stateful.bodies import body_of
+from jflow.client.stateful.initial import INITIALIZER, guarded, initial_tensor, initialized_value
+from jflow.client.stateful.sizes import checked
+from jflow.compiler.graph import (
+    Graph,
+    Operation,
+    Tensor,
+    VariableRef,
+    device,
+    origin,
+    request,
+)
+from jflow.compiler.graph.primitives import assign_p, read_p, update_p, variable_p
+from jflow.plan.xla import internals
+
+
+class VariableOperations(ABC):
+    """Reads and writes a variable.
+
+    If `graph_of` returns a graph, an access becomes an operation of it. Otherwise it is bound as a
+    JAX primitive: an equation in a traced function, or an immediate call to the state owner.
+
+    Attributes:
+      ref: the reference to the variable in equations.
+      is_eager: whether it has a value outside sessions.
+      is_varying: whether an assignment may change its sizes.
+    """
+
+    is_eager = False
+    is_varying = False
+
+    def __init__(self, ref: VariableRef) -> None:
+        self.ref = ref
+
+    @property
+    @abstractmethod
+    def op(self) -> Operation:
+        """Its handle operation. Raises AttributeError if it does not belong to a graph."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each dimension."""
+        return self.ref.shape
+
+    @abstractmethod
+    def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
+        """Returns the graph to add an access with these inputs to, or None."""
+
+    @abstractmethod
+    def value(self) -> Any:
+        """Returns the value: a tensor, a traced value or an array."""
+
+    @abstractmethod
+    def to_tensor(self) -> Tensor:
+        """Returns the value as a tensor."""
+
+    def graph_element(self) -> Tensor:
+        """Returns the tensor that stands for the variable in fetches, feeds and files."""
+        return self.to_tensor()
+
+    @abstractmethod
+    def load(self, value: Any, session: Any) -> None:
+        """Sets the value immediately."""
+
+    @abstractmethod
+    def describe(self, attributes: str) -> str:
+        """Returns the attributes for its repr, given those that all variables have."""
+
+    def read(self, name: str) -> Any:
+        """Adds or binds a read."""
+        graph = self.graph_of(())
+        return add_access(graph, read_p, [], self.ref, name) if graph else self.bind(read_p)
+
+    def write(
+        self, primitive: jex.Primitive, inputs: Sequence[Any], name: str, **params: Any
+    ) -> Any:
+        """Adds or binds a write; returns the new value, or None if it was executed immediately."""
+        graph = self.graph_of(inputs)
+        if graph:
+            return add_access(graph, primitive, inputs, self.ref, name, **params)
+        return self.bind(primitive, inputs, **params, **traced_line())
+
+    def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
+        """Binds an access as a JAX primitive; as in graph code it stops gradients."""
+        values = map(jax.lax.stop_gradient, inputs)
+        return primitive.bind(*values, variable=self.ref, **params)
+
+    def initialized_value(self) -> Tensor:
+        """Returns the value, or the initial one; see `Variable.initialized_value`."""
+        return self.to_tensor()
+
+    # Writes -----------------------------------------------------------------------------------
+
+    def assign(self, value: Any, name: str) -> Any:
+        """Sets the value; see `Variable.assign`."""
+        operand = self._converted(value)
+        if not is_compatible(self.shape, operand.shape):
+            raise ValueError(
+                f"cannot assign a value of shape {operand.shape} to {self.ref} "
+                f"of shape {self.shape}"
+            )
+        if self.is_varying:
+            operand = self._of_rank(operand)
+        else:
+            operand = self.check_shape(operand, self.shape, "cannot assign to")
+        return self.write(assign_p, [operand], name)
+
+    def update(
+        self,
+        fun: Callable[..., Any],
+        operands: Sequence[Any],
+        name: str,
+        *,
+        is_guarded: bool = False,
+    ) -> Any:
+        """Sets the value to `fun` of the old one and the operands; see `Variable.update`.
+
+        If `is_guarded`, `fun` returns the old value where the check before it fails.
+        """
+        self._check_fixed()
+        given = [self.operand(operand) for operand in operands]
+        body = body_of(fun, self.ref.aval, given)
+        new = body.out_avals
+        if [(x.shape, x.dtype) for x in new] != [(self.shape, self.ref.dtype)]:
+            raise ValueError(
+                f"an update of {self.ref} returns {', '.join(map(str, new))}, but the variable is "
+                f"{self.ref.aval}"
+            )
+        return self.write(update_p, given, name, body=body, is_guarded=is_guarded)
+
+    # Operands ---------------------------------------------------------------------------------
+
+    def operand(self, value: Any, dtype: Any = None) -> Any:
+        """Converts a value to an operand: a tensor in graph code, otherwise an array."""
+        if not isinstance(value, Tensor | jax.Array):
+            value = as_array(value, dtype)
+        graph = self.graph_of((value,))
+        return graph.as_tensor(value) if graph else value
+
+    def check_shape(
+        self, value: Any, shape: tuple[Any, ...], what: str, like: Any = None, leading: int = 0
+    ) -> Any:
+        """Returns an operand; if its shape is unknown, the step checks it as `checked` says."""
+        if value.shape == shape:
+            return value
+        return checked(self.graph_of((value,)), value, shape, self.ref, what, like, leading)
+
+    def _converted(self, value: Any) -> Any:
+        """Converts a value to a tensor or array of the variable's dtype."""
+        dtype = self.ref.dtype
+        if not isinstance(value, Tensor | jax.Array):
+            array = as_array(value, dtype)
+            graph = self.graph_of(())
+            return graph.constant(array) if graph else array
+        if not isinstance(value, Tensor) and self._takes(value):
+            value = value.astype(dtype)
+        if value.dtype != dtype:
+            raise TypeError(
+                f"{self.ref} has dtype {dtype.name}, but the value has {value.dtype.name}; "
+                "convert it with .astype (in graph code jflow.numpy.astype)"
+            )
+        graph = self.graph_of((value,))
+        return graph.as_tensor(value) if graph else value
+
+    def _takes(self, value: Any) -> bool:
+        """Whether a value is weakly typed, and JAX would promote it to the variable's dtype."""
+        weak = getattr(value, "weak_type", False)
+        dtype = self.ref.dtype
+        return bool(weak and jnp.promote_types(value.dtype, dtype) == dtype)
+
+    def fitting(self, value: Any) -> Any:
+        """Converts a value to an operand that broadcasts to the shape of the variable.
+
+        An operand of unknown shape must have exactly that shape, which the step checks.
+
+        Raises:
+          ValueError: if it does not broadcast to it.
+        """
+        self._check_fixed()
+        operand = self._converted(value)
+        has_sizes = is_static(operand.shape)
+        if not has_sizes and is_compatible(self.shape, operand.shape):
+            return self.check_shape(operand, self.shape, "cannot update")
+        if not has_sizes or jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
+            raise ValueError(
+                f"an update of shape {operand.shape} does not fit {self.ref} of shape {self.shape}"
+            )
+        return operand
+
+    def of_current_shape(self, value: Any) -> Any:
+        """Converts a value to an operand of the sizes that the variable has in the step."""
+        operand, current = self._converted(value), self.read("read_value")
+        n_sizes = len(current.shape)
+        return self.check_shape(operand, current.shape, "cannot assign to", current, n_sizes)
+
+    def _of_rank(self, operand: Any) -> Any:
+        """Returns the operand of an assignment that may change sizes, with its rank checked."""
+        # A derived size, such as a sum of two, could not be told from an argument of the program.
+        sizes = plain_shape(operand.shape)
+        if sizes is not None and all(is_known(x) or is_symbol(x) for x in sizes):
+            return operand
+        return self.check_shape(operand, unknown_sizes(len(self.shape)), "cannot assign to")
+
+    def _check_fixed(self) -> None:
+        if self.is_varying:
+            raise ValueError(
+                f"{self.ref} may change its size and cannot be updated in place; assign a new "
+                "value: v.assign(v + delta)"
+            )
+
+
+class GraphVariable(VariableOperations):
+    """A variable of a graph, which `initializer` initializes in each session's containers.
+
+    Args:
+      graph: the graph.
+      initial_value: as for `Variable`.
+      name: made unique in the graph.
+      dtype: as for `Variable`.
+      validate_shape, caching_device: as for `Variable`.
+
+    Attributes:
+      initial_value: the tensor that `initializer` assigns.
+      initializer: the operation that initializes the variable.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        initial_value: Any,
+        name: str,
+        dtype: Any,
+        validate_shape: bool,
+        caching_device: Any = None,
+    ) -> None:
+        # Later reads and initializations must not depend on the control inputs of this block.
+        with graph.scopes.replaced(control_inputs=()):
+            value = initial_value() if callable(initial_value) else initial_value
+            initial = initial_tensor(graph, value, dtype, name, validate_shape)
+            self.initial_value = guarded(initial, name)
+            shape: Any = self.initial_value.aval.shape
+            dtype = self.initial_value.dtype
+            if not validate_shape:
+                shape = unknown_sizes(len(shape))
+            declared = abstract(shape, dtype)
+            self._op = graph.add(variable_p, [], [], name=name, declares=declared)
+            ref = VariableRef(
+                self._op.name,
+                graph.scopes.here.container,
+                shape,
+                dtype,
+                self._op.spec,
+                graph,
+            )
+            super().__init__(ref)
+            self.is_varying = not is_static(ref.shape)
+            graph.declare(ref, self._op)
+            with graph.scopes.replaced(names=f"{self._op.name}/"):
+                tensor = self.write(assign_p, [self.initial_value], INITIALIZER)
+                self.initializer: Operation = tensor.op
+                self._value: Tensor = self._cached(self.read("read"), caching_device)
+            graph.declare_value(f"{ref.name}:0", self._value)
+            self._later_values: dict[tuple[Operation, ...], Tensor] = {}
+
+    @classmethod
+    def of_parts(
+        cls,
+        op: Operation,
+        ref: VariableRef,
+        initial_value: Tensor,
+        initializer: Operation,
+        value: Tensor,
+    ) -> GraphVariable:
+        """Returns the variable of operations that its graph has already, as of an imported one.
+
+        Args:
+          op: the handle operation.
+          ref: its reference.
+          initial_value, initializer: see above.
+          value: the tensor that stands for its value.
+        """
+        made = cls.__new__(cls)
+        VariableOperations.__init__(made, ref)
+        made._op, made._value, made._later_values = op, value, {}
+        made.initial_value, made.initializer = initial_value, initializer
+        made.is_varying = not is_static(ref.shape)
+        op.graph.declare_value(f"{ref.name}:0", value)
+        return made
+
+    @property
+    def op(self) -> Operation:
+        return self._op
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        # The sizes of a variable that may change them are those of its last read.
+        shape: Any = self._value.aval.shape if self.is_varying else self.ref.shape
+        sizes: tuple[int, ...] = shape
+        return sizes
+
+    def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
+        return graph_among(inputs) if internals.is_tracing() else self._op.graph
+
+    def value(self) -> Any:
+        return self.read("read") if internals.is_tracing() else self.to_tensor()
+
+    def to_tensor(self) -> Tensor:
+        """The value after the control inputs of the block around; a copy on a caching device stays.
+
+        Without control inputs it is one tensor for all uses, whose read nothing orders. Uses after
+        the same control inputs share a read, because nothing orders the writes between them.
+        """
+        scopes = self._op.graph.scopes
+        after = scopes.here.control_inputs
+        if not after or self._value.op.eqn.primitive is not read_p:
+            return self._value
+        value = self._later_values.get(after)
+        if value is None:
+            with scopes.replaced(names=f"{self._op.name}/"):
+                value = add_access(self._op.graph, read_p, [], self.ref, "read")
+            self._later_values[after] = value
+        return value
+
+    def graph_element(self) -> Tensor:
+        return self._value
+
+    def _cached(self, value: Tensor, where: Any) -> Tensor:
+        """Returns a copy of a value on the caching device, or the value itself if there is none."""
+        if where is None:
+            return value
+        with request.request_scope(request.Request((None,))), device(where):
+            copied: Tensor = value.graph.apply(jnp.copy, (value,), name="cached")
+        return copied
+
+    def initialized_value(self) -> Tensor:
+        if self.is_varying:
+            raise ValueError(
+                f"{self.ref} may change its size, so no tensor can be either its value or its "
+                "initial one; initialize it in a step of its own"
+            )
+        return initialized_value(self.ref, self.initial_value, "initialized_value")
+
+    def load(self, value: Any, session: Any) -> None:
+        self.initializer.run({self.initial_value: value}, session)
+
+    def describe(self, attributes: str) -> str:
+        return attributes
+
+    def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
+        if self.is_varying:
+            raise ValueError(
+                f"{self.ref} may change its size and cannot be used in a traced function; pass "
+                "its value as an argument, and assign the value that the function returns"
+            )
+        return super().bind(primitive, inputs, **params)
+
+
+def graph_among(inputs: Sequence[Any]) -> Graph | None:
+    """Returns the graph of the first tensor among the inputs, or None."""
+    return next((value.graph for value in inputs if isinstance(value, Tensor)), None)
+
+
+def add_access(
+    graph: Graph,
+    primitive: jex.Primitive,
+    inputs: Sequence[Tensor],
+    ref: VariableRef,
+    name: str,
+    **params: Any,
+) -> Tensor:
+    """Adds a read or write of a variable to a graph; returns the value after it."""
+    atoms = [tensor.var for tensor in inputs]
+    aval = ref.aval
+    if not is_static(ref.shape):
+        # Another operation may change the sizes between two accesses, so each has its own symbols.
+        sizes = inputs[0].aval.shape if primitive is assign_p else unknown_sizes(len(ref.shape))
+        aval = jax.core.ShapedArray(sizes, ref.dtype)
+    return graph.add(primitive, atoms, [aval], name=name, variable=ref, **params).outputs[0]
+
+
+def traced_line() -> dict[str, str]:
+    """The user's line, for a traced write, because JAX may raise an error for it later."""
+    return {"line": origin.describe(origin.user_location())} if internals.is_tracing() else {}

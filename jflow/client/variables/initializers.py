@@ -1,0 +1,467 @@
+"""Initial values of variables: `jax.nn.initializers` under TensorFlow's names.
+
+An initializer is called with a shape and a dtype. In graph code it returns a tensor, in eager code
+an array. Random ones draw their key when they are called, so initializing a variable again gives
+the same values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import secrets
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import initializers as of_jax
+
+from jflow.base.values import as_dtype, host_dtype, string
+from jflow.compiler.graph import Graph, owners
+from jflow.compiler.graph import get_default_graph as _default_graph
+
+Shape = tuple[int, ...]
+
+_NO_STRINGS = "variables hold numbers and random keys"
+_FLOAT32 = np.dtype(np.float32)
+_SEEDS: weakref.WeakKeyDictionary[Graph, tuple[int, Iterator[int]]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """Where a part of a partitioned variable is.
+
+    Attributes:
+      full_shape: the shape of the whole.
+      var_offset: the first index of the part in each dimension.
+    """
+
+    full_shape: Shape
+    var_offset: Shape
+
+
+def set_random_seed(seed: int | None) -> None:
+    """Sets the seed of the default graph, from which initializers without a seed draw theirs.
+
+    Without it, or after None, each graph has other random initial values.
+
+    Raises:
+      TypeError: if the seed is neither an integer nor None.
+    """
+    if seed is None:
+        _SEEDS.pop(_default_graph(), None)
+    elif isinstance(seed, int):
+        _SEEDS[_default_graph()] = (seed, itertools.count())
+    else:
+        raise TypeError(f"expected an integer or None as seed, got {seed!r:.80}")
+
+
+class Initializer(ABC):
+    """A function from a shape and a dtype to an initial value.
+
+    Attributes:
+      dtype: the dtype if the caller wants none; None for float32.
+    """
+
+    dtype: Any
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and host_dtype(self.dtype) is string:
+            raise ValueError(
+                f"the dtype of {type(self).__name__} cannot be {string}; {_NO_STRINGS}"
+            )
+
+    def __call__(
+        self,
+        shape: Sequence[int],
+        dtype: Any = None,
+        partition_info: PartitionInfo | None = None,
+        *,
+        partition_shape: Sequence[int] | None = None,
+        partition_offset: Sequence[int] | None = None,
+    ) -> Any:
+        """Returns an initial value: a tensor in graph code, otherwise an array.
+
+        Args:
+          shape: its shape.
+          dtype: its dtype; None for the initializer's own, float32 unless it was given one.
+          partition_info: for a part of a variable, which one it is.
+          partition_shape, partition_offset: the same as TensorFlow 2 says it: `shape` is then that
+            of the whole, and the value has the shape `partition_shape`.
+
+        Raises:
+          ValueError: if there is no value of this shape.
+          TypeError: if there is none of this dtype.
+        """
+        own = _FLOAT32 if self.dtype is None else self.dtype
+        wanted = as_dtype(own if dtype is None else dtype)
+        if wanted is string:
+            raise TypeError(f"{self!r:.80} makes no strings; {_NO_STRINGS}")
+        sizes = _sizes(shape)
+        whole = partition_info or PartitionInfo(sizes, _sizes(partition_offset or [0] * len(sizes)))
+        return self._make(_sizes(partition_shape or sizes), wanted, whole)
+
+    @abstractmethod
+    def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
+        """Makes the value."""
+
+
+def _is_a(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind of numbers; strings and random keys are of none."""
+    wanted = host_dtype(dtype)
+    return isinstance(wanted, np.dtype) and bool(jnp.issubdtype(wanted, kind))
+
+
+def _sizes(shape: Sequence[int]) -> Shape:
+    return tuple(int(size) for size in shape)
+
+
+class _Random(Initializer):
+    """An initializer that takes a random key of JAX.
+
+    Raises:
+      ValueError: if `dtype` has no random values.
+    """
+
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        if self.dtype is None:
+            return
+        if not _is_a(self.dtype, jnp.number if self._takes_integers else jnp.inexact):
+            what = "a number" if self._takes_integers else "floating point"
+            raise ValueError(f"the dtype of {type(self).__name__} must be {what}, got {self.dtype}")
+
+    def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
+        if not jnp.issubdtype(dtype, jnp.inexact) and not self._takes_integers:
+            raise TypeError(f"{self!r} makes floating-point values, got the dtype {dtype}")
+        fun = partial(self._draw, shape=shape, dtype=dtype, part=part)
+        return compute(fun, _key(self.seed, part), name=type(self).__name__)
+
+    _takes_integers = False
+
+    @abstractmethod
+    def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
+        """Draws the values."""
+
+
+def compute(fun: Callable[..., jax.Array], *args: Any, name: str) -> Any:
+    """Calls a function of JAX: as an operation in graph code, otherwise at once."""
+    if owners.current() is not None:
+        return fun(*args)
+    return _default_graph().apply(fun, args, name=name)
+
+
+def _key(seed: int | None, part: PartitionInfo) -> jax.Array:
+    if seed is None:
+        drawn = _SEEDS.get(_default_graph())
+        key = jax.random.key(secrets.randbits(31) if drawn is None else drawn[0])
+        if drawn is not None:
+            key = jax.random.fold_in(key, next(drawn[1]))
+    else:
+        key = jax.random.key(seed)
+    # Parts of a variable must not be copies of each other.
+    for offset in filter(None, part.var_offset):
+        key = jax.random.fold_in(key, offset)
+    return key
+
+
+# Fixed values -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Constant(Initializer):
+    """A number everywhere, or given values.
+
+    Attributes:
+      value: a number; or an array or list whose elements fill the shape in order, the last one
+        repeated; or, for a partitioned variable, an array of its full shape.
+      dtype: the dtype if the caller wants none; None for float32.
+
+    Raises:
+      TypeError: if the value is anything else, such as a tensor.
+    """
+
+    value: Any = 0
+    dtype: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_traced = isinstance(self.value, jax.core.Tracer)
+        is_array = isinstance(self.value, list | tuple | np.ndarray | jax.Array) and not is_traced
+        if not is_array and not np.isscalar(self.value):
+            raise TypeError(
+                "expected a number, list or array as the value of a constant initializer, got "
+                f"{self.value!r:.80}; pass a tensor as the initializer itself"
+            )
+
+    def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
+        value = np.asarray(self.value)
+        if value.ndim and value.shape == part.full_shape != shape:
+            pairs = zip(part.var_offset, shape, strict=True)
+            value = value[tuple(slice(start, start + size) for start, size in pairs)]
+        if value.size > max(math.prod(shape), 1):
+            raise ValueError(f"{value.size} initial values do not fit the shape {shape}")
+        at = np.minimum(np.arange(math.prod(shape)), value.size - 1)
+        return _fixed(value.reshape(-1)[at].reshape(shape), dtype)
+
+
+@dataclass(frozen=True)
+class Zeros(Initializer):
+    """Zeros, False for bool; `dtype` if the caller wants none."""
+
+    dtype: Any = None
+
+    def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
+        return _fixed(np.zeros(shape), dtype)
+
+
+@dataclass(frozen=True)
+class Ones(Initializer):
+    """Ones, True for bool; `dtype` if the caller wants none."""
+
+    dtype: Any = None
+
+    def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
+        return _fixed(np.ones(shape), dtype)
+
+
+@dataclass(frozen=True)
+class Identity(Initializer):
+    """An identity matrix times `gain`, for shapes of two dimensions."""
+
+    gain: float = 1.0
+    dtype: Any = None
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and not _is_a(self.dtype, jnp.number):
+            raise ValueError(f"the dtype of an identity matrix must be a number, got {self.dtype}")
+
+    def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
+        if len(shape) != 2:
+            raise ValueError(f"an identity matrix has two dimensions, got the shape {shape}")
+        row, column = part.var_offset
+        return _fixed(self.gain * np.eye(*shape, k=row - column), dtype)
+
+
+def _fixed(value: np.ndarray[Any, Any], dtype: Any) -> Any:
+    array = jnp.asarray(value.astype(dtype))
+    return array if owners.current() is not None else _default_graph().constant(array)
+
+
+# Random values ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RandomNormal(_Random):
+    """Values of a normal distribution with a mean and a standard deviation."""
+
+    mean: float = 0.0
+    stddev: float = 0.05
+    seed: int | None = None
+    dtype: Any = None
+
+    def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
+        return of_jax.normal(self.stddev)(key, shape, dtype) + jnp.asarray(self.mean, dtype)
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(_Random):
+    """As `RandomNormal`, of which values beyond two standard deviations are drawn again."""
+
+    mean: float = 0.0
+    stddev: float = 0.05
+    seed: int | None = None
+    dtype: Any = None
+
+    def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
+        drawn = of_jax.truncated_normal(self.stddev)(key, shape, dtype)
+        return drawn + jnp.asarray(self.mean, dtype)
+
+
+@dataclass(frozen=True)
+class RandomUniform(_Random):
+    """Values of a uniform distribution from `minval` up to, but without, `maxval`."""
+
+    minval: float = -0.05
+    maxval: float = 0.05
+    seed: int | None = None
+    dtype: Any = None
+
+    _takes_integers = True
+
+    def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
+        if jnp.issubdtype(dtype, jnp.integer):
+            return jax.random.randint(key, shape, int(self.minval), int(self.maxval), dtype)
+        width = self.maxval - self.minval
+        return of_jax.uniform(width)(key, shape, dtype) + jnp.asarray(self.minval, dtype)
+
+
+_Mode = Literal["fan_in", "fan_out", "fan_avg"]
+_Distribution = Literal["normal", "truncated_normal", "untruncated_normal", "uniform"]
+_DISTRIBUTIONS = get_args(_Distribution)
+_TRUNCATED_STDDEV = 0.87962566103423978
+"""The standard deviation of a standard normal distribution that is cut at two of its own."""
+
+
+@dataclass(frozen=True)
+class VarianceScaling(_Random):
+    """Random values whose variance is `scale` divided by a number of connections, as TensorFlow's.
+
+    Attributes:
+      scale: a positive number.
+      mode: that of inputs ("fan_in"), of outputs ("fan_out"), or their mean ("fan_avg"); of a part
+        of a variable they are those of the whole.
+      distribution: "truncated_normal" (or "normal"), "untruncated_normal" or "uniform".
+      seed: seed of the values; None for the graph's.
+      dtype: the dtype if the caller wants none; None for float32.
+    """
+
+    scale: float = 1.0
+    mode: _Mode = "fan_in"
+    distribution: _Distribution = "truncated_normal"
+    seed: int | None = None
+    dtype: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale <= 0:
+            raise ValueError(f"`scale` must be a positive number, got {self.scale!r}")
+        if self.mode not in ("fan_in", "fan_out", "fan_avg"):
+            raise ValueError(f"`mode` must be fan_in, fan_out or fan_avg, got {self.mode!r}")
+        if self.distribution not in _DISTRIBUTIONS:
+            expected = ", ".join(_DISTRIBUTIONS)
+            raise ValueError(f"`distribution` must be one of {expected}, got {self.distribution!r}")
+
+    def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
+        fan_in, fan_out = _fans(part.full_shape)
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
+        stddev = math.sqrt(self.scale / max(1.0, fan))
+        if self.distribution == "uniform":
+            limit = math.sqrt(3.0) * stddev
+            drawn = of_jax.uniform(2 * limit)(key, shape, dtype)
+            return drawn - jnp.asarray(limit, dtype)
+        if self.distribution == "untruncated_normal":
+            return of_jax.normal(stddev)(key, shape, dtype)
+        return of_jax.truncated_normal(stddev / _TRUNCATED_STDDEV)(key, shape, dtype)
+
+
+def _fans(shape: Shape) -> tuple[float, float]:
+    """The numbers of inputs and outputs of a layer with weights of a shape."""
+    if len(shape) < 2:
+        return (float(math.prod(shape)),) * 2
+    receptive = math.prod(shape[:-2])
+    return float(shape[-2] * receptive), float(shape[-1] * receptive)
+
+
+@dataclass(frozen=True)
+class Orthogonal(_Random):
+    """An orthogonal matrix times `gain`; the dimensions before the last one count as its rows."""
+
+    gain: float = 1.0
+    seed: int | None = None
+    dtype: Any = None
+
+    def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
+        if len(shape) < 2:
+            raise ValueError(f"an orthogonal matrix has two dimensions or more, got shape {shape}")
+        drawn: jax.Array = of_jax.orthogonal(self.gain)(key, shape, dtype)
+        return drawn
+
+
+class GlorotUniform(VarianceScaling):
+    """The uniform initializer of Glorot and Bengio (2010), also called Xavier's."""
+
+    def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
+        super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
+
+
+class GlorotNormal(VarianceScaling):
+    """The normal initializer of Glorot and Bengio (2010), truncated."""
+
+    def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
+        super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
+
+
+def he_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
+    """Returns the uniform initializer of He et al. (2015), for layers with rectifiers."""
+    return VarianceScaling(2.0, "fan_in", "uniform", seed, dtype)
+
+
+def he_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
+    """Returns the normal initializer of He et al. (2015), truncated."""
+    return VarianceScaling(2.0, "fan_in", "truncated_normal", seed, dtype)
+
+
+def lecun_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
+    """Returns the uniform initializer of LeCun et al. (1998)."""
+    return VarianceScaling(1.0, "fan_in", "uniform", seed, dtype)
+
+
+def lecun_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
+    """Returns the normal initializer of LeCun et al. (1998), truncated."""
+    return VarianceScaling(1.0, "fan_in", "truncated_normal", seed, dtype)
+
+
+# What users pass ----------------------------------------------------------------------------------
+
+
+def default_initializer(name: str, dtype: Any) -> Initializer:
+    """The initializer of a variable that has none: Glorot's for floats, zeros for integers.
+
+    Raises:
+      ValueError: if the variable has another dtype.
+    """
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return GlorotUniform()
+    if jnp.issubdtype(dtype, jnp.integer) or dtype == np.bool_:
+        return Zeros()
+    raise ValueError(f"An initializer for variable {name} of {dtype} is required")
+
+
+def initial_value(
+    initializer: Callable[..., Any], shape: Shape | None, dtype: Any, part: PartitionInfo | None
+) -> Any:
+    """Calls an initializer of any kind.
+
+    Args:
+      initializer: an `Initializer`, or a function as it; a function of a key, a shape and a dtype,
+        as JAX's, Flax's and Haiku's; a function without arguments.
+      shape: the shape of the variable, None if it is that of the value.
+      dtype: its dtype, None likewise.
+      part: for a part of a variable, which one it is.
+
+    Raises:
+      ValueError: if it needs a shape and there is none.
+    """
+    parameters = _parameters(initializer)
+    if not parameters:
+        return initializer()
+    if shape is None:
+        raise ValueError(
+            f"The initializer {initializer!r:.80} takes arguments; expected a shape of the "
+            "variable, got none"
+        )
+    if parameters[0] in ("key", "rng"):
+        wanted = PartitionInfo(shape, (0,) * len(shape)) if part is None else part
+        args = {"dtype": dtype} if "dtype" in parameters else {}
+        fun = partial(initializer, shape=shape, **args)
+        return compute(fun, _key(None, wanted), name="initializer")
+    options = {"dtype": dtype, "partition_info": part}
+    known = {key: value for key, value in options.items() if key in parameters}
+    return initializer(shape, **known)
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters of a function."""
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a builtin
+        return ["shape", "dtype"]

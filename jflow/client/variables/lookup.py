@@ -1,0 +1,162 @@
+"""`embedding_lookup`: rows of a table that may be in parts on several tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.base.values import as_dtype, assigned_parts, is_static
+from jflow.client.ops.variable import Variable, VariableLike, read
+from jflow.client.variables.beside import beside
+from jflow.client.variables.partitioned import PartitionedVariable
+from jflow.client.variables.sharded import ShardedVariable
+from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
+from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.row_parts import split_ids, stitch_rows
+from jflow.plan.xla import internals
+
+STRATEGIES = ("mod", "div")
+
+_SMALL_BYTES = 1 << 18
+"""Rows that are sent in vain, up to which ids are not divided among the parts."""
+
+
+def embedding_lookup(
+    params: Any,
+    ids: Any,
+    partition_strategy: str = "mod",
+    name: str = "embedding_lookup",
+    max_norm: float | None = None,
+) -> Any:
+    """Returns rows of a table.
+
+    Each part gives its rows beside itself, so that the table stays where it is. In graph code each
+    of several parts gathers the rows of its own ids, and so it does with their gradients. Where
+    sizes must be known, in functions that JAX traces, and where rows are few, a part gives a row
+    for every id, of which the result takes those that belong to it.
+
+    Args:
+      params: T[m, *row]: a tensor or variable; a partitioned or sharded variable; or a list of
+        parts, of which part i has shape [m_i, *row].
+      ids: integers of any shape.
+      partition_strategy: how ids belong to n parts. "mod": id i is row i // n of part i % n.
+        "div": the parts follow each other, as those of a sharded variable always do.
+      name: scope of the operations.
+      max_norm: rows with a larger L2 norm are scaled down to it; None for no limit.
+
+    Returns:
+      T[*ids.shape, *row], a tensor in graph code, otherwise an array; for an id that is out of
+      range what `jax.numpy.take` gives: NaN, or an extreme integer.
+
+    Raises:
+      ValueError: if the strategy is another one, or there are no parts.
+      TypeError: if the ids are not integers.
+    """
+    if partition_strategy not in STRATEGIES:
+        raise ValueError(f"expected the partition strategy mod or div, got {partition_strategy!r}")
+    if isinstance(params, ShardedVariable):
+        partition_strategy = "div"
+    is_in_parts = isinstance(params, PartitionedVariable | ShardedVariable | list | tuple)
+    parts = [*params] if is_in_parts else [params]
+    if not parts:
+        raise ValueError("expected at least one part of the table, got none")
+    graph = _graph_of(parts, ids)
+    if graph is None:
+        return _at_once(parts, ids, partition_strategy, max_norm)
+    with graph.as_default(), name_scope(name):
+        at = _checked(graph.as_tensor(ids))
+        rows = _rows(graph, parts, at, partition_strategy)
+        if max_norm is None:
+            return rows
+        return graph.apply(_limited, (rows, at.ndim, max_norm), name="max_norm")
+
+
+def _checked(ids: Any) -> Any:
+    if not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise TypeError(f"ids must be integers, got {ids.dtype.name}")
+    return ids
+
+
+def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | None) -> jax.Array:
+    """The lookup in a function that JAX traces, or of eager variables."""
+    at = _checked(jnp.asarray(read(ids)))
+    n_rows = tuple(int(part.shape[0]) for part in parts)
+    local = _local(at, n_rows, strategy) if len(parts) > 1 else [at]
+    rows = []
+    for part, own in zip(parts, local, strict=True):
+        with beside(part) if isinstance(part, Variable) else nullcontext():
+            rows.append(jnp.take(read(part), own, axis=0))
+    found = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
+    return found if max_norm is None else _limited(found, at.ndim, max_norm)
+
+
+def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
+    """The graph to add the lookup to; None to compute it, or where JAX traces."""
+    for value in (*parts, ids):
+        if isinstance(value, Tensor):
+            return value.graph
+    if internals.is_tracing() or any(isinstance(x, VariableLike) and x.is_eager for x in parts):
+        return None
+    first = parts[0]
+    return first.graph if isinstance(first, Variable) else _default_graph()
+
+
+def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Tensor:
+    if len(parts) == 1:
+        return _gathered(graph, parts[0], ids)
+    sizes = tuple(int(part.shape[0]) for part in parts)
+    if _is_small(parts, ids):
+        local = graph.apply(_local, (ids, sizes, strategy), name="local_ids")
+        rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+        chosen: Tensor = graph.apply(_chosen, (ids, rows, sizes, strategy), name="rows")
+        return chosen
+    local, places = split_ids(graph, ids, sizes, strategy)
+    rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+    return stitch_rows(graph, ids, places, rows)
+
+
+def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
+    """Whether a row of each part for each id costs less than to divide the ids on the host."""
+    if not is_static(ids.shape):
+        return False
+    n_vain = prod(ids.shape) * (len(parts) - 1) * prod(parts[0].shape[1:])
+    n_bytes: int = n_vain * as_dtype(parts[0].dtype).itemsize
+    return n_bytes <= _SMALL_BYTES
+
+
+def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
+    """The rows of one part, gathered beside it."""
+    if not isinstance(part, Symbolic):
+        part = graph.constant(part)
+    with beside(part):
+        rows: Tensor = graph.apply(jnp.take, (part, ids), {"axis": 0}, name="gather")
+    return rows
+
+
+def _local(ids: jax.Array, n_rows: Sequence[int], strategy: str) -> list[jax.Array]:
+    part, row = assigned_parts(ids, n_rows, strategy, jnp)
+    # Where a part has no row for an id, the index is out of its range, so no row has a gradient.
+    return [jnp.where(part == number, row, n) for number, n in enumerate(n_rows)]
+
+
+def _chosen(
+    ids: jax.Array, rows: Sequence[jax.Array], n_rows: Sequence[int], strategy: str
+) -> jax.Array:
+    part, _ = assigned_parts(ids, n_rows, strategy, jnp)
+    part = part.reshape(*part.shape, *(1,) * (rows[0].ndim - part.ndim))
+    nothing = jnp.full(part.shape, rows[0].size)  # out of range, for which `take` has its value
+    found = jnp.take(rows[0].reshape(-1), nothing) + jnp.zeros_like(rows[0])
+    for number, each in enumerate(rows):
+        found = jnp.where(part == number, each, found)
+    return found
+
+
+def _limited(rows: jax.Array, n_dims: int, max_norm: float) -> jax.Array:
+    axes = tuple(range(n_dims, rows.ndim))
+    norm = jnp.sqrt(jnp.sum(rows * rows, axis=axes, keepdims=True))
+    return rows * jnp.where(norm > max_norm, max_norm / norm, 1.0)

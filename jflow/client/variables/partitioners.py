@@ -1,0 +1,152 @@
+"""Partitioners: functions that say into how many parts a variable is cut along each dimension."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jflow.base.values import as_dtype
+
+Partitioner = Callable[..., Sequence[int]]
+"""Takes `shape` and `dtype` by name; returns the number of parts for each dimension."""
+
+
+def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
+    """Returns a partitioner that cuts one dimension into a fixed number of parts.
+
+    Args:
+      num_shards: the number of parts; at most one for each index.
+      axis: the dimension.
+
+    Raises:
+      ValueError: if the number is not positive; when it is called, if there is no such dimension.
+    """
+    _positive(num_shards, "num_shards")
+
+    def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
+        return _cut(shape, axis, num_shards)
+
+    return partitioner
+
+
+def variable_axis_size_partitioner(
+    max_shard_bytes: int, axis: int = 0, max_shards: int | None = None
+) -> Partitioner:
+    """Returns a partitioner that cuts one dimension so that no part is larger than a limit.
+
+    Args:
+      max_shard_bytes: the limit in bytes; a part has at least one index, however large it is.
+      axis: the dimension.
+      max_shards: the most parts, which may then be larger; None for any number.
+
+    Raises:
+      ValueError: as `fixed_size_partitioner`.
+    """
+    _positive(max_shard_bytes, "max_shard_bytes")
+    if max_shards is not None:
+        _positive(max_shards, "max_shards")
+
+    def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
+        n_rows = shape[_checked(shape, axis)]
+        row_bytes = _bytes(shape, dtype) / max(n_rows, 1)
+        per_shard = max(1, math.floor(max_shard_bytes / row_bytes)) if row_bytes else max(n_rows, 1)
+        n_shards = math.ceil(n_rows / per_shard)
+        return _cut(shape, axis, n_shards if max_shards is None else min(n_shards, max_shards))
+
+    return partitioner
+
+
+def min_max_variable_partitioner(
+    max_partitions: int = 1, axis: int = 0, min_slice_size: int = 256 << 10
+) -> Partitioner:
+    """Returns a partitioner that makes as many parts as possible of at least a minimal size.
+
+    Args:
+      max_partitions: the most parts.
+      axis: the dimension that is cut.
+      min_slice_size: the minimal size of a part in bytes.
+
+    Raises:
+      ValueError: as `fixed_size_partitioner`.
+    """
+    _positive(max_partitions, "max_partitions")
+    _positive(min_slice_size, "min_slice_size")
+
+    def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
+        n_shards = math.ceil(_bytes(shape, dtype) / min_slice_size)
+        return _cut(shape, axis, min(n_shards, max_partitions))
+
+    return partitioner
+
+
+def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
+    """Returns the number of parts in each dimension as a partitioner says.
+
+    Raises:
+      ValueError: if the variable is a scalar, or the answer is not a positive number for each
+        dimension, at most one of them larger than 1.
+    """
+    if not shape:
+        raise ValueError(f"A partitioned Variable must have rank at least 1, got shape {shape}")
+    found: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
+    if not isinstance(found, list | tuple):
+        raise ValueError(f"Partitioner must return a sequence, got {found!r:.80}")
+    parts = tuple(int(n) for n in found)
+    if len(parts) != len(shape):
+        raise ValueError(
+            "Partitioner returned a partition list that does not match the Variable's rank: "
+            f"{list(parts)} for shape {shape}"
+        )
+    if any(n < 1 for n in parts):
+        raise ValueError(f"Partitioner returned zero partitions for some axes: {list(parts)}")
+    if sum(n > 1 for n in parts) > 1:
+        raise ValueError(
+            "Can only slice a variable along one dimension, got the partition "
+            f"{list(parts)} of shape {shape}"
+        )
+    return tuple(min(n, max(size, 1)) for n, size in zip(parts, shape, strict=True))
+
+
+def axis_of(partition: Sequence[int]) -> int:
+    """Returns the dimension that a partition cuts, 0 if there is one part."""
+    return next((axis for axis, n in enumerate(partition) if n > 1), 0)
+
+
+def slices_of(
+    shape: tuple[int, ...], partition: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Yields the offset and the shape of each part, of which the first may have one index more."""
+    axis = axis_of(partition)
+    size, larger = divmod(shape[axis], partition[axis])
+    start = 0
+    for number in range(partition[axis]):
+        length = size + (number < larger)
+        offset = [0] * len(shape)
+        offset[axis] = start
+        yield tuple(offset), (*shape[:axis], length, *shape[axis + 1 :])
+        start += length
+
+
+def _cut(shape: Sequence[int], axis: int, n_shards: int) -> list[int]:
+    partition = [1] * len(shape)
+    axis = _checked(shape, axis)
+    partition[axis] = max(1, min(n_shards, shape[axis]))
+    return partition
+
+
+def _checked(shape: Sequence[int], axis: int) -> int:
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(
+            f"Cannot partition variable along axis {axis} when shape is only {tuple(shape)}"
+        )
+    return axis % len(shape)
+
+
+def _bytes(shape: Sequence[int], dtype: Any) -> int:
+    return math.prod(shape) * int(as_dtype(dtype).itemsize)
+
+
+def _positive(number: Any, name: str) -> None:
+    if not isinstance(number, int) or number < 1:
+        raise ValueError(f"{name} must be positive, got {number!r}")

@@ -1,0 +1,308 @@
+"""Variable scopes: a prefix of names, reuse, and defaults for `get_variable`.
+
+A block extends the current scope, or enters one again. The current scope belongs to a graph and a
+thread, as name scopes do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jflow.base.context import Stack
+from jflow.client.ops import Variable
+from jflow.compiler.graph import Graph, GraphKeys, name_scope
+from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.scope import graph_of_values
+
+
+class ReuseMode:
+    """As `reuse` of a variable scope: a variable that exists is returned, another one is made."""
+
+    def __repr__(self) -> str:
+        return "jflow.AUTO_REUSE"
+
+
+AUTO_REUSE = ReuseMode()
+
+Reuse = bool | ReuseMode | None
+
+_FLOAT32 = np.dtype(np.float32)
+_KEY = ("__variable_scopes",)
+
+
+@dataclass(eq=False)
+class VariableScope:
+    """A prefix of the names of variables, and what `get_variable` does unless it is told.
+
+    Blocks hand down all of it. For the meaning of the defaults see `jflow.get_variable`.
+
+    Attributes:
+      name: the prefix without the last "/", "" for the outermost scope.
+      reuse: False to make variables, True to return those that exist, or `AUTO_REUSE`.
+      initializer, regularizer, caching_device, partitioner, custom_getter, constraint: defaults;
+        None for none.
+      dtype: the default dtype.
+      use_resource: kept for programs of TensorFlow; without effect.
+      original_name_scope: the name scope of the block that made it, with "/".
+    """
+
+    name: str = ""
+    reuse: Reuse = False
+    initializer: Any = None
+    regularizer: Callable[[Any], Any] | None = None
+    caching_device: Any = None
+    partitioner: Any = None
+    custom_getter: Callable[..., Any] | None = None
+    dtype: Any = _FLOAT32
+    use_resource: bool | None = None
+    constraint: Callable[[Any], Any] | None = None
+    original_name_scope: str = ""
+
+    def reuse_variables(self) -> None:
+        """Makes this scope, and those opened inside it from now on, return existing variables."""
+        self.reuse = True
+
+    def set_initializer(self, initializer: Any) -> None:
+        """Sets the default initializer."""
+        self.initializer = initializer
+
+    def set_regularizer(self, regularizer: Callable[[Any], Any] | None) -> None:
+        """Sets the default regularizer."""
+        self.regularizer = regularizer
+
+    def set_partitioner(self, partitioner: Any) -> None:
+        """Sets the default partitioner."""
+        self.partitioner = partitioner
+
+    def set_caching_device(self, caching_device: Any) -> None:
+        """Sets the default caching device."""
+        self.caching_device = caching_device
+
+    def set_custom_getter(self, custom_getter: Callable[..., Any] | None) -> None:
+        """Sets the default custom getter."""
+        self.custom_getter = custom_getter
+
+    def set_dtype(self, dtype: Any) -> None:
+        """Sets the default dtype."""
+        self.dtype = dtype
+
+    def get_collection(self, name: str) -> list[Any]:
+        """Returns the values of a collection whose names begin with that of the scope."""
+        scope = f"{self.name}/" if self.name else None
+        return _default_graph().get_collection(name, scope)
+
+    def global_variables(self) -> list[Variable]:
+        """Returns the global variables of the scope."""
+        return self.get_collection(GraphKeys.GLOBAL_VARIABLES)
+
+    def local_variables(self) -> list[Variable]:
+        """Returns the local variables of the scope."""
+        return self.get_collection(GraphKeys.LOCAL_VARIABLES)
+
+    def trainable_variables(self) -> list[Variable]:
+        """Returns the trainable variables of the scope."""
+        return self.get_collection(GraphKeys.TRAINABLE_VARIABLES)
+
+    def full_name(self, name: str) -> str:
+        """The name of a variable in this scope."""
+        return f"{self.name}/{name}" if self.name else name
+
+
+class _Opened(threading.local):
+    """How often this thread has opened the scopes inside its current ones, by name."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.root = VariableScope()
+
+
+class ScopeStack:
+    """The variable scopes of a graph."""
+
+    def __init__(self) -> None:
+        self.blocks: Stack[VariableScope] = Stack(is_strict=False)
+        self.opened = _Opened()
+
+    @property
+    def current(self) -> VariableScope:
+        """The scope of this thread's innermost block, else the outermost scope."""
+        return self.blocks.top or self.opened.root
+
+
+_making = threading.Lock()
+
+
+def scopes_of(graph: Graph) -> ScopeStack:
+    """Returns the variable scopes of a graph."""
+    with _making:
+        kept = graph.get_collection_ref(_KEY)
+        if not kept:
+            kept.append(ScopeStack())
+    stack: ScopeStack = kept[0]
+    return stack
+
+
+def get_variable_scope() -> VariableScope:
+    """Returns the current variable scope of the default graph."""
+    return scopes_of(_default_graph()).current
+
+
+@contextmanager
+def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None = None,
+    values: Any = None,
+    initializer: Any = None,
+    regularizer: Callable[[Any], Any] | None = None,
+    caching_device: Any = None,
+    partitioner: Any = None,
+    custom_getter: Callable[..., Any] | None = None,
+    reuse: Reuse = None,
+    dtype: Any = None,
+    use_resource: bool | None = None,
+    constraint: Callable[[Any], Any] | None = None,
+    auxiliary_name_scope: bool = True,
+) -> Iterator[VariableScope]:
+    """A block whose variables have names that start with `name/`; yields the variable scope.
+
+    It opens a name scope as well, for operations and for `Variable`. Opened again, the name scope
+    gets a number and the variable scope does not, so `get_variable` finds its variables.
+
+    Args:
+      name_or_scope: a name, which extends that of the current scope; or a scope to enter again,
+        wherever the block is; or None for `default_name`.
+      default_name: a name that is made unique: `d`, `d_1`, ….
+      values: as for `jflow.name_scope`.
+      initializer, regularizer, caching_device, partitioner, custom_getter, dtype, use_resource,
+        constraint: defaults of the scope; None for those of the scope around, or of the scope that
+        is entered. Custom getters of nested scopes call each other, the innermost one first.
+      reuse: True or `AUTO_REUSE`; None or False for that of the scope around.
+      auxiliary_name_scope: whether it opens a name scope.
+
+    Raises:
+      TypeError: if `name_or_scope` is neither, there is no name at all, or `auxiliary_name_scope`
+        is neither True nor False.
+      ValueError: if there is only a default name with `reuse=True`, or `reuse` is something else.
+    """
+    _check_arguments(name_or_scope, default_name, reuse, auxiliary_name_scope)
+    changed = {
+        "initializer": initializer,
+        "regularizer": regularizer,
+        "caching_device": caching_device,
+        "partitioner": partitioner,
+        "dtype": dtype,
+        "use_resource": use_resource,
+        "constraint": constraint,
+    }
+    known = {key: value for key, value in changed.items() if value is not None}
+    with (
+        graph_of_values(values) as graph,
+        _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names,
+    ):
+        scopes = scopes_of(graph)
+        is_entered_again = isinstance(name_or_scope, VariableScope)
+        base = _base(scopes, name_or_scope, default_name, names)
+        getter = chained(custom_getter, base.custom_getter)
+        scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **known)
+        with _opened(scopes, scope, is_entered_again):
+            yield scope
+
+
+def _base(
+    scopes: ScopeStack,
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None,
+    names: str,
+) -> VariableScope:
+    """The scope to enter, without what the block changes: that one, or one in the current one."""
+    if isinstance(name_or_scope, VariableScope):
+        return name_or_scope
+    wanted = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
+    name = scopes.current.full_name(wanted) if wanted else scopes.current.name
+    return replace(scopes.current, name=name, original_name_scope=names)
+
+
+def _check_arguments(
+    name_or_scope: Any, default_name: str | None, reuse: Reuse, auxiliary_name_scope: Any
+) -> None:
+    if not isinstance(auxiliary_name_scope, bool):
+        raise TypeError(
+            f"auxiliary_name_scope must be True or False, got {auxiliary_name_scope!r:.80}"
+        )
+    if reuse not in (None, True, False, AUTO_REUSE):
+        raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
+    if not isinstance(name_or_scope, str | VariableScope | None):
+        raise TypeError(
+            f"expected the name of a variable scope, or a scope, got {type(name_or_scope).__name__}"
+        )
+    if name_or_scope is None and default_name is None:
+        raise TypeError("If default_name is None then name_or_scope is required")
+    if name_or_scope is None and reuse:
+        raise ValueError("reuse=True cannot be used without a name_or_scope")
+
+
+@contextmanager
+def _name_scope(
+    graph: Graph, name_or_scope: Any, default_name: str | None, is_auxiliary: bool
+) -> Iterator[str]:
+    """The name scope of a variable scope; yields its prefix."""
+    if isinstance(name_or_scope, VariableScope):
+        name: str | None = name_or_scope.name.rpartition("/")[2]
+    else:
+        name = default_name if name_or_scope is None else name_or_scope
+    if not is_auxiliary or not name:
+        yield graph.scopes.here.names
+        return
+    with name_scope(name) as prefix:
+        yield prefix
+
+
+@contextmanager
+def _opened(scopes: ScopeStack, scope: VariableScope, is_entered_again: bool) -> Iterator[None]:
+    """Makes a scope current; afterwards default names inside it start anew."""
+    opened = scopes.opened
+    before = opened.counts.copy()
+    opened.counts[scope.name] += 1
+    try:
+        with scopes.blocks.pushed(scope):
+            yield
+    finally:
+        if is_entered_again:
+            opened.counts = before
+        else:
+            for name in [name for name in opened.counts if name.startswith(f"{scope.name}/")]:
+                del opened.counts[name]
+
+
+def _unique(scopes: ScopeStack, name: str | None) -> str:
+    assert name is not None
+    full = scopes.current.full_name(name)
+    if not scopes.opened.counts[full]:
+        return name
+    number = 1
+    while scopes.opened.counts[f"{full}_{number}"]:
+        number += 1
+    return f"{name}_{number}"
+
+
+def chained(
+    inner: Callable[..., Any] | None, outer: Callable[..., Any] | None
+) -> Callable[..., Any] | None:
+    """Returns the custom getter that calls `inner`, whose getter is `outer`."""
+    if inner is None or outer is None:
+        return inner or outer
+
+    def getter(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def next_getter(*args: Any, **kwargs: Any) -> Any:
+            return outer(getter, *args, **kwargs)
+
+        return inner(next_getter, *args, **kwargs)
+
+    return getter

@@ -1,0 +1,391 @@
+"""`ShardedVariable`: one eager variable whose rows are in variables of several tasks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
+from jflow.client.ops import Variable
+from jflow.client.ops.flags import check_flag
+from jflow.client.ops.variable import VariableLike, read, sparse_delta
+from jflow.client.stateful.indices import report_indices
+from jflow.client.variables.beside import beside
+from jflow.compiler.graph import Tensor
+from jflow.compiler.graph import get_default_graph as _default_graph
+from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.primitives import check_p
+from jflow.plan.xla import internals
+
+
+class ShardedVariable(VariableLike):
+    """A variable of rank 1 or more whose rows are divided among variables, its shards.
+
+    `jflow.Variable` makes one in the scope of a `ParameterServerStrategy` with a partitioner. It is
+    used like a variable: as an array it is all of its rows, and updates reach each shard where it
+    is. In a `jflow.function`, `embedding_lookup`, and indexing by an integer or slice, move only
+    rows, and scatter updates go to all shards, of which each takes those of its own rows. A
+    checkpoint keeps it as one value, which variables with other shards, or with none, can restore.
+
+    Args:
+      variables: the shards in the order of their rows: eager variables of one dtype whose shapes
+        differ in the first dimension at most.
+      name: its name; None for what comes before "/part_0" in the name of the first shard.
+
+    Raises:
+      TypeError: if a shard is not an eager variable.
+      ValueError: if there is none, or dtypes or shapes do not agree.
+    """
+
+    def __init__(self, variables: Sequence[Variable], name: str | None = None) -> None:
+        self._variables = list(variables)
+        _check_shards(self._variables)
+        first = self._variables[0]
+        self._name = first.operations.ref.name.removesuffix("/part_0") if name is None else name
+        self._ends = [0, *accumulate(each.shape[0] for each in self._variables)]
+        self._shape = (self._ends[-1], *map(int, first.shape[1:]))
+        self.trainable = first.trainable
+        self.constraint = first.constraint
+        for start, shard in zip(self._ends, self._variables, strict=False):
+            offset = (start, *(0 for _ in first.shape[1:]))
+            own = tuple(map(int, shard.shape))
+            shard.save_slice_info = SaveSliceInfo(self._name, self._shape, offset, own)
+
+    # What it is -------------------------------------------------------------------------------
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The shards, in the order of their rows."""
+        return list(self._variables)
+
+    @property
+    def name(self) -> str:
+        """The name of the whole; those of the shards begin with it."""
+        return self._name
+
+    @property
+    def shape(self) -> TensorShape:
+        """The shape of the whole."""
+        return TensorShape.of(self._shape)
+
+    @property
+    def dtype(self) -> Dtype:
+        """The dtype of the elements."""
+        return self._variables[0].dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._shape)
+
+    @property
+    def is_eager(self) -> bool:
+        """True: it has a value outside of sessions."""
+        return True
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self._variables)
+
+    def __contains__(self, shard: object) -> bool:
+        return shard in self._variables
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def __repr__(self) -> str:
+        attributes = f"shape={declared(self.shape)} dtype={self.dtype.name} shards={len(self)}"
+        return f"<jflow.ShardedVariable {self._name!r} {attributes}>"
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "graph_element", "to_tensor")
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def value(self) -> Any:
+        """Returns all rows, dtype[*shape], as one array."""
+        return jnp.concatenate([shard.value() for shard in self._variables])
+
+    def read_value(self) -> Any:
+        """Returns all rows, as `value`."""
+        return self.value()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Returns all rows as a NumPy array."""
+        return np.concatenate([shard.numpy() for shard in self._variables])
+
+    def to_tensor(self) -> Tensor:
+        parts = [shard.to_tensor() for shard in self._variables]
+        whole: Tensor = _default_graph().apply(jnp.concatenate, (parts,), name="concat")
+        return whole
+
+    def _value_for(self, use: str) -> Any:
+        return self.numpy()
+
+    @property
+    def __jax_array__(self) -> Callable[[], Any]:
+        if internals.asker() is not internals.Asker.JIT:
+            return self.value
+        raise ValueError(
+            f"JAX cannot trace {self!r} directly; pass its value(), or use the function of the "
+            "same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+        )
+
+    def __getitem__(self, index: Any) -> Any:
+        """Returns `value()[index]`; an integer or slice of the first axis reads only its shards.
+
+        Raises:
+          IndexError: if an integer is out of range.
+        """
+        first, *rest = index if isinstance(index, tuple) and index else (index,)
+        if isinstance(first, slice):
+            return self._rows(first, tuple(rest))
+        if isinstance(first, int | np.integer) and not isinstance(first, bool):
+            return self._row(operator.index(first), tuple(rest))
+        return super().__getitem__(index)
+
+    def _row(self, number: int, rest: tuple[Any, ...]) -> Any:
+        n_rows = self._shape[0]
+        if not -n_rows <= number < n_rows:
+            raise IndexError(f"row {number} of {self!r} is out of range, which has {n_rows} rows")
+        number %= n_rows
+        which = next(i for i, end in enumerate(self._ends[1:]) if number < end)
+        shard = self._variables[which]
+        with beside(shard):
+            return shard.value()[(number - self._ends[which], *rest)]
+
+    def _rows(self, wanted: slice, rest: tuple[Any, ...]) -> Any:
+        start, stop, step = wanted.indices(self._shape[0])
+        if step < 0:
+            return self.value()[(wanted, *rest)]
+        pieces = []
+        for (begin, end), shard in zip(pairwise(self._ends), self._variables, strict=True):
+            # The first row of the slice that is in this shard, counted from the shard's first row.
+            at = start - begin if start >= begin else (start - begin) % step
+            last = min(stop, end) - begin
+            if at < last:
+                with beside(shard):
+                    pieces.append(shard.value()[(slice(at, last, step), *rest)])
+        if not pieces:
+            return self._variables[0].value()[(slice(0, 0), *rest)]
+        return pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: str = "Assign"
+    ) -> ShardedVariable:
+        """Sets the value; each shard gets its rows.
+
+        Args:
+          value: dtype[*shape], an array; or a sharded variable of the same shards, which is then
+            not concatenated.
+          use_locking, name: as for `Variable.assign`.
+
+        Returns:
+          This variable.
+
+        Raises:
+          TypeError, ValueError: as `Variable.assign`.
+        """
+        check_flag("use_locking", use_locking)
+        return self._each(Variable.assign, self._pieces(value, is_whole=True), name)
+
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignAdd"
+    ) -> ShardedVariable:
+        """Adds `delta`, which broadcasts to the shape; atomic for each shard. See `assign`."""
+        check_flag("use_locking", use_locking)
+        return self._each(Variable.assign_add, self._pieces(delta), name)
+
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str = "AssignSub"
+    ) -> ShardedVariable:
+        """Subtracts `delta`, which broadcasts to the shape; atomic for each shard. See `assign`."""
+        check_flag("use_locking", use_locking)
+        return self._each(Variable.assign_sub, self._pieces(delta), name)
+
+    def scatter_update(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterUpdate",
+    ) -> ShardedVariable:
+        """Assigns to rows, as `Variable.scatter_update`; so do the next ones. Returns itself."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(_set, indices, updates, name)
+
+    def scatter_add(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterAdd",
+    ) -> ShardedVariable:
+        """Adds to rows, as `Variable.scatter_add`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(_add, indices, updates, name)
+
+    def scatter_sub(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterSub",
+    ) -> ShardedVariable:
+        """Subtracts from rows, as `Variable.scatter_sub`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(_subtract, indices, updates, name)
+
+    def scatter_mul(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMul",
+    ) -> ShardedVariable:
+        """Multiplies rows, as `Variable.scatter_mul`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(_multiply, indices, updates, name)
+
+    def scatter_div(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterDiv",
+    ) -> ShardedVariable:
+        """Divides rows, as `Variable.scatter_div`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(_divide, indices, updates, name)
+
+    def scatter_min(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMin",
+    ) -> ShardedVariable:
+        """Takes the minimum of rows and updates, as `Variable.scatter_min`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(_min, indices, updates, name)
+
+    def scatter_max(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMax",
+    ) -> ShardedVariable:
+        """Takes the maximum of rows and updates, as `Variable.scatter_max`."""
+        check_flag("use_locking", use_locking)
+        return self._scatter(_max, indices, updates, name)
+
+    def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
+        graph = self._variables[0].operations.graph_of(args)
+        return graph.apply(fun, args) if graph else fun(*map(read, args))
+
+    def _each(
+        self, method: Callable[..., Any], pieces: Sequence[Any], name: str
+    ) -> ShardedVariable:
+        for shard, piece in zip(self._variables, pieces, strict=True):
+            method(shard, piece, name=name)
+        return self
+
+    def _pieces(self, value: Any, is_whole: bool = False) -> list[Any]:
+        """What each shard takes of a value that has the shape of the whole, or broadcasts to it."""
+        if isinstance(value, ShardedVariable) and value._ends == self._ends:
+            return [shard.value() for shard in value]
+        value = read(value)
+        if not isinstance(value, jax.Array):
+            value = np.asarray(value, None if hasattr(value, "dtype") else self.dtype)
+        fits = _broadcasts(value.shape, self._shape)
+        if value.shape != self._shape if is_whole else not fits:
+            raise ValueError(
+                f"a value of shape {value.shape} does not fit {self!r} of shape {self._shape}"
+            )
+        if value.ndim < self.ndim or value.shape[0] == 1 != self._shape[0]:
+            return [value] * len(self)
+        return [value[start:end] for start, end in pairwise(self._ends)]
+
+    def _scatter(
+        self, update: Callable[..., jax.Array], indices: Any, updates: Any, name: str
+    ) -> ShardedVariable:
+        if updates is None:
+            indices, updates = sparse_delta(indices)
+        ids = jnp.asarray(read(indices))
+        if not jnp.issubdtype(ids.dtype, jnp.integer):
+            raise TypeError(f"indices into {self!r} must be integers, got {ids.dtype.name}")
+        wanted = (*ids.shape, *self._shape[1:])
+        values = jnp.asarray(read(updates))
+        if not _broadcasts(values.shape, wanted):
+            raise ValueError(
+                f"indices of shape {ids.shape} into {self!r} need updates of shape {wanted}, got "
+                f"{values.shape}"
+            )
+        if not ids.size:
+            return self
+        values = values.astype(self.dtype) if values.weak_type else values
+        self._check_range(ids)
+        for (start, end), shard in zip(pairwise(self._ends), self._variables, strict=True):
+            shard.update(update, _local_ids(ids, start, end, self._shape[0]), values, name=name)
+        return self
+
+    def _check_range(self, ids: jax.Array) -> None:
+        """Fails the step if an index is out of range; no shard writes anything then."""
+        operations = self._variables[0].operations
+        operations.bind(check_p, (report_indices(ids, self._shape[:1]),), line=repr(self))
+
+
+def _check_shards(variables: Sequence[Any]) -> None:
+    if not variables:
+        raise ValueError("expected at least one shard, got none")
+    first = variables[0]
+    for shard in variables:
+        if not isinstance(shard, Variable) or not shard.is_eager:
+            raise TypeError(f"expected eager variables as shards, got {shard!r:.80}")
+        if shard.dtype != first.dtype:
+            raise ValueError(f"shards have one dtype, got {first.dtype.name}, {shard.dtype.name}")
+        if not shard.shape or shard.shape[1:] != first.shape[1:]:
+            raise ValueError(
+                f"shards differ in the first dimension only, got the shapes {first.shape} and "
+                f"{shard.shape}"
+            )
+
+
+def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, wanted) == wanted
+    except ValueError:
+        return False
+
+
+def _local_ids(ids: jax.Array, start: int, end: int, n_rows: int) -> jax.Array:
+    """The rows of a shard that ids name; its number of rows where they name none of its own.
+
+    An id that is out of range makes all of them name none, so that nothing is written.
+    """
+    is_valid = jnp.all((ids >= 0) & (ids < n_rows))
+    is_own = (ids >= start) & (ids < end) & is_valid
+    return jnp.where(is_own, ids - start, end - start)
+
+
+def _dropping(method: str) -> Callable[..., jax.Array]:
+    """An update of the rows that are in range."""
+
+    def scatter(old: jax.Array, at: jax.Array, updates: jax.Array) -> jax.Array:
+        new: jax.Array = getattr(old.at[at], method)(updates, mode="drop")
+        return new
+
+    return scatter
+
+
+_set, _add, _subtract = _dropping("set"), _dropping("add"), _dropping("subtract")
+_multiply, _divide = _dropping("multiply"), _dropping("divide")
+_min, _max = _dropping("min"), _dropping("max")

@@ -1,0 +1,440 @@
+"""`get_variable`: finds the variable of a name in a graph, or makes it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import field as _field
+from typing import Any
+
+import numpy as np
+
+from jflow.base.spelling import did_you_mean
+from jflow.base.values import SaveSliceInfo, as_array, as_dtype, as_shape, is_compatible, is_static
+from jflow.client.ops import Variable
+from jflow.client.variables import initializers
+from jflow.client.variables.initializers import PartitionInfo
+from jflow.client.variables.partitioned import PartitionedVariable
+from jflow.client.variables.partitioners import Partitioner, partition_of, slices_of
+from jflow.client.variables.scope import Reuse, VariableScope, chained, get_variable_scope
+from jflow.compiler.graph import Graph, GraphKeys, Symbolic, colocate_with, name_scope, owners
+from jflow.compiler.graph import get_default_graph as _default_graph
+
+_KEY = ("__variable_store",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """What the caller of `get_variable` wants, with the defaults of the scope filled in."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: Any
+    initializer: Any
+    regularizer: Callable[[Any], Any] | None
+    reuse: Reuse
+    partition_info: PartitionInfo | None = None
+    options: dict[str, Any] = _field(default_factory=dict)
+
+
+class VariableStore:
+    """The variables of a graph that `get_variable` has made, by name."""
+
+    def __init__(self) -> None:
+        self.single: dict[str, Variable] = {}
+        self.partitioned: dict[str, PartitionedVariable] = {}
+        self.lock = threading.RLock()
+
+
+_making = threading.Lock()
+
+
+def _store_of(graph: Graph) -> VariableStore:
+    with _making:
+        kept = graph.get_collection_ref(_KEY)
+        if not kept:
+            kept.append(VariableStore())
+    store: VariableStore = kept[0]
+    return store
+
+
+def no_regularizer(_: Any) -> None:
+    """Returns None: a regularizer for variables that are not to have that of their scope."""
+
+
+def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Callable[[Any], Any] | None = None,
+    trainable: bool | None = None,
+    collections: Sequence[str] | None = None,
+    caching_device: Any = None,
+    partitioner: Partitioner | None = None,
+    validate_shape: bool = True,
+    use_resource: bool | None = None,
+    custom_getter: Callable[..., Any] | None = None,
+    constraint: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Returns the variable of a name in the current variable scope, or makes it.
+
+    Whether it may or must exist is said by `reuse` of the scope. Its name begins with that of the
+    variable scope, whatever the name scope is. An argument that is None is that of the scope.
+    Inside `jflow.connect` it makes an eager variable, which has the value in its container if that
+    has one.
+
+    Args:
+      name: the name.
+      shape: the shape; None if the initializer has one.
+      dtype: the dtype; None for that of the scope, float32 unless it was given another, or for that
+        of a value as initializer.
+      initializer: an array, tensor or number, which is the initial value; or an initializer of
+        jflow; or any function of a shape and a dtype, of a key, a shape and a dtype as JAX's, or
+        without arguments. None for Glorot's uniform one, or for zeros unless the dtype is of
+        floats.
+      regularizer: a function from the variable to a loss or None; a loss is added to the collection
+        `REGULARIZATION_LOSSES`.
+      trainable: whether optimizers train it; None for True.
+      collections, caching_device, validate_shape, constraint: as for `Variable`.
+      partitioner: a function as `fixed_size_partitioner` returns it; the variable is then a
+        `PartitionedVariable`.
+      use_resource: without effect.
+      custom_getter: a function that is called instead, with this one's work as `getter`, and with
+        its arguments by name.
+
+    Raises:
+      ValueError: if it exists and may not, or does not and must; if it exists with another shape,
+        dtype or partition; if there is neither a shape nor a value; or as the partitioner raises.
+      TypeError: if the name is not text, or the initial value has another dtype.
+    """
+    arguments = {**locals()}  # by name, as custom getters take them
+    del arguments["name"], arguments["custom_getter"]
+    if not isinstance(name, str):
+        raise TypeError(f"expected the name of a variable, got {name!r:.80}")
+    scope = get_variable_scope()
+    given = _with_defaults(scope, arguments)
+    getter = chained(custom_getter, scope.custom_getter)
+    with name_scope(None):
+        if getter is None:
+            return _get(scope.full_name(name), **given)
+        return getter(_get, scope.full_name(name), **given)
+
+
+def get_local_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    collections: Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
+    """As `get_variable`, for a local variable: not trainable, and not in checkpoints."""
+    keys = [*dict.fromkeys((*(collections or ()), GraphKeys.LOCAL_VARIABLES))]
+    options |= {"collections": keys, "trainable": False}
+    return get_variable(name, shape, dtype, initializer, **options)
+
+
+def _with_defaults(scope: VariableScope, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `get_variable` with those of the scope in place of None."""
+    given = {**arguments, "reuse": scope.reuse}
+    for key in ("initializer", "regularizer", "caching_device", "partitioner", "constraint"):
+        if given[key] is None:
+            given[key] = getattr(scope, key)
+    if _is_value(given["initializer"]):
+        _check_value(given["initializer"], arguments["dtype"])
+    elif given["dtype"] is None:
+        given["dtype"] = scope.dtype
+    return given
+
+
+def _get(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Callable[[Any], Any] | None = None,
+    partitioner: Partitioner | None = None,
+    reuse: Reuse = False,
+    **options: Any,
+) -> Any:
+    """What custom getters call: finds or makes the variable of a full name."""
+    options.pop("use_resource", None)
+    trainable = options.pop("trainable", None)
+    if isinstance(initializer, type):
+        initializer = initializer()
+    options["trainable"] = trainable is None or trainable
+    wanted = _Wanted(
+        name=name,
+        shape=as_shape(shape),
+        dtype=None if dtype is None else as_dtype(dtype),
+        initializer=initializer,
+        regularizer=regularizer,
+        reuse=reuse,
+        options=options,
+    )
+    if owners.current() is not None:
+        return _eager(wanted, partitioner)
+    store = _store_of(_default_graph())
+    with store.lock:
+        if partitioner is not None and wanted.shape != ():
+            return _partitioned(store, wanted, partitioner)
+        if reuse and name in store.partitioned:
+            return _partitioned(store, wanted, None)
+        if name in store.partitioned:
+            raise ValueError(
+                "No partitioner was provided, but a partitioned version of the variable was found: "
+                f"{name}/part_0. {_first_made(store.partitioned[name])}"
+            )
+        return _single(store, wanted)
+
+
+# One variable -------------------------------------------------------------------------------------
+
+
+def _single(store: VariableStore, wanted: _Wanted) -> Variable:
+    name = wanted.name
+    found = store.single.get(name)
+    if found is not None:
+        if wanted.reuse is False or wanted.reuse is None:
+            raise ValueError(
+                f"Variable {name} already exists, disallowed. Did you mean to set reuse=True or "
+                f"reuse=jflow.AUTO_REUSE in VarScope? {_first_made(found)}"
+            )
+        _check_same("share variable", found, wanted)
+        return found
+    if wanted.reuse is True:
+        advice = did_you_mean(name, store.single) or "."
+        raise ValueError(
+            f"Variable {name} does not exist, or was not created with jflow.get_variable(){advice} "
+            "Did you mean to set reuse=jflow.AUTO_REUSE in VarScope?"
+        )
+    made = store.single[name] = _made(wanted)
+    if wanted.regularizer is not None:
+        _regularize(made, wanted)
+    return made
+
+
+def _made(wanted: _Wanted) -> Variable:
+    """Makes a variable: in the graph, or an eager one."""
+    name, initializer, shape = wanted.name, wanted.initializer, wanted.shape
+    if _is_value(initializer):
+        if shape is not None and wanted.partition_info is None:
+            raise ValueError(
+                f"variable {name!r}: If initializer is a constant, do not specify shape; got the "
+                f"shape {shape} and {initializer!r:.80}"
+            )
+        return Variable(initializer, name=name, dtype=wanted.dtype, **wanted.options)
+    if initializer is None and shape is None:
+        raise ValueError(
+            f"Variable {name} did not get an initializer, so its `shape` argument must be "
+            "specified."
+        )
+    if initializer is None:
+        initializer = initializers.default_initializer(name, wanted.dtype)
+    if not callable(initializer):
+        raise TypeError(f"variable {name!r}: expected an initializer, got {initializer!r:.80}")
+    if shape is not None and not is_static(shape):
+        raise ValueError(
+            f"Shape of a new variable ({name}) must be fully defined, but instead was {shape}."
+        )
+
+    def initial() -> Any:
+        return _initial_value(wanted, initializer, shape, wanted.partition_info)
+
+    def initial_of_shard(partition_shape: Any = None, partition_offset: Any = None) -> Any:
+        if partition_shape is None:
+            return initial()
+        assert shape is not None
+        part = PartitionInfo(shape, partition_offset)
+        return _initial_value(wanted, initializer, partition_shape, part)
+
+    # The dtype of a function without a shape is its own.
+    dtype = None if shape is None else wanted.dtype
+    # A strategy that cuts the variable asks for each shard, if the initializer knows shards.
+    knows_shards = isinstance(initializer, initializers.Initializer)
+    value = initial_of_shard if knows_shards else initial
+    return Variable(value, name=name, dtype=dtype, **wanted.options)
+
+
+def _initial_value(
+    wanted: _Wanted, initializer: Any, shape: Any, part: PartitionInfo | None
+) -> Any:
+    with _initializer_scope(wanted.name):
+        value = initializers.initial_value(initializer, shape, wanted.dtype, part)
+    found = np.shape(value) if not hasattr(value, "shape") else value.shape
+    if shape is not None and not is_compatible(shape, found):
+        raise ValueError(
+            f"the initializer of variable {wanted.name!r} returned a value of shape {found}, "
+            f"expected {shape}"
+        )
+    return value
+
+
+def _initializer_scope(name: str) -> Any:
+    return name_scope(f"{name}/Initializer/")
+
+
+def _regularize(variable: Variable, wanted: _Wanted) -> None:
+    assert wanted.regularizer is not None
+    with colocate_with(variable), name_scope(f"{wanted.name}/Regularizer/"):
+        loss = wanted.regularizer(variable)
+    if loss is not None:
+        variable.graph.add_to_collection(GraphKeys.REGULARIZATION_LOSSES, loss)
+
+
+def _eager(wanted: _Wanted, partitioner: Partitioner | None) -> Variable:
+    if partitioner is not None:
+        raise ValueError(
+            f"variable {wanted.name!r} is eager and cannot be partitioned; make it in graph code, "
+            "with `jflow.Graph().as_default()`"
+        )
+    if wanted.regularizer is not None and wanted.regularizer is not no_regularizer:
+        raise ValueError(
+            f"variable {wanted.name!r} is eager and has no collection of regularization losses; "
+            "compute the loss in the function that trains"
+        )
+    if wanted.reuse is True:
+        raise ValueError(
+            f"variable {wanted.name!r} is eager: its container keeps its value by its name, so "
+            "make it with reuse=jflow.AUTO_REUSE, which gives a variable of the same value"
+        )
+    return _made(wanted)
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def _partitioned(
+    store: VariableStore, wanted: _Wanted, partitioner: Partitioner | None
+) -> PartitionedVariable:
+    name, shape = wanted.name, wanted.shape
+    value = wanted.initializer
+    if shape is None and _is_value(value):
+        shape = value.graph_element().shape if isinstance(value, Symbolic) else np.shape(value)
+    if name in store.single:
+        raise ValueError(
+            "A partitioner was provided, but an unpartitioned version of the variable was found: "
+            f"{name}. {_first_made(store.single[name])}"
+        )
+    found = store.partitioned.get(name)
+    partition = None
+    if partitioner is not None:
+        if not callable(partitioner):
+            raise ValueError(f"Partitioner must be callable, but received: {partitioner!r:.80}")
+        if shape is None or not is_static(shape):
+            raise ValueError(
+                f"Shape of a new partitioned variable ({name}) must be fully defined, but instead "
+                f"was {shape}."
+            )
+        partition = partition_of(partitioner, shape, _dtype_of(wanted))
+    if found is not None:
+        return _reused(found, wanted, partition)
+    if wanted.reuse is True:
+        raise ValueError(
+            f"PartitionedVariable {name} does not exist, or was not created with "
+            "jflow.get_variable(). Did you mean to set reuse=False or reuse=jflow.AUTO_REUSE in "
+            "VarScope?"
+        )
+    assert shape is not None
+    assert partition is not None
+    parts = [
+        _part(store, wanted, f"{name}/part_{number}", shape, offset, sizes)
+        for number, (offset, sizes) in enumerate(slices_of(shape, partition))
+    ]
+    made = PartitionedVariable(name, shape, parts[0].dtype, parts, partition)
+    store.partitioned[name] = made
+    return made
+
+
+def _part(
+    store: VariableStore,
+    wanted: _Wanted,
+    name: str,
+    shape: tuple[int, ...],
+    offset: tuple[int, ...],
+    sizes: tuple[int, ...],
+) -> Variable:
+    initializer = wanted.initializer
+    if _is_value(initializer):
+        if not isinstance(initializer, Symbolic):
+            initializer = as_array(initializer, wanted.dtype)
+        bounds = zip(offset, sizes, strict=True)
+        with _initializer_scope(name):
+            initializer = initializer[tuple(slice(start, start + size) for start, size in bounds)]
+    part = _single(
+        store,
+        _Wanted(
+            name=name,
+            shape=sizes,
+            dtype=wanted.dtype,
+            initializer=initializer,
+            regularizer=wanted.regularizer,
+            reuse=False,
+            partition_info=PartitionInfo(shape, offset),
+            options=wanted.options,
+        ),
+    )
+    part.save_slice_info = SaveSliceInfo(wanted.name, shape, offset, sizes)
+    return part
+
+
+def _reused(
+    found: PartitionedVariable, wanted: _Wanted, partition: tuple[int, ...] | None
+) -> PartitionedVariable:
+    if not wanted.reuse:
+        raise ValueError(
+            f"Partitioned variable with name {wanted.name} already exists. Did you mean to set "
+            f"reuse=True or reuse=jflow.AUTO_REUSE in VarScope? {_first_made(found)}"
+        )
+    _check_same("reuse partitioned variable", found, wanted)
+    if partition is not None and partition != found.partitions:
+        raise ValueError(
+            f"Trying to reuse partitioned variable {wanted.name}, but specified partitions "
+            f"{list(partition)} and found partitions {list(found.partitions)}. {_first_made(found)}"
+        )
+    return found
+
+
+# What is wanted -----------------------------------------------------------------------------------
+
+
+def _check_same(doing: str, found: Variable | PartitionedVariable, wanted: _Wanted) -> None:
+    if wanted.shape is not None and not is_compatible(wanted.shape, found.shape):
+        raise ValueError(
+            f"Trying to {doing} {wanted.name}, but specified shape {wanted.shape} and found shape "
+            f"{found.shape}. {_first_made(found)}"
+        )
+    if wanted.dtype is not None and wanted.dtype != found.dtype:
+        raise ValueError(
+            f"Trying to {doing} {wanted.name}, but specified dtype {wanted.dtype.name} and found "
+            f"dtype {found.dtype.name}. {_first_made(found)}"
+        )
+
+
+def _first_made(found: Variable | PartitionedVariable) -> str:
+    first = next(iter(found)) if isinstance(found, PartitionedVariable) else found
+    return f"Originally defined at: {first.op.origin}"
+
+
+def _is_value(initializer: Any) -> bool:
+    """Whether an initializer is the initial value itself."""
+    return initializer is not None and not callable(initializer)
+
+
+def _check_value(value: Any, dtype: Any) -> None:
+    """Raises ValueError if a value as initializer has another dtype than the one asked for."""
+    found = getattr(value, "dtype", None)
+    if dtype is not None and found is not None and as_dtype(dtype) != found:
+        raise ValueError(
+            f"Initializer type {found.name!r} and explicit dtype {as_dtype(dtype).name!r} don't "
+            "match."
+        )
+
+
+def _dtype_of(wanted: _Wanted) -> Any:
+    if wanted.dtype is not None:
+        return wanted.dtype
+    value = wanted.initializer
+    return value.dtype if isinstance(value, Symbolic) else as_array(value).dtype

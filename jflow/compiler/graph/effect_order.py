@@ -1,0 +1,71 @@
+"""`EffectOrder`: the order in which operations use variables and resources."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import jax.extend.core as jex
+
+from jflow.compiler.graph.callbacks import has_effects
+from jflow.compiler.graph.primitives import (
+    EFFECTS,
+    WRITES,
+    HasEquation,
+    ResourceRef,
+    VariableRef,
+    host_p,
+    state_of,
+)
+
+_Ref = VariableRef | ResourceRef
+
+
+O = TypeVar("O", bound=HasEquation)  # noqa: E741 - an operation
+
+
+class EffectOrder(Generic[O]):
+    """Orders the uses of each variable or resource; reads of a variable may be reordered.
+
+    Operations with JAX effects (callbacks, and loops that contain callbacks) keep their order.
+
+    Attributes:
+      effects: the operations so far that run even if their results are not used.
+    """
+
+    def __init__(self) -> None:
+        self.effects: list[O] = []
+        self._last_effect: O | None = None
+        self._last_change: dict[_Ref, O] = {}
+        self._reads: dict[_Ref, list[O]] = {}
+
+    def before(self, eqn: jex.JaxprEqn) -> list[O]:
+        """Returns the operations that must run before an equation's operation."""
+        found: list[O] = []
+        if self._last_effect is not None and has_effects(eqn):
+            found.append(self._last_effect)
+        for ref in state_of(eqn):
+            if ref in self._last_change:
+                found.append(self._last_change[ref])
+            if _changes(eqn):
+                found.extend(self._reads.get(ref, ()))
+        return found
+
+    def add(self, op: O) -> None:
+        """Records the operation of the next equation."""
+        used = state_of(op.eqn)
+        if has_effects(op.eqn):
+            self.effects.append(op)
+            self._last_effect = op
+        elif op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
+            self.effects.append(op)
+        for ref in used:
+            if _changes(op.eqn):
+                self._last_change[ref] = op
+                self._reads.pop(ref, None)
+            else:
+                self._reads.setdefault(ref, []).append(op)
+
+
+def _changes(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation changes state."""
+    return eqn.primitive in WRITES or eqn.primitive is host_p

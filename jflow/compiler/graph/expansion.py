@@ -1,0 +1,177 @@
+"""`Expansion`: a copy of a graph for a step that is fed tensors of unknown rank.
+
+In the copy these tensors have the shapes of what is fed, and the recorded calls that the step needs
+(`recorded.py`) are replayed as operations, with the device, control inputs and line of the call.
+All other operations are the same, under the same names.
+
+Feeding an intermediate tensor does not change its graph, so gradients still flow through what
+computes it. Calls are therefore replayed although a feed may cut them off. One that cannot be, such
+as a call on a placeholder that is not fed, stays recorded, which matters only if the step needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from jflow.base.values import declared, host_abstract, shape_text
+from jflow.compiler.graph import request
+from jflow.compiler.graph.graph import Graph, Operation, Tensor
+from jflow.compiler.graph.importing import location_of
+from jflow.compiler.graph.primitives import group_p, host_p, recorded_p
+from jflow.compiler.graph.recorded import Replay
+
+_ELEMENTWISE = frozenset({"as_string", "string_to_number", "string_strip", "substr"})
+"""The functions of the host whose result has the shape of their first input."""
+
+
+class Expansion(Graph):
+    """A copy of a graph in which the shapes of fed tensors are known.
+
+    Args:
+      base: the graph.
+      shapes: the shapes of fed tensors whose rank is unknown.
+      roots: operations of the graph that the step needs; calls that they depend on are replayed.
+
+    Attributes:
+      base: likewise.
+      copies: the operation of the same name, by that of `base`. That of a call which was replayed
+        as several operations runs after them.
+    """
+
+    def __init__(
+        self, base: Graph, shapes: Mapping[Tensor, Sequence[Any]], roots: Iterable[Operation]
+    ) -> None:
+        super().__init__()
+        self.base = base
+        self.copies: dict[Operation, Operation] = {}
+        self._names = base._names.copy()
+        self._shapes = shapes
+        self._atoms: dict[jex.Var, jex.Var] = {}
+        refs = {op: ref for ref, op in base._handles.items()}
+        needed = _ancestors(roots)
+        for op in base.get_operations():
+            if op.eqn.primitive is recorded_p and op in needed:
+                self._expand(op)
+            else:
+                self._copy(op)
+            if op in refs:
+                self._handles[refs[op]] = self.copies[op]
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """Returns the tensor that stands for one of `base`."""
+        return self._tensors[self._atoms.get(tensor.var, tensor.var)]
+
+    def _copy(self, op: Operation, **params: Any) -> None:
+        """Adds the same operation, with further parameters."""
+        inputs = tuple(map(self.tensor, op.inputs))
+        outvars = [self._result(tensor, inputs) for tensor in op.outputs]
+        eqn = op.eqn
+        if params or outvars != eqn.outvars or any(map(_differs, inputs, op.inputs)):
+            invars = [
+                x if isinstance(x, jex.Literal) else self._atoms.get(x, x) for x in eqn.invars
+            ]
+            eqn = eqn.replace(invars=invars, outvars=outvars, params=eqn.params | params)
+        control_inputs, location = self._before(op), location_of(op)
+        made = Operation(self, op.name, eqn, inputs, control_inputs, location, op.declares)
+        self._operations[made.name] = self.copies[op] = made
+        for old, new in zip(op.outputs, made.outputs, strict=True):
+            self._stand_for(old, new)
+
+    def _result(self, tensor: Tensor, inputs: Sequence[Tensor]) -> jex.Var:
+        """Returns the variable of a result, with its shape if that is known now."""
+        eqn = tensor.op.eqn
+        shape = self._shapes.get(tensor)
+        if shape is None and tensor.aval.shape is None and eqn.primitive is host_p:
+            is_elementwise = eqn.params["function"] in _ELEMENTWISE
+            shape = inputs[0].aval.shape if is_elementwise else None
+        return tensor.var if shape is None else jex.Var(host_abstract(shape, tensor.dtype))
+
+    def _stand_for(self, old: Tensor, new: Tensor) -> None:
+        self._tensors[new.var] = new
+        if new.var is not old.var:
+            self._atoms[old.var] = new.var
+
+    def _before(self, op: Operation) -> tuple[Operation, ...]:
+        return tuple(self.copies[source] for source in op.control_inputs)
+
+    # Recorded calls ---------------------------------------------------------------------------
+
+    def _expand(self, op: Operation) -> None:
+        """Replays a recorded call; leaves it as it is if that is impossible."""
+        inputs = [self.tensor(tensor) for tensor in op.inputs]
+        is_known = all(tensor.aval.shape is not None for tensor in inputs)
+        replay = op.eqn.params["replay" if is_known else "fallback"]
+        if replay is None:
+            self._copy(op)
+            return
+        n_before = len(self._operations)
+        try:
+            outputs = self._replayed(op, replay, inputs, n_before)
+        except Exception as error:  # the user's code, with the shapes of this step
+            self._copy(op, failure=error)
+            return
+        made = self._since(n_before)
+        if len(made) != 1:
+            with self.scopes.replaced(control_inputs=tuple(made), location=location_of(op)):
+                made = [self.add(group_p, [], [], name="group")]
+        self._rename(made[0], op.name)
+        self.copies[op] = made[0]
+        for old, new in zip(op.outputs, outputs, strict=True):
+            self._stand_for(old, new)
+
+    def _replayed(
+        self, op: Operation, replay: Replay, inputs: list[Tensor], n_before: int
+    ) -> list[Tensor]:
+        scopes = self.scopes.replaced(
+            names=f"{op.name}/", control_inputs=self._before(op), location=location_of(op)
+        )
+        with scopes, request.empty_request_scope(), request.carried(op.eqn.ctx):
+            results = replay(self, inputs)
+            new = {*self._since(n_before)}
+            outputs: list[Tensor] = []
+            for result in results:
+                # Tensors of the graph stay apart, so that each can be fed and fetched.
+                is_own = result.op in new and result not in outputs
+                outputs.append(result if is_own else self.apply(jnp.copy, (result,)))
+        if len(outputs) != len(op.outputs):
+            raise ValueError(f"returns {len(outputs)} results, {len(op.outputs)} were expected")
+        for old, result in zip(op.outputs, outputs, strict=True):
+            wanted = self._shapes.get(old, old.aval.shape)
+            if result.dtype != old.dtype or wanted not in (None, result.aval.shape):
+                found = shape_text(declared(result.aval.shape))
+                raise ValueError(
+                    f"gives {result.dtype.name} {found}, expected "
+                    f"{old.dtype.name} {shape_text(declared(wanted))}"
+                )
+        return outputs
+
+    def _since(self, n_before: int) -> list[Operation]:
+        """Returns the operations after the first `n_before`."""
+        added = len(self._operations) - n_before
+        return [*islice(reversed(self._operations.values()), added)][::-1]
+
+    def _rename(self, op: Operation, name: str) -> None:
+        del self._operations[op.name]
+        op.name = name
+        self._operations[name] = op
+
+
+def _differs(new: Tensor, old: Tensor) -> bool:
+    return new.var is not old.var
+
+
+def _ancestors(roots: Iterable[Operation]) -> set[Operation]:
+    found: set[Operation] = set()
+    pending = [*roots]
+    while pending:
+        op = pending.pop()
+        if op not in found:
+            found.add(op)
+            pending.extend(tensor.op for tensor in op.inputs)
+            pending.extend(op.control_inputs)
+    return found

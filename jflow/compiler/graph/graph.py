@@ -1,0 +1,495 @@
+"""`Graph`: operations, the tensors between them, and their names.
+
+An operation is one JAX equation (`jax.extend.core.JaxprEqn`) with a name. Its tensors are the
+equation's variables, so any sequence of operations is a jaxpr and needs no translation. The device
+request is part of the equation's metadata, which JAX's transformations preserve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.base.cluster import DeviceSpec
+from jflow.base.context import Stack
+from jflow.base.values import (
+    AbstractValue,
+    Dtype,
+    TensorShape,
+    abstract_of,
+    as_array,
+    declared,
+    is_unranked,
+    plain_size,
+    refuse_host,
+    to_physical,
+)
+from jflow.compiler.graph import origin, request, stack, text, tracing, unify
+from jflow.compiler.graph.effect_order import EffectOrder
+from jflow.compiler.graph.members import GraphMember, Members
+from jflow.compiler.graph.names import Names
+from jflow.compiler.graph.primitives import (
+    ACCESSES,
+    ResourceRef,
+    VariableRef,
+    constant_p,
+    group_p,
+    host_p,
+    recorded_p,
+    resource_p,
+    state_of,
+    variable_p,
+)
+from jflow.compiler.graph.recorded import RecordedCall, record
+from jflow.compiler.graph.refinement import refined, retype
+from jflow.compiler.graph.resolve import resolve
+from jflow.compiler.graph.symbolic import Symbolic
+from jflow.plan.xla import jaxprs, wide
+
+graphs: Stack[Graph] = Stack()
+
+
+class Tensor(GraphMember, Symbolic):
+    """An output of an operation: a symbolic array with a dtype and shape."""
+
+    __slots__ = ("index", "op", "var")
+
+    def __init__(self, op: Operation, index: int, var: jex.Var) -> None:
+        self.op = op
+        self.index = index
+        self.var = var
+
+    @property
+    def name(self) -> str:
+        """The name "operation:index"."""
+        return f"{self.op.name}:{self.index}"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it belongs to."""
+        return self.op.graph
+
+    @property
+    def aval(self) -> AbstractValue:
+        """The abstract value: shape, dtype and weak type."""
+        aval = self.var.aval
+        assert isinstance(aval, AbstractValue)
+        return aval
+
+    @property
+    def shape(self) -> TensorShape:
+        """The sizes of the dimensions."""
+        return TensorShape.of(self.aval.shape)
+
+    @property
+    def dtype(self) -> Dtype:
+        """Dtype of the elements; for random keys a JAX extended dtype."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions. Raises ValueError if it is unknown."""
+        if self.aval.shape is None:
+            raise ValueError(
+                f"the rank of {self!r} is unknown; declare it with set_shape or jflow.ensure_shape"
+            )
+        return len(self.aval.shape)
+
+    def set_shape(self, shape: Any) -> None:
+        """Declares what is known of the shape, with None for unknown sizes; no step checks it.
+
+        Raises ValueError if the tensor cannot have that shape, or operations were built on its
+        unknown sizes, or it is computed from a tensor of unknown rank and a size is unknown.
+        """
+        dims = refined(self, shape)
+        if dims is not None:
+            self.graph.retype(self, dims)
+
+    @property
+    def device(self) -> str:
+        """The requested device, "" if there is none."""
+        return self.op.device
+
+    def to_tensor(self) -> Tensor:
+        return self
+
+    def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
+        return self.graph.apply(fun, args)
+
+    def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
+        """Computes the value in `session`, else the default one; ValueError if there is neither."""
+        return stack.runner(session).run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        shape = declared(self.aval.shape)
+        return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
+
+
+class Operation(GraphMember):
+    """A node of the graph: a JAX equation with a name and control inputs.
+
+    Attributes:
+      declares: the abstract value of the variable that the operation stands for; None if it stands
+        for none, or a file or function has brought it into the graph.
+    """
+
+    __slots__ = (
+        "_location",
+        "control_inputs",
+        "declares",
+        "eqn",
+        "graph",
+        "inputs",
+        "name",
+        "outputs",
+    )
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        eqn: jex.JaxprEqn,
+        inputs: tuple[Tensor, ...],
+        control_inputs: tuple[Operation, ...],
+        location: origin.SourceLocation | None,
+        declares: AbstractValue | None = None,
+    ) -> None:
+        self.graph = graph
+        self.declares = declares
+        self.name = name
+        self.eqn = eqn
+        self.inputs = inputs
+        self.control_inputs = control_inputs
+        self._location = location
+        self.outputs = tuple(Tensor(self, i, var) for i, var in enumerate(eqn.outvars))
+
+    @property
+    def type(self) -> str:
+        """Name of the primitive, of the host function, or of the function under `jit`."""
+        if self.eqn.primitive in (host_p, recorded_p):
+            function: str = self.eqn.params["function"]
+            return function
+        name = self.eqn.params.get("name")
+        return name if self.eqn.primitive.name == "jit" and name else self.eqn.primitive.name
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """The requested device; fields that are not requested are None."""
+        return request.requested_device(self.eqn)
+
+    @property
+    def device(self) -> str:
+        """The requested device as a string, "" if there is none."""
+        return str(self.spec)
+
+    @property
+    def colocated_with(self) -> tuple[str, ...]:
+        """Names of the operations that it is colocated with."""
+        return request.requested(self.eqn).names
+
+    def colocation_groups(self) -> list[bytes]:
+        """Its colocation groups as in TensorFlow: b"loc:@" and the name of the first member."""
+        return [f"loc:@{name}".encode() for name in self.colocated_with or (self.name,)]
+
+    @property
+    def origin(self) -> str:
+        """The user's line that made the operation, "file:line in function"."""
+        return origin.describe(self._location)
+
+    def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
+        """Runs the operation in `session`, else the default one; ValueError if there is neither."""
+        stack.runner(session).run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        return f"<jflow.Operation {self.name!r} type={self.type}>"
+
+
+def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
+    return None
+
+
+class Graph(Members[Operation, Tensor]):
+    """Operations in the order of their creation, which is a valid order of execution.
+
+    A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
+    has opened them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handles: dict[VariableRef | ResourceRef, Operation] = {}
+        self._names = Names()
+        self._finalized = False
+        self.scopes = stack.Scopes()
+
+    # Making operations ----------------------------------------------------------------------
+
+    def add(
+        self,
+        primitive: jex.Primitive,
+        inputs: Sequence[jaxprs.Atom],
+        out_avals: Sequence[Any],
+        *,
+        name: str,
+        declares: AbstractValue | None = None,
+        **params: Any,
+    ) -> Operation:
+        """Adds an operation of one of jflow's primitives under the current scopes."""
+        outvars = [jex.Var(aval) for aval in out_avals]
+        eqn = jex.new_jaxpr_eqn(list(inputs), outvars, primitive, params, jex.no_effects)
+        return self._insert(name, eqn, declares=declares)
+
+    def apply(
+        self,
+        fun: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> Any:
+        """Adds a call of a JAX function as operations.
+
+        Args:
+          fun: any function that `jax.make_jaxpr` can trace.
+          args, kwargs: pytrees whose leaves are tensors, variables, arrays or static values.
+          name: name of the operation; by default the function's name.
+
+        Returns:
+          The result of `fun` with tensors for arrays; each of them depends on all effects of
+          `fun`. If there are no tensors but effects, an operation that depends on the effects.
+
+        Raises:
+          ValueError: if an argument is a tensor of another graph.
+          TypeError: if an argument is a string or a JAX tracer, or does not fit `fun`.
+        """
+        name = name or tracing.name_of(fun)
+        leaves, in_tree = jax.tree.flatten((tuple(args), kwargs or {}))
+        tensors: list[Tensor] = []
+        keys: list[Any] = []
+        for leaf in leaves:
+            tracing.refuse_tracer(leaf)
+            if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
+                tensors.append(self.as_tensor(leaf))
+                if not is_unranked(tensors[-1].aval):
+                    refuse_host(tensors[-1], name)
+                keys.append(tensors[-1].aval)
+            else:
+                keys.append(tracing.Static.of(plain_size(leaf)))
+        args = [tensor.var for tensor in tensors]
+        if any(map(is_unranked, keys)):
+            call = record(fun, in_tree, keys, name)
+            op = self.add_recorded(args, call, name)
+            return jax.tree.unflatten(call.out_tree, op.outputs) if op.outputs else op
+        traced = unify.fitted(
+            partial(tracing.trace, fun, in_tree, keys), (t.shape for t in tensors), tensors
+        )
+        order: EffectOrder[Operation] = EffectOrder()
+        outputs = self.inline(traced.jaxpr, args, lambda _: name, order=order, here=traced.context)
+        if order.effects and not outputs:
+            after = (*self.scopes.here.control_inputs, *order.effects)
+            with self.scopes.replaced(control_inputs=after):
+                return self.add(group_p, [], [], name=name)
+        if order.effects:
+            outputs = self.after(order.effects, outputs)
+        return jax.tree.unflatten(traced.out_tree, outputs)
+
+    def retype(self, tensor: Tensor, dims: tuple[Any, ...]) -> None:
+        """Gives a tensor another shape. Raises as `Tensor.set_shape`."""
+        with self._lock:
+            self._check_changeable()
+            users = [op for op in self._operations.values() if tensor in op.inputs]
+            self._tensors[retype(tensor, dims, users)] = tensor
+
+    def add_recorded(
+        self, inputs: Sequence[jaxprs.Atom], call: RecordedCall, name: str
+    ) -> Operation:
+        """Adds a call that a step makes operations of."""
+        for ref in call.state:
+            self.handle_of(ref)
+        params: dict[str, Any] = {"replay": call.replay, "fallback": call.fallback}
+        params |= {"function": name, "state": call.state}
+        return self.add(recorded_p, inputs, call.avals, name=name, **params)
+
+    def after(self, ops: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Returns copies of tensors that run after operations."""
+        with self.scopes.replaced(control_inputs=(*self.scopes.here.control_inputs, *ops)):
+            return [self.apply(jnp.copy, (tensor,), name="Identity") for tensor in tensors]
+
+    def inline(
+        self,
+        jaxpr: jex.ClosedJaxpr,
+        args: Sequence[jaxprs.Atom],
+        name_of: Callable[[jex.JaxprEqn], str],
+        existing: Callable[[jex.JaxprEqn, list[jaxprs.Atom]], Operation | None] = _no_existing,
+        location_of: Callable[[jex.JaxprEqn], origin.SourceLocation | None] = lambda _: None,
+        order: EffectOrder[Operation] | None = None,
+        here: Any = None,
+    ) -> list[Tensor]:
+        """Adds the equations of a traced function, each with the device it was traced under.
+
+        Operations on the same variable run in the order of their equations.
+
+        Args:
+          jaxpr: the equations.
+          args: a variable of this graph for each input.
+          name_of: returns the name of an equation's operation.
+          existing: returns an operation to use instead of an equation, or None.
+          location_of: returns the line of the user's program that an equation comes from, or None.
+          order: records the operations on variables.
+          here: this thread's context without a request, if known; its equations do not enter it.
+        """
+        order = order or EffectOrder()
+
+        def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
+            if (found := existing(eqn, inputs)) is not None:
+                return [tensor.var for tensor in found.outputs]
+            outvars = [jex.Var(var.aval) for var in eqn.outvars]
+            with request.carried(eqn.ctx, here):
+                # An equation made here gets the device scope of this thread.
+                own = jex.new_jaxpr_eqn(inputs, outvars, eqn.primitive, eqn.params, eqn.effects)
+                op = self._insert(name_of(eqn), own, order.before(eqn), location_of(eqn))
+            order.add(op)
+            return outvars
+
+        consts = [t.var for t in map(self._traced_constant, jaxpr.consts, jaxpr.jaxpr.constvars)]
+        atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
+        return [self._literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
+
+    def _literal(self, atom: jex.Literal) -> Tensor:
+        if getattr(atom.aval, "dtype", None) == jax.dtypes.float0:  # no constant can hold it
+            return self.add(jex.primitives.copy_p, [atom], [atom.aval], name="float0").outputs[0]
+        return self._traced_constant(np.asarray(atom.val), atom)
+
+    def _traced_constant(self, value: Any, like: jaxprs.Atom) -> Tensor:
+        """Adds a constant of equations, which has 64 bits if it had them when these were traced."""
+        with wide.allowing(wide.are_wide([like.aval])):
+            return self.constant(value)
+
+    def constant(
+        self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False
+    ) -> Tensor:
+        """Adds a constant; `on_host` if only host calls use it. Raises as `as_array`."""
+        array = as_array(value, dtype, on_host=on_host)
+        carried = np.array(to_physical(array))
+        carried.flags.writeable = False
+        params: dict[str, Any] = {"value": carried, "on_host": on_host}
+        return self.add(constant_p, [], [abstract_of(array)], name=name, **params).outputs[0]
+
+    def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
+        """Converts a tensor, a variable or a value (as a new constant) to a tensor.
+
+        Raises ValueError if it is a tensor of another graph.
+        """
+        if not isinstance(value, Symbolic):
+            return self.constant(value, dtype)
+        tensor: Tensor = value.to_tensor()
+        if tensor.graph is not self:
+            raise ValueError(f"{tensor!r} belongs to another graph than the one being built")
+        return tensor
+
+    def _insert(
+        self,
+        name: str,
+        eqn: jex.JaxprEqn,
+        after: Sequence[Operation] = (),
+        location: origin.SourceLocation | None = None,
+        declares: AbstractValue | None = None,
+    ) -> Operation:
+        scope = self.scopes.here
+        with self._lock:
+            self._check_changeable()
+            unique = self._names.unique(scope.names + name)
+        tensors = tuple(self._tensors[x] for x in eqn.invars if not isinstance(x, jex.Literal))
+        data = {tensor.op for tensor in tensors}
+        before = dict.fromkeys((*scope.control_inputs, *after))
+        control = tuple(op for op in before if op not in data)
+        made_at = location or scope.location or origin.user_location()
+        op = Operation(self, unique, eqn, tensors, control, made_at, declares)
+        handles = [self.handle_of(ref) for ref in state_of(eqn)]
+        # Without the lock, because this may call the user's device functions.
+        resolve(op, self._operations, handles[0] if eqn.primitive in ACCESSES else None)
+        with self._lock:
+            self._operations[op.name] = op
+            for tensor in op.outputs:
+                self._tensors[tensor.var] = tensor
+        return op
+
+    def _check_changeable(self) -> None:
+        if self._finalized:
+            raise RuntimeError("Graph is finalized and cannot be modified.")
+
+    # State ------------------------------------------------------------------------------------
+
+    def handle_of(self, ref: VariableRef | ResourceRef) -> Operation:
+        """Returns the handle op of a variable or resource, whose device is where it lives."""
+        with self._lock:
+            self._take_in(ref)
+        return self._handles[ref]
+
+    def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:
+        """Makes `op` the handle op of a variable or resource."""
+        self._handles[ref] = op
+
+    def declare_value(self, name: str, value: Tensor) -> None:
+        """Makes the name of a variable, as a tensor name, refer to a tensor of its value."""
+        self._values[name] = value
+
+    def _take_in(self, ref: VariableRef | ResourceRef) -> None:
+        if ref in self._handles:
+            return
+        if isinstance(ref.owner, Graph):
+            raise ValueError(f"{ref} belongs to another graph than the one being built")
+        name = self._names.unique(ref.name)
+        primitive = variable_p if isinstance(ref, VariableRef) else resource_p
+        with request.empty_request_scope(), request.device_request_scope(ref.spec):
+            eqn = jex.new_jaxpr_eqn([], [], primitive, {}, jex.no_effects)
+        op = Operation(self, name, eqn, (), (), origin.user_location())
+        self._operations[op.name] = self._handles[ref] = op
+
+    def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
+        """Raises TypeError: JAX accesses a variable of the graph outside of a trace."""
+        raise TypeError(
+            f"{params['variable']} has no value while the graph is built, so jax.numpy cannot use "
+            "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or make "
+            "the variable inside `with jflow.connect():`, where it is eager"
+        )
+
+    def unique_name(self, name: str) -> str:
+        """Reserves `name` under the current name scope, with `_1`, `_2`, … when it is taken.
+
+        Raises ValueError if it is not a valid name.
+        """
+        with self._lock:
+            return self._names.unique(self.scopes.here.names + name)
+
+    # Scopes -----------------------------------------------------------------------------------
+
+    def as_default(self) -> AbstractContextManager[Graph]:
+        """Returns a block in which this thread adds operations to this graph."""
+        return graphs.pushed(self)
+
+    def __repr__(self) -> str:
+        return f"<jflow.Graph of {len(self._operations)} operations>"
+
+    def __str__(self) -> str:
+        return text.graph_text(self.get_operations())
+
+    def finalize(self) -> None:
+        """Makes the graph read-only: adding an operation raises RuntimeError."""
+        self._finalized = True
+
+    def _unsafe_unfinalize(self) -> None:
+        """Takes back `finalize`; steps that were registered before stay as they are."""
+        self._finalized = False
+
+    @property
+    def finalized(self) -> bool:
+        """Whether the graph is read-only."""
+        return self._finalized

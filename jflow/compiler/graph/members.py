@@ -1,0 +1,103 @@
+"""The operations and tensors of a graph, by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import jax.extend.core as jex
+
+from jflow.base.spelling import did_you_mean
+from jflow.base.uncopyable import Uncopyable
+from jflow.compiler.graph.collections import Collections
+
+_FILE = "write the graph to a file: jflow.train.export_meta_graph(path)"
+
+
+class HasOutputs(Protocol):
+    """The interface of an operation."""
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """Its tensors."""
+
+
+O = TypeVar("O", bound=HasOutputs)  # noqa: E741 - an operation
+T = TypeVar("T")
+
+
+class GraphMember(Uncopyable):
+    """An operation or tensor: it never changes, so that it is its own copy."""
+
+    __slots__ = ()
+
+    _instead_of_copy = f"fetch its value with session.run, or {_FILE}"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
+
+
+class Members(Uncopyable, Collections, Generic[O, T]):
+    """What a graph has, `O` being its operations and `T` its tensors."""
+
+    _instead_of_copy = _FILE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+        self._operations: dict[str, O] = {}
+        self._tensors: dict[jex.Var, T] = {}
+        self._values: dict[str, T] = {}
+
+    def get_operations(self) -> list[O]:
+        """Returns all operations in the order of their creation."""
+        with self._lock:
+            return list(self._operations.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the graph has no operations."""
+        return not self._operations
+
+    def get_operation_by_name(self, name: str) -> O:
+        """Returns the operation of that name. Raises KeyError if there is none."""
+        try:
+            return self._operations[name]
+        except KeyError:
+            advice = did_you_mean(name, self._operations)
+            raise KeyError(f"the graph has no operation {name!r}{advice}") from None
+
+    def get_tensor_by_name(self, name: str) -> T:
+        """Returns the tensor "operation:index"; a variable's name refers to its value.
+
+        Raises:
+          ValueError: if the name has another form.
+          KeyError: if the tensor does not exist.
+        """
+        op_name, colon, index = name.rpartition(":")
+        if not colon or not index.isdigit():
+            advice = did_you_mean(f"{name}:0", self._tensor_names()) if name else ""
+            raise ValueError(f"a tensor name is 'operation:index', got {name!r}{advice}")
+        if (value := self._values.get(name)) is not None:
+            return value
+        if op_name not in self._operations:
+            advice = did_you_mean(name, self._tensor_names())
+            raise KeyError(f"the graph has no operation {op_name!r}{advice}")
+        outputs: tuple[T, ...] = self._operations[op_name].outputs
+        if int(index) >= len(outputs):
+            raise KeyError(f"operation {op_name!r} has {len(outputs)} outputs, asked for {name!r}")
+        return outputs[int(index)]
+
+    def _tensor_names(self) -> Iterator[str]:
+        """The names of the tensors and of the values of variables."""
+        yield from [*self._values]
+        for name, op in [*self._operations.items()]:
+            yield from (f"{name}:{index}" for index in range(len(op.outputs)))
+
+    def tensor_of(self, var: jex.Var) -> T:
+        """Returns the tensor of an equation's variable."""
+        return self._tensors[var]

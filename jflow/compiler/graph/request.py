@@ -1,0 +1,228 @@
+"""Device requests: the blocks around an equation, stored in the equation's metadata.
+
+JAX's transformations preserve metadata, so a derivative has the request of its forward equation. A
+function may be traced under some blocks and used under others, and a device function is called only
+when there is an operation to show it. The metadata therefore holds the stack of blocks, which
+`Graph` resolves when it makes an operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax.experimental.xla_metadata
+import jax.extend.core as jex
+
+from jflow.base.cluster import DeviceSpec
+
+_KEY = "jflow"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceFunction:
+    """A user's function from an operation to a device; compared by identity."""
+
+    call: Callable[[Any], Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceFunction) and other.call is self.call
+
+    def __hash__(self) -> int:
+        return id(self.call)
+
+    def __str__(self) -> str:
+        return getattr(self.call, "__qualname__", type(self.call).__qualname__)
+
+
+Block = DeviceSpec | DeviceFunction | None
+"""The argument of a device block."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The blocks around an equation, outermost first.
+
+    Attributes:
+      devices: arguments of the device blocks; None discards those before it.
+      targets: names of operations to colocate with; None discards those before it.
+    """
+
+    devices: tuple[Block, ...] = ()
+    targets: tuple[str | None, ...] = ()
+
+    def inside(self, outer: Request) -> Request:
+        """Returns these blocks nested inside others."""
+        devices = _remembered((*outer.devices, *self.devices))
+        targets = _remembered((*outer.targets, *self.targets))
+        return Request(tuple(_merged(devices)), targets)
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it requests at most one device, by name, and no colocation."""
+        return not self.targets and all(isinstance(block, DeviceSpec) for block in self.devices)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it requests nothing."""
+        return not any(self.devices) and not any(self.targets)
+
+    @property
+    def alone(self) -> Request:
+        """The same request without outer blocks, so that nothing is discarded."""
+        return Request(
+            tuple(block for block in self.devices if block is not None),
+            tuple(name for name in self.targets if name is not None),
+        )
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """The requested device, if resolved."""
+        return next((block for block in self.devices if isinstance(block, DeviceSpec)), _ANYWHERE)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the operations to colocate with."""
+        return tuple(name for name in self.targets if name is not None)
+
+    def __str__(self) -> str:
+        # JAX writes metadata into lowered programs.
+        return " ".join(str(entry) for entry in (*self.devices, *self.targets))
+
+
+_ANYWHERE = DeviceSpec()
+_NO_BLOCK = nullcontext()
+_NOTHING = Request()
+
+
+def resolved(spec: DeviceSpec, targets: Iterable[str]) -> Request:
+    """Returns an operation's request: a device, and first members of its colocation groups."""
+    return Request(() if spec.is_empty else (spec,), tuple(targets))
+
+
+def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
+    """Returns a block whose equations have the context of another one (`jex.JaxprEqn.ctx`).
+
+    The request of the context is nested inside the current one. For `here`, the context of this
+    thread without its request, nothing is entered: JAX has one object for equal contexts.
+    """
+    if context is here:
+        return _NO_BLOCK
+    request = _request_in(context)
+    block: AbstractContextManager[Any] = context.manager
+    return block if request is None else _nested(block, request)
+
+
+@contextmanager
+def _nested(block: AbstractContextManager[Any], request: Request) -> Iterator[None]:
+    # The current request must be read before the context is entered.
+    within = request.inside(_current())
+    with block, _carrying({_KEY: within}):
+        yield
+
+
+def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
+    return block
+
+
+def default_request_scope(spec: DeviceSpec | None) -> AbstractContextManager[Any]:
+    """Returns a block that requests a device for what is in no device block, here or inside."""
+    if spec is None or not _current().is_empty:
+        return nullcontext()
+    return device_request_scope(spec)
+
+
+@contextmanager
+def request_scope(request: Request) -> Iterator[None]:
+    """A block whose equations have `request`, nested inside the current request."""
+    with _carrying({_KEY: request.inside(_current())}):
+        yield
+
+
+def device_request_scope(spec: DeviceSpec) -> AbstractContextManager[Any]:
+    """Returns a block that requests a device, nested inside the current request."""
+    return request_scope(Request((spec,)))
+
+
+def exact_request_scope(request: Request) -> AbstractContextManager[Any]:
+    """Returns a block whose equations have exactly `request`."""
+    return _carrying({_KEY: None if request == _NOTHING else request})
+
+
+def empty_request_scope() -> AbstractContextManager[Any]:
+    """Returns a block without a request, for equations that get one where they are used."""
+    return exact_request_scope(_NOTHING)
+
+
+def requested(eqn: jex.JaxprEqn) -> Request:
+    """Returns the request of an equation."""
+    return _request_in(eqn.ctx) or _NOTHING
+
+
+def replaced(eqn: jex.JaxprEqn, request: Request | None) -> jex.JaxprEqn:
+    """Returns the equation with another request and otherwise the same context."""
+    changed: jex.JaxprEqn = eqn.replace(ctx=context_with(eqn.ctx, request))
+    return changed
+
+
+def context_with(context: Any, request: Request | None) -> Any:
+    """Returns the context of an equation with another request, or without one.
+
+    The rest of the context determines what the equation computes (random bits, the mesh) or is the
+    user's metadata, so nothing is taken from the scopes around this call.
+    """
+    around = dict.fromkeys(present_context().xla_metadata or {})
+    metadata = {
+        **around,
+        **(context.xla_metadata or {}),
+        _KEY: None if request == _NOTHING else request,
+    }
+    with context.manager, _carrying(metadata):
+        return present_context()
+
+
+def user_metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
+    """Returns the metadata of an equation that is not jflow's (`set_xla_metadata`)."""
+    return {key: value for key, value in (eqn.ctx.xla_metadata or {}).items() if key != _KEY}
+
+
+def _request_in(context: Any) -> Request | None:
+    found: Request | None = (context.xla_metadata or {}).get(_KEY)
+    return found
+
+
+def requested_device(eqn: jex.JaxprEqn) -> DeviceSpec:
+    """Returns the device that an equation requests; fields that are not requested are None."""
+    return requested(eqn).spec
+
+
+def _current() -> Request:
+    """Returns the request of the open blocks, which a new equation gets."""
+    return _request_in(present_context()) or _NOTHING
+
+
+def present_context() -> Any:
+    """Returns the context that a new equation gets."""
+    return jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects).ctx
+
+
+def _remembered(blocks: tuple[T, ...]) -> tuple[T, ...]:
+    """Returns the blocks from the last None on."""
+    return blocks[max((i for i, block in enumerate(blocks) if block is None), default=0) :]
+
+
+def _merged(devices: Iterable[Block]) -> list[Block]:
+    """Merges consecutive device names, so that equal scopes give equal requests."""
+    merged: list[Block] = []
+    for block in devices:
+        last = merged[-1] if merged else None
+        if isinstance(block, DeviceSpec) and isinstance(last, DeviceSpec):
+            merged[-1] = last.merge(block)
+        elif block != _ANYWHERE:
+            merged.append(block)
+    return merged

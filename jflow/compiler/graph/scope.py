@@ -1,0 +1,204 @@
+"""Scopes: blocks that set the graph, device, name, container and control inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from jflow.base.cluster import DeviceSpec
+from jflow.base.context import Fallback
+from jflow.compiler.graph import request, stack
+from jflow.compiler.graph.graph import Graph, Operation, graphs
+
+_CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
+
+
+_GLOBAL = Fallback(Graph)
+"""The default graph of threads without an open block."""
+
+
+def get_default_graph() -> Graph:
+    """Returns the graph of this thread's innermost `as_default` block, else the global graph."""
+    return graphs.top or _GLOBAL.get()
+
+
+def reset_default_graph() -> None:
+    """Starts a new global default graph.
+
+    Raises:
+      AssertionError: inside a `with graph.as_default()` block.
+    """
+    if graphs.top is not None:
+        raise AssertionError("reset_default_graph cannot be called inside graph.as_default()")
+    _GLOBAL.discard()
+
+
+def get_default_session() -> stack.DefaultSession | None:
+    """Returns the default session of this thread, or None."""
+    return stack.sessions.top
+
+
+def device(
+    name: str | DeviceSpec | Callable[[Operation], str | DeviceSpec | None] | None,
+) -> AbstractContextManager[Any]:
+    """Returns a block whose operations request a device.
+
+    Blocks nest: fields that the inner name omits come from the outer block. None discards all
+    outer blocks. A function is called with each new operation in the block. Its result replaces
+    the request of blocks inside (which it sees as `operation.device`), and outer blocks fill in
+    fields that it omits.
+
+    In a function that JAX traces there are no operations yet. A device function is then called
+    when the traced equations become operations of a graph, but not for equations inside of one
+    operation, such as a loop. It sees an eager variable as an operation "variable".
+
+    Args:
+      name: a name such as "/job:ps/task:0/device:CPU:0", any part of it, or "/gpu:0"; a function
+        from an operation to such a name or None; or None.
+
+    Raises:
+      ValueError: if it is not a device name.
+      TypeError: if it has another type.
+    """
+    if name is None or isinstance(name, DeviceSpec):
+        block: request.Block = name
+    elif isinstance(name, str):
+        block = DeviceSpec.parse(name)
+    elif callable(name):
+        block = request.DeviceFunction(name)
+    else:
+        raise TypeError(
+            f"expected a device name, a function that returns one, or None, "
+            f"got {type(name).__name__}"
+        )
+    return request.request_scope(request.Request((block,)))
+
+
+def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextManager[Any]:
+    """Returns a block whose operations run on the device of another operation.
+
+    Colocated operations are placed as one, transitively: the request of any of them holds for all.
+    Device blocks around this one are discarded. Blocks nest, so an operation can be colocated with
+    several others.
+
+    Args:
+      op: an operation, tensor or variable; None discards the blocks around.
+      ignore_existing: whether to discard colocation blocks around this one.
+
+    Raises:
+      TypeError: if `op` has another type.
+      ValueError: if it belongs to another graph, or is None without `ignore_existing`.
+    """
+    if op is None and not ignore_existing:
+        raise ValueError("colocate_with(None) requires ignore_existing=True")
+    names: list[str | None] = [None] if ignore_existing else []
+    if op is not None:
+        target = _operation(op, "colocate_with requires an operation, a tensor or a variable")
+        if target.graph is not get_default_graph():
+            raise ValueError(f"{target!r} belongs to another graph than the one being built")
+        names.append(target.name)
+    return request.request_scope(request.Request((None,), tuple(names)))
+
+
+def container(name: str) -> AbstractContextManager[None]:
+    """Returns a block whose variables and other resources live in the container `name`.
+
+    Args:
+      name: letters, digits and "_.-/", not starting with "_", "-" or "/"; "" is the default.
+
+    Raises:
+      ValueError: if it is not a container name.
+    """
+    if name and not _CONTAINER.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a container name: expected a letter, digit or '.', "
+            "then letters, digits and any of '_.-/'"
+        )
+    return get_default_graph().scopes.replaced(container=name)
+
+
+@contextmanager
+def name_scope(
+    name: str | None, default_name: str | None = None, values: Iterable[Any] | None = None
+) -> Iterator[str]:
+    """A block whose operations have names that start with `name/`. Yields the prefix.
+
+    Args:
+      name: a name that is in use becomes `name_1`; one that ends in "/" is used unchanged; None or
+        "" is the root scope.
+      default_name: the name if `name` is None.
+      values: what the operations of the block take; the graph of the tensors among them is the
+        default graph of the block.
+
+    Raises:
+      TypeError: if a name is not a string.
+      ValueError: if there are values but no name, or values of several graphs.
+    """
+    name = default_name if name is None else name
+    if not isinstance(name, str | None):
+        raise TypeError(f"expected the name of a scope or None, got {name!r:.80}")
+    if name is None and values is not None:
+        raise ValueError("a name scope with values requires a name or a default_name")
+    with graph_of_values(values) as graph:
+        if not name:
+            prefix = ""
+        elif name.endswith("/"):
+            prefix = name
+        else:
+            prefix = graph.unique_name(name) + "/"
+        with graph.scopes.replaced(names=prefix):
+            yield prefix
+
+
+@contextmanager
+def graph_of_values(values: Iterable[Any] | None) -> Iterator[Graph]:
+    """A block in which the graph of tensors, variables or operations is the default graph.
+
+    Args:
+      values: those, and other values, which belong to no graph; without any of the former the
+        default graph stays.
+
+    Raises:
+      ValueError: if they belong to several graphs.
+    """
+    of_values = ((getattr(value, "op", value), value) for value in values or ())
+    first: tuple[Operation, Any] | None = None
+    for op, value in of_values:
+        if not isinstance(op, Operation):
+            continue
+        if first is not None and op.graph is not first[0].graph:
+            raise ValueError(f"{value!r} and {first[1]!r} belong to different graphs")
+        first = first or (op, value)
+    if first is None:
+        yield get_default_graph()
+        return
+    with first[0].graph.as_default() as graph:
+        yield graph
+
+
+def control_dependencies(
+    inputs: Iterable[Any] | None,
+) -> AbstractContextManager[None]:
+    """Returns a block whose operations run after `inputs`: operations, tensors or variables.
+
+    The inputs of nested blocks add up; None discards those of outer blocks.
+
+    Raises:
+      TypeError: if an input has another type.
+    """
+    scopes = get_default_graph().scopes
+    if inputs is None:
+        return scopes.replaced(control_inputs=())
+    wanted = "a control input must be an operation or a tensor"
+    added = dict.fromkeys(scopes.here.control_inputs)
+    added.update(dict.fromkeys(_operation(x, wanted) for x in inputs))
+    return scopes.replaced(control_inputs=tuple(added))
+
+
+def _operation(value: Any, wanted: str) -> Operation:
+    op = value if isinstance(value, Operation) else getattr(value, "op", None)
+    if not isinstance(op, Operation):
+        raise TypeError(f"{wanted}, got {value!r}")
+    return op

@@ -1,0 +1,76 @@
+"""Export of segments to bytes that depend only on what they compute.
+
+The same program of two users, in two files, for two devices of one kind, must be the same bytes, so
+that a server compiles it once. Source locations, name stacks and placement metadata are
+therefore removed from every equation before JAX lowers it, and symbols for unknown sizes, which are
+numbered by process, get canonical names.
+
+What is left is a key, too (`jflow.plan.xla.structure`), by which a program that was exported before
+is
+found: to export even a small one takes longer than to open a session and run a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import jax.extend.core as jex
+
+from jflow.base.values import Array, canonical_sizes
+from jflow.compiler.graph import request
+from jflow.plan.xla import internals, jaxprs
+from jflow.plan.xla.cache import SharedCache
+from jflow.plan.xla.export import serialize
+from jflow.plan.xla.structure import structure_of
+from jflow.plan.xla.wide import allowing, needs_64_bits
+
+N_KEPT = 128
+"""How many exported programs a process keeps, those that were used last."""
+
+EXPORTED: SharedCache[Hashable, Array] = SharedCache(N_KEPT)
+"""The exported programs of this process."""
+
+
+def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
+    """Exports a program for one platform as u8[n]. Arguments and errors as in `serialize`.
+
+    It is exported once, as long as it is kept, whatever graphs it is of.
+    """
+    with allowing(needs_64_bits(jaxpr.jaxpr)):
+        return _exported(jaxpr, platform)
+
+
+def _exported(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
+    stripped = jaxprs.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
+    bare = jex.ClosedJaxpr(stripped, jaxpr.consts)
+    rename = canonical_sizes(aval.shape for aval in bare.in_avals)
+    if rename is not None:
+        # An opaque parameter may hide a symbol. JAX refuses to export such a program, because no
+        # argument determines a size of that name; it is then exported with its own symbols.
+        with suppress(Exception):
+            return serialize(jaxprs.Resizing(rename).closed(bare), platform)
+        return serialize(bare, platform)
+    key = structure_of(bare), platform, internals.trace_context()
+    return EXPORTED.get(key, partial(serialize, bare, platform))
+
+
+class _Stripper:
+    """Removes source information and device requests from equations."""
+
+    def __init__(self) -> None:
+        # JAX makes equal contexts once, so there are few.
+        self._contexts: dict[Any, Any] = {}
+
+    def __call__(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+        origin = eqn.source_info
+        bare = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
+        stripped: jex.JaxprEqn = eqn.replace(source_info=bare, ctx=self._context(eqn.ctx))
+        return stripped
+
+    def _context(self, context: Any) -> Any:
+        if context not in self._contexts:
+            self._contexts[context] = request.context_with(context, None)
+        return self._contexts[context]

@@ -1,0 +1,219 @@
+"""Lowering of a segment to one pure jaxpr: state becomes arguments and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.values import Array, to_physical, unwrapping, wrapping
+from jflow.compiler.graph import Operation, Tensor, VariableRef
+from jflow.compiler.graph.bundle import Bundle
+from jflow.compiler.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
+from jflow.compiler.lowering.bundles import bundling, unbundling
+from jflow.compiler.lowering.limits import check_limits
+from jflow.compiler.lowering.meshes import without_devices
+from jflow.compiler.lowering.sizes import with_equal_sizes
+from jflow.compiler.lowering.text import program_text, signature
+from jflow.plan import EqualSizes
+from jflow.plan.xla import jaxprs
+from jflow.plan.xla.wide import allowing, are_wide
+
+HOISTED_BYTES = 16 * 1024
+"""Constants of at least this size are arguments of the program, so that they are sent once."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered segment.
+
+    Attributes:
+      jaxpr: the program.
+      constants: the values of its last arguments.
+      ops: the operations that it computes, for messages.
+      sizes: the sizes of inputs that have to be equal.
+    """
+
+    jaxpr: jex.ClosedJaxpr
+    constants: tuple[Array, ...]
+    ops: tuple[Operation, ...]
+    sizes: tuple[EqualSizes, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """Argument and result types, such as "(float32 (None, 3)) -> (float32 (3,))"."""
+        return signature(self.jaxpr)
+
+    def text(self) -> str:
+        """Returns the program as readable text, one equation per line."""
+        return program_text(self.jaxpr)
+
+
+@dataclass
+class _Body:
+    """The program under construction: its equations, and atoms for the values of the graph.
+
+    A value that is `given` is an input, even if an operation of the segment computes it: it is fed.
+    """
+
+    given: frozenset[Any]
+    for_cpu: bool
+    eqns: list[jex.JaxprEqn] = field(default_factory=list)
+    known: dict[Any, jaxprs.Atom] = field(default_factory=dict)
+    consts: dict[Any, Array] = field(default_factory=dict)
+    hoisted: dict[Any, Array] = field(default_factory=dict)
+    current: dict[VariableRef, jaxprs.Atom] = field(default_factory=dict)
+
+    def atom(self, x: jaxprs.Atom) -> jaxprs.Atom:
+        return x if isinstance(x, jex.Literal) else self.known.get(x, x)
+
+    def emit(self, eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        self.eqns.append(eqn.replace(invars=args, outvars=outvars))
+        return outvars
+
+    def copy(self, x: jaxprs.Atom) -> jaxprs.Atom:
+        """Copies a value: a result must not share memory with an argument or another result."""
+        var = jex.Var(x.aval)
+        copy_p = jex.primitives.copy_p
+        self.eqns.append(jex.new_jaxpr_eqn([x], [var], copy_p, {}, jex.no_effects))
+        return var
+
+    def arrive(self, var: jex.Var) -> tuple[jex.Var, jaxprs.Atom]:
+        """Returns a variable for the physical form of `var`, and an atom for its value."""
+        wrap = wrapping(var.aval)
+        if wrap is None:
+            return var, var
+        physical = jex.Var(wrap.in_avals[0])
+        (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [physical], self.emit)
+        return physical, value
+
+    def open(self, bundle: Bundle, ops: Sequence[Operation]) -> jex.Var:
+        """Returns a variable for a bundle; what the operations take of it is known then."""
+        whole = jex.Var(bundle.aval)
+        used = {tensor for op in ops for tensor in op.inputs}
+        wanted = [tensor for tensor in bundle.tensors if tensor in used]
+        parts = jaxprs.inline(unbundling(bundle, used).jaxpr, (), [whole], self.emit)
+        self.known.update(zip((tensor.var for tensor in wanted), parts, strict=True))
+        return whole
+
+    def result(self, value: Tensor | Bundle) -> jaxprs.Atom:
+        """Returns an atom for a tensor or bundle that leaves the program."""
+        if isinstance(value, Tensor):
+            return self.atom(value.var)
+        parts = [self.atom(tensor.var) for tensor in value.tensors]
+        joining = bundling(value, for_cpu=self.for_cpu)
+        (whole,) = jaxprs.inline(joining.jaxpr, (), parts, self.emit)
+        return whole
+
+    def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
+        """Returns an atom for the physical form of a value."""
+        unwrap = unwrapping(x.aval)
+        if unwrap is None:
+            return x
+        (physical,) = jaxprs.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
+        return physical
+
+    def add(self, op: Operation) -> None:
+        eqn = without_devices(op)
+        primitive, params = eqn.primitive, eqn.params
+        args = [self.atom(x) for x in op.eqn.invars]
+        if primitive is constant_p:
+            var = op.eqn.outvars[0]
+            self.known[var] = self.constant(var, params["value"])
+        elif primitive is read_p:
+            # A read whose value only leaves the segment is not part of the program.
+            if params["variable"] in self.current:
+                self.known[op.eqn.outvars[0]] = self.current[params["variable"]]
+        elif primitive in (assign_p, initialize_p):
+            self._set(op, args[0])
+        elif primitive is update_p:
+            body: jex.ClosedJaxpr = params["body"]
+            old = self.current[params["variable"]]
+            pairs = zip(body.jaxpr.constvars, body.consts, strict=True)
+            consts = [self.constant(var, np.asarray(to_physical(x))) for var, x in pairs]
+            (new,) = jaxprs.inline(body.jaxpr, consts, [old, *args], self.emit)
+            self._set(op, new)
+        else:
+            outvars = [jex.Var(x.aval) if x in self.given else x for x in op.eqn.outvars]
+            self.eqns.append(eqn.replace(invars=args, outvars=outvars))
+
+    def _set(self, op: Operation, value: jaxprs.Atom) -> None:
+        self.current[op.eqn.params["variable"]] = value
+        if op.eqn.outvars[0] not in self.given:
+            self.known[op.eqn.outvars[0]] = value
+
+    def constant(self, like: jex.Var, value: Array) -> jaxprs.Atom:
+        """Returns an atom of the type of `like` for a constant, which is in its physical form."""
+        physical, atom = self.arrive(jex.Var(like.aval))
+        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[physical] = value
+        return atom
+
+
+def lower(
+    ops: Sequence[Operation],
+    reads: Sequence[VariableRef],
+    inputs: Sequence[Tensor | Bundle],
+    writes: Sequence[VariableRef],
+    outputs: Sequence[Tensor | Bundle],
+    *,
+    for_cpu: bool = True,
+) -> Lowered:
+    """Lowers a segment to a program.
+
+    The program takes the old values of `reads`, then `inputs`, then constants, and returns the new
+    values of `writes`, then `outputs`, all in their physical form (`values/physical.py`). A result
+    shares memory with an argument only if the argument is donated.
+
+    Args:
+      ops: the segment's operations in the graph's order.
+      reads, inputs, writes, outputs: as above.
+      for_cpu: whether it runs on a CPU.
+
+    Raises:
+      InvalidArgumentError: if an operation is larger or deeper than XLA can compile.
+      UnimplementedError: if an operation requires several devices.
+    """
+    with allowing(are_wide(tensor.aval for op in ops for tensor in (*op.inputs, *op.outputs))):
+        return _lowered(ops, reads, inputs, writes, outputs, for_cpu)
+
+
+def _lowered(
+    ops: Sequence[Operation],
+    reads: Sequence[VariableRef],
+    inputs: Sequence[Tensor | Bundle],
+    writes: Sequence[VariableRef],
+    outputs: Sequence[Tensor | Bundle],
+    for_cpu: bool,
+) -> Lowered:
+    body = _Body(frozenset(one.var for one in inputs if isinstance(one, Tensor)), for_cpu)
+    invars = []
+    for ref in reads:
+        physical, body.current[ref] = body.arrive(
+            jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
+        )
+        invars.append(physical)
+    for value in inputs:
+        if isinstance(value, Bundle):
+            invars.append(body.open(value, ops))
+            continue
+        physical, body.known[value.var] = body.arrive(value.var)
+        invars.append(physical)
+    for op in ops:
+        check_limits(op)
+        body.add(op)
+    invars.extend(body.hoisted)
+    results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]
+    taken = set(invars)
+    outvars = []
+    for result in map(body.leave, results):
+        shared = isinstance(result, jex.Literal) or result in taken or result in body.consts
+        outvars.append(body.copy(result) if shared else result)
+        taken.add(outvars[-1])
+    program = jaxprs.close(invars, outvars, body.eqns, body.consts)
+    program, sizes = with_equal_sizes(program, ops, inputs)
+    return Lowered(program, tuple(body.hoisted.values()), tuple(ops), sizes)

@@ -1,0 +1,305 @@
+"""The stages of a placed graph.
+
+Two properties determine the stage of an operation. Its *depth* is the largest number of crossings
+on a path to it: from device to device, or between XLA and functions of the host. Its *blockers* are
+the blocking operations on the paths to it, which may wait for other steps, such as taking an
+element from a queue. An operation never waits for a blocker that it does not depend on, so a step
+that puts an element into a queue and takes it out again in another part cannot deadlock.
+
+Of the operations of one device that agree in both, those that other devices wait for are a stage
+of their own, if the others take long: what is sent need not wait for them. Nothing in the first of
+these two *phases* depends on the second, because what it depends on is waited for as well.
+
+What a device could compute early, and only its own later stages need, joins the first of these if
+it is quick: a program more costs more than it would gain while the device waits. Variables that
+only they use are read there, too: an update copies a value that is held meanwhile.
+
+Stages are numbered so that each comes after all stages that it needs. In *sequential* order they
+run one after another. That is correct if the sets of blockers only grow along a plan, so that no
+stage waits for something that later stages do not need as well. Otherwise they run in *dataflow*
+order: each starts as soon as the stages that it needs have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from jflow.base.cluster import Device
+from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.graph.control import control_sources
+from jflow.compiler.graph.primitives import (
+    ACCESSES,
+    assign_p,
+    check_p,
+    is_blocking,
+    is_on_host,
+    read_p,
+    update_p,
+    value_or_p,
+)
+
+Value = Tensor | Operation
+"""A value that crosses devices: a tensor, or the signal that an operation has run."""
+
+
+class _Stage(NamedTuple):
+    """The identity of a stage; stages are ordered as these tuples."""
+
+    n_blockers: int
+    order: tuple[int, ...]
+    depth: int
+    phase: int
+    blockers: frozenset[int]
+
+    def behind(self) -> _Stage:
+        """Returns the first stage on another device that can use the results of this one."""
+        return self._replace(depth=self.depth + 1, phase=0)
+
+
+_NOTHING: frozenset[int] = frozenset()
+_FIRST = _Stage(0, (), 0, 0, _NOTHING)
+
+
+def never(_: Sequence[Operation]) -> bool:
+    """What no operations are."""
+    return False
+
+
+class Lengths(NamedTuple):
+    """What is known of the time that operations of one device take as one program.
+
+    Attributes:
+      is_long: whether what other devices wait for is sent before they run.
+      is_quick: whether they are not worth a program of their own.
+    """
+
+    is_long: Callable[[Sequence[Operation]], bool] = never
+    is_quick: Callable[[Sequence[Operation]], bool] = never
+
+
+UNKNOWN_LENGTHS = Lengths()
+
+
+class Stages:
+    """The stages of the operations of a step.
+
+    Args:
+      ops: the operations, in the graph's order.
+      placement: a device for each of them.
+      needs: the tensors that each of them needs.
+      fed: tensors whose values are inputs of the step.
+      lengths: tells which operations are long, and which are quick.
+
+    Attributes:
+      sources: the values that each operation depends on, without feeds.
+      number: the stage of each operation.
+      arrival: in dataflow order, the separate stage in which other devices receive the results of
+        an operation.
+      is_sequential: whether stages run one after another.
+    """
+
+    def __init__(
+        self,
+        ops: Sequence[Operation],
+        placement: Mapping[Operation, Device],
+        needs: Mapping[Operation, Sequence[Tensor]],
+        fed: Collection[Tensor],
+        lengths: Lengths = UNKNOWN_LENGTHS,
+    ) -> None:
+        running = frozenset(ops)
+        self._placement = placement
+        self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
+        for op, initializer in _initializers(ops).items():
+            self.sources[op].append(initializer)
+        stages = self._stages(ops)
+        self._defer(ops, stages, lengths)
+        self._add_phases(ops, stages, lengths)
+        every = sorted(set(stages.values()))
+        self.is_sequential = all(one.blockers <= other.blockers for one, other in pairwise(every))
+        arrivals = {}
+        if not self.is_sequential:
+            arrivals = {op: stage.behind() for op, stage in stages.items()}
+            every = sorted({_FIRST, *every, *arrivals.values()})
+        numbers = {stage: number for number, stage in enumerate(every)}
+        self.number = {op: numbers[stage] for op, stage in stages.items()}
+        self.arrival = {op: numbers[stage] for op, stage in arrivals.items()}
+
+    def _stages(self, ops: Sequence[Operation]) -> dict[Operation, _Stage]:
+        # Invariant: an operation is not in an earlier stage than its sources, and is in a later
+        # stage than sources across a crossing. Its blockers include those of its sources: either
+        # there are more of them, which sorts it later, or the depth decides, which grows with each
+        # crossing. A device that runs its stages in order has therefore sent everything that a
+        # stage of another device receives before that stage starts.
+        stages: dict[Operation, _Stage] = {}
+        for number, op in enumerate(ops):
+            depth = 0
+            blockers = _NOTHING
+            for source in self.sources[op]:
+                producer = producer_of(source)
+                before = stages[producer]
+                depth = max(depth, before.depth + self._crosses(producer, op))
+                if before.blockers:
+                    blockers |= before.blockers
+            if is_blocking(op.eqn):
+                blockers |= {number}
+            in_order = tuple(sorted(blockers)) if blockers else ()
+            stages[op] = _Stage(len(blockers), in_order, depth, 0, blockers)
+        return stages
+
+    def _defer(
+        self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
+    ) -> None:
+        """Moves what is quick, and only later stages of its device need, to the first of these.
+
+        All operations of a device and stage move, or none: otherwise there is as much to run. They
+        wait for the blockers of that stage then, for which all that needs them waits anyway.
+        """
+        groups: dict[tuple[Device, _Stage], list[Operation]] = {}
+        for op in ops:
+            groups.setdefault((self._placement[op], stages[op]), []).append(op)
+        if len(groups) == len({device for device, _ in groups}):
+            return
+        users: dict[Operation, list[Operation]] = {}
+        for op in ops:
+            for producer in map(producer_of, self.sources[op]):
+                users.setdefault(producer, []).append(op)
+        others = _around_reads(ops)
+        # Later stages first, because their operations may move on.
+        for (device, stage), group in sorted(groups.items(), reverse=True, key=lambda it: it[0][1]):
+            moved: dict[Operation, _Stage] = {}
+            for op in reversed(group):
+                at = [moved.get(user, stages[user]) for user in users.get(op, ())]
+                if not at or not _may_move(op, users[op]):
+                    break
+                first = min(at)
+                if first == stage or not all(first.blockers <= one.blockers for one in at):
+                    break
+                if any(self._placement[user] != device for user in users[op]):
+                    break
+                before, after = others.get(op, ((), ()))
+                if any(stages[one] > stage for one in before) or any(
+                    stages[one] < first for one in after
+                ):
+                    break  # a read that would see another value
+                moved[op] = first
+            if len(moved) == len(group) and lengths.is_quick(group):
+                stages.update(moved)
+
+    def _add_phases(
+        self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
+    ) -> None:
+        """Moves what no other device waits for to the second phase of its stage."""
+        placement = self._placement
+        awaited: set[Operation] = set()
+        for op in reversed(ops):
+            for producer in map(producer_of, self.sources[op]):
+                is_here = placement[producer] == placement[op]
+                if not is_here or (op in awaited and stages[op] == stages[producer]):
+                    awaited.add(producer)
+        sending = {(placement[op], stages[op]) for op in awaited}
+        left: dict[tuple[Device, _Stage], list[Operation]] = {}
+        for op in ops:
+            key = placement[op], stages[op]
+            if op not in awaited and key in sending:
+                left.setdefault(key, []).append(op)
+        for rest in left.values():
+            if lengths.is_long(rest):
+                stages.update({op: stages[op]._replace(phase=1) for op in rest})
+
+    def _crosses(self, producer: Operation, op: Operation) -> bool:
+        return self._placement[producer] != self._placement[op] or (
+            is_on_host(producer.eqn) != is_on_host(op.eqn)
+        )
+
+
+def producer_of(value: Value) -> Operation:
+    """Returns the operation that produces a value."""
+    return value.op if isinstance(value, Tensor) else value
+
+
+def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
+    """Whether an operation may run later, beside the programs that use it.
+
+    A variable may be read later, because other steps may write it at any time. That it is read
+    where it is used is better: a value that is held meanwhile is copied by the next update.
+    """
+    is_read = op.eqn.primitive is read_p
+    if not is_read and (op.eqn.effects or op.eqn.primitive in ACCESSES or is_on_host(op.eqn)):
+        return False
+    return not any(is_on_host(user.eqn) for user in users)
+
+
+_Around = tuple[Sequence[Operation], Sequence[Operation]]
+"""Operations before and after another one."""
+
+
+def _around_reads(ops: Sequence[Operation]) -> dict[Operation, _Around]:
+    """What may write the variable of each read, before and after it in the graph."""
+    writes: dict[object, list[Operation]] = {}
+    reads: list[tuple[Operation, int]] = []
+    for op in ops:
+        if op.eqn.primitive in ACCESSES:
+            of_variable = writes.setdefault(op.eqn.params["variable"], [])
+            if op.eqn.primitive is read_p:
+                reads.append((op, len(of_variable)))
+            else:
+                of_variable.append(op)
+    found: dict[Operation, _Around] = {}
+    for op, n_before in reads:
+        of_variable = writes[op.eqn.params["variable"]]
+        found[op] = of_variable[:n_before], of_variable[n_before:]
+    return found
+
+
+def _sources(
+    op: Operation,
+    needed: Sequence[Tensor],
+    fed: Collection[Tensor],
+    running: Collection[Operation],
+) -> list[Value]:
+    found: dict[Value, None] = dict.fromkeys(tensor for tensor in needed if tensor not in fed)
+    found.update(dict.fromkeys(_waited_for(op)))
+    for value in [*found]:
+        found.update(dict.fromkeys(_checks_of(producer_of(value))))
+    return [one for one in found if isinstance(one, Tensor) or one in running]
+
+
+def _initializers(ops: Sequence[Operation]) -> dict[Operation, Operation]:
+    """Maps what takes an initialized value to the initializer of the variable in the same step.
+
+    Without it the value could be the one before. Both need the same initial value, so that nothing
+    waits for a blocker that it does not depend on.
+    """
+    initializers: dict[tuple[object, Tensor], Operation] = {}
+    found: dict[Operation, Operation] = {}
+    for op in ops:
+        if op.eqn.primitive is assign_p and not op.control_inputs:
+            initializers[op.eqn.params["variable"], op.inputs[0]] = op
+        elif op.eqn.primitive is value_or_p:
+            initializer = initializers.get((op.eqn.params["variable"], op.inputs[0]))
+            if initializer is not None:
+                found[op] = initializer
+    return found
+
+
+def _waited_for(op: Operation) -> list[Operation]:
+    """Returns the control sources of an operation, for a guarded one those of its checks."""
+    sources = control_sources(op)
+    for check in _checks_of(op):
+        sources.remove(check)
+        sources += control_sources(check)
+    return sources
+
+
+def _checks_of(op: Operation) -> list[Operation]:
+    """Returns the checks that an update need not wait for; what uses it waits for them."""
+    if op.eqn.primitive is not update_p or not op.eqn.params["is_guarded"]:
+        return []
+    variable = op.eqn.params["variable"]
+    return [
+        source
+        for source in control_sources(op)
+        if source.eqn.primitive is check_p and source.eqn.params["variable"] is variable
+    ]

@@ -1,0 +1,260 @@
+"""Compilation of a step: prune → place → partition → lower → name.
+
+Everything here is a pure function of its arguments: equal requests give equal plans, and no call
+depends on an earlier one. No state, device or connection is needed, so a session, a placement lab
+and a simulator compile in the same way.
+
+In the plans that `partition` returns, programs and constants have names that are unique in the
+step. Naming replaces them by the names under which an executor finds them. For a cluster, programs
+are exported to bytes, and all artifacts are named by their digests, so that a task keeps one copy
+of what several steps share. For this process, programs stay jaxprs and keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from jflow.base.cluster import Device
+from jflow.base.values import Array
+from jflow.compiler.graph import Graph, Operation, Tensor
+from jflow.compiler.graph.callbacks import Callback, callbacks_of
+from jflow.compiler.graph.gradient import is_recorded
+from jflow.compiler.graph.primitives import is_on_host
+from jflow.compiler.graph.verify import verify
+from jflow.compiler.lowering import Lowered, explained, export, lower, refuse_callbacks
+from jflow.compiler.partition import Lengths, Partition, Segment, partition, prune
+from jflow.compiler.pipeline.names import names_of
+from jflow.compiler.pipeline.text import step_text
+from jflow.compiler.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
+from jflow.compiler.placement.calibration import PRIOR
+from jflow.compiler.placement.work import count_operations
+from jflow.compiler.schedule.stages import SPLIT_S
+from jflow.plan import Call, Plan, Program, Run
+from jflow.plan.trace.measured import NO_NAMES, StepNames
+from jflow.plan.xla import digest_of
+
+QUICK_S = 50e-6
+"""What a device could compute while it waits is no program of its own if it takes less, in seconds:
+to begin one more costs more, above all if it has to have a thread."""
+
+_NO_HANDLES: Handles = MappingProxyType({})
+
+
+class StepRequest(NamedTuple):
+    """What a step computes. A tuple, because sessions use it as the key of compiled steps.
+
+    Attributes:
+      targets: operations to run.
+      fetches: tensors whose values the step returns.
+      fed: tensors whose values are inputs of the step; none of them is fetched.
+      checks_nans: whether to check for NaN, as `jax_debug_nans` requires.
+    """
+
+    targets: tuple[Operation, ...]
+    fetches: tuple[Tensor, ...]
+    fed: tuple[Tensor, ...]
+    checks_nans: bool = False
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """A compiled step: everything that an executor needs to run it.
+
+    Attributes:
+      placement: a device for each operation, in the graph's order.
+      plans: one for each device that takes part.
+      programs: programs for this process by name; empty for a cluster.
+      artifacts: constants by name; for a cluster also the exported programs as u8[n].
+      callbacks: the functions of the client; plans refer to them by position.
+      n_fetches: number of values that the step returns.
+      names: what traces call instructions and edges.
+    """
+
+    placement: Placement
+    plans: tuple[Plan, ...]
+    programs: Mapping[str, Lowered]
+    artifacts: Mapping[str, Array]
+    callbacks: tuple[Callback, ...]
+    n_fetches: int
+    names: StepNames = NO_NAMES
+
+    def text(self) -> str:
+        """Returns the placement, the plans and the programs as readable text."""
+        return step_text(self.placement, self.plans, self.programs, self.artifacts)
+
+
+def compile_step(
+    graph: Graph,
+    request: StepRequest,
+    inventory: Inventory,
+    *,
+    soft: bool = False,
+    handles: Handles = _NO_HANDLES,
+    strategy: Strategy = DEFAULT_STRATEGY,
+    owner: str = "",
+) -> CompiledStep:
+    """Compiles a step in one call.
+
+    Args:
+      graph: the graph of the request.
+      request: what the step computes.
+      inventory: the tasks, and the devices of those that the step needs.
+      soft, handles: see `Strategy`.
+      strategy: the placement strategy.
+      owner: the session that owns resources that are not shared.
+
+    Raises:
+      OpError: as `prune`, `Strategy` and `compile_placed`.
+    """
+    ops = prune_step(graph, request)
+    assignment = strategy(ops, inventory, soft=soft, handles=handles)
+    placement = assignment.place(inventory.devices, inventory.memory)
+    return compile_placed(request, placement, inventory.platforms, owner=owner)
+
+
+def prune_step(graph: Graph, request: StepRequest) -> list[Operation]:
+    """Returns the verified operations that a step needs, in the graph's order.
+
+    Raises as `prune` and `jflow.compiler.graph.verify`.
+    """
+    ops = prune(graph, request.targets, request.fetches, set(request.fed))
+    verify(graph, ops)
+    return ops
+
+
+def waits_for_ranks(graph: Graph, request: StepRequest) -> bool:
+    """Whether a step has recorded calls, which the ranks that it is fed make operations.
+
+    Raises as `prune`.
+    """
+    ops = prune(graph, request.targets, request.fetches, set(request.fed))
+    return any(map(is_recorded, ops))
+
+
+def compile_placed(
+    request: StepRequest,
+    placement: Placement,
+    platforms: Mapping[Device, str] | None = None,
+    *,
+    owner: str = "",
+) -> CompiledStep:
+    """Compiles a step whose operations have devices.
+
+    Args:
+      request: what the step computes.
+      placement: a device for each operation that the step needs, in the graph's order.
+      platforms: the export platform of each device; None if programs stay in this process.
+      owner: the session that owns resources that are not shared.
+
+    Raises:
+      InvalidArgumentError, UnimplementedError: if the operations cannot run in one step, or JAX
+        cannot lower or export one of them.
+    """
+    cut = partition(
+        list(placement),
+        placement,
+        request.fed,
+        request.fetches,
+        lengths=Lengths(partial(_is_long, placement), partial(_is_quick, placement)),
+        checks_nans=request.checks_nans,
+        owner=owner,
+    )
+    programs = {name: _lowered(segment, platforms) for name, segment in cut.segments.items()}
+    artifacts = _artifacts(cut, programs, platforms)
+    if platforms is None:
+        names = {name: name for name in (*programs, *artifacts)}
+    else:
+        names = {name: digest_of(artifact) for name, artifact in artifacts.items()}
+    plans = _named(cut, programs, names)
+    return CompiledStep(
+        placement,
+        plans,
+        programs if platforms is None else {},
+        {names[name]: artifact for name, artifact in artifacts.items()},
+        tuple(callbacks_of(cut.callbacks)),
+        len(request.fetches),
+        names_of(cut, plans, placement),
+    )
+
+
+def _is_long(placement: Placement, ops: Sequence[Operation]) -> bool:
+    """Whether operations of one device are a program of their own, after what is sent; roughly.
+
+    Host calls are instructions of their own in any case.
+    """
+    compiled = [op for op in ops if not is_on_host(op.eqn)]
+    return not compiled or _seconds(placement, compiled) > SPLIT_S
+
+
+def _is_quick(placement: Placement, ops: Sequence[Operation]) -> bool:
+    """Whether operations of one device take less time than to run one program more; roughly."""
+    return _seconds(placement, ops) <= QUICK_S
+
+
+def _seconds(placement: Placement, ops: Sequence[Operation]) -> float:
+    """An estimate of the time of operations of one device as one program, in seconds."""
+    rates = PRIOR.rates_of(placement[ops[0]].type)
+    return float((count_operations(ops) @ rates.seconds_per_count).sum())
+
+
+def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowered:
+    if platforms is not None:
+        refuse_callbacks(segment.ops)
+    return lower(
+        segment.ops,
+        segment.reads,
+        segment.inputs,
+        segment.writes,
+        segment.outputs,
+        for_cpu=segment.device.type == "CPU",
+    )
+
+
+def _artifacts(
+    cut: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
+) -> dict[str, Array]:
+    """Returns constants and, for a cluster, exported programs, by their names in the step."""
+    found = dict(cut.constants)
+    for name, program in programs.items():
+        found |= zip(_constant_names(name, program), program.constants, strict=True)
+        if platforms is not None:
+            platform = platforms[cut.segments[name].device]
+            with explained(program.ops, platform):
+                found[name] = export(program.jaxpr, platform)
+    return found
+
+
+def _constant_names(name: str, program: Lowered) -> list[str]:
+    return [f"{name} constant {number}" for number in range(len(program.constants))]
+
+
+def _named(
+    cut: Partition, programs: Mapping[str, Lowered], names: Mapping[str, str]
+) -> tuple[Plan, ...]:
+    """Returns the plans with the final names of programs and constants."""
+    named = {
+        name: Program(
+            names[name],
+            tuple(names[constant] for constant in _constant_names(name, program)),
+            cut.segments[name].donated,
+        )
+        for name, program in programs.items()
+    }
+
+    def renamed(instruction: Any) -> Any:
+        match instruction:
+            case Run(program=Program(digest=segment)):
+                sizes = programs[segment].sizes
+                return replace(instruction, program=named[segment], sizes=sizes)
+            case Call(constants=(_, *_) as constants):
+                return replace(instruction, constants=tuple(names[name] for name in constants))
+        return instruction
+
+    return tuple(
+        replace(plan, stages=tuple(tuple(map(renamed, stage)) for stage in plan.stages))
+        for plan in cut.plans
+    )

@@ -1,0 +1,270 @@
+"""A compiled step as a problem of its programs: what the simulator predicts a real step by.
+
+A strategy sees operations. What runs are *regions*: the programs and host calls of the plans, which
+start when all of their arguments are there and give all of their results at their end. Their costs
+are counted from the lowered programs, each with its dispatch, or measured.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.cluster import Device, Wiring
+from jflow.compiler.pipeline.pipeline import CompiledStep
+from jflow.compiler.placement.calibration import PRIOR, Calibration
+from jflow.compiler.placement.costs import costs_of
+from jflow.compiler.placement.elements import awaited_elements
+from jflow.compiler.placement.equations import KEY_BYTES, UNKNOWN_SIZE, size_of
+from jflow.compiler.placement.work import count_program
+from jflow.compiler.schedule import Constraints, Dependency, OperationGraph, Problem, Schedule
+from jflow.errors import InvalidArgumentError
+from jflow.plan import VARYING, Call, Plan, Recv, Run, Send, Slot, VariableSpec
+
+
+@dataclass(frozen=True)
+class Region:
+    """A program or host call of a plan.
+
+    Attributes:
+      name: of an operation in it.
+      number: its position among the regions of the step.
+      device: where it runs.
+      program: the name of the program in `CompiledStep.programs`; "" for a host call, and where
+        there is nothing to compute.
+    """
+
+    name: str
+    number: int
+    device: Device
+    program: str
+
+
+_PlanSlot = tuple[int, Slot]
+
+
+@dataclass
+class _Regions:
+    """The regions of a step and what flows between them, while they are collected.
+
+    Slots are given with the number of their plan.
+
+    Attributes:
+      regions: in the order in which they run.
+      makers: the region that fills a slot, and the bytes in it.
+      used: the regions on the same device that use what is in a slot.
+      sent: the slot whose value is sent as an edge.
+      signals: the region whose end is sent as an edge.
+      received: the edge that fills a slot.
+      awaited: the regions that wait for an edge.
+    """
+
+    regions: list[Region] = field(default_factory=list)
+    makers: dict[_PlanSlot, tuple[int, float]] = field(default_factory=dict)
+    used: dict[_PlanSlot, dict[int, None]] = field(default_factory=dict)
+    sent: dict[int, _PlanSlot] = field(default_factory=dict)
+    signals: dict[int, int] = field(default_factory=dict)
+    received: dict[_PlanSlot, int] = field(default_factory=dict)
+    awaited: dict[int, dict[int, None]] = field(default_factory=dict)
+
+
+def region_problem(
+    compiled: CompiledStep,
+    calibration: Calibration | None = None,
+    wiring: Wiring | None = None,
+    measured: Mapping[str, float] | None = None,
+) -> tuple[Problem, Schedule]:
+    """The regions of a step, with their costs where they are.
+
+    `predicted_seconds(problem, schedule) + problem.costs.step_seconds` is the predicted time of the
+    step. What is fed comes for free.
+
+    Args:
+      compiled: a step that was compiled without platforms, so that its programs are known.
+      calibration: what devices and links do; None for the prior.
+      wiring: how the tasks reach each other.
+      measured: seconds of programs without their dispatch, by their names in `compiled.programs`.
+
+    Returns:
+      A problem whose operations are `Region`s, and the schedule that the plans prescribe.
+
+    Raises:
+      InvalidArgumentError: if the programs are exported.
+    """
+    calibration, wiring = calibration or PRIOR, wiring or Wiring()
+    found = _collected(compiled)
+    devices = [plan.device for plan in compiled.plans]
+    regions = tuple(found.regions)
+    number_of = {device: number for number, device in enumerate(devices)}
+    seconds = np.zeros((len(regions), len(devices)))
+    for region in regions:
+        seconds[region.number] = _seconds(region, compiled, calibration, measured or {})
+    costs = costs_of(seconds, devices, calibration, wiring)
+    graph = OperationGraph(regions, (*_edges(found), *_elements(compiled, regions)))
+    places = tuple(number_of[region.device] for region in regions)
+    classes = tuple(range(len(regions)))
+    pinned = Constraints(classes, {i: (place,) for i, place in enumerate(places)})
+    return Problem(graph, devices, costs, pinned), Schedule(places, _order(graph))
+
+
+def _collected(compiled: CompiledStep) -> _Regions:
+    """Goes through the plans by stages, an order in which nothing needs what comes later."""
+    found = _Regions()
+    results = {op.name: [size_of(t.aval) for t in op.outputs] for op in compiled.placement}
+    n_stages = max((len(plan.stages) for plan in compiled.plans), default=0)
+    for stage in range(n_stages):
+        for number, plan in enumerate(compiled.plans):
+            if stage < len(plan.stages):
+                _collect_stage(found, compiled, results, number, plan, stage)
+    return found
+
+
+def _collect_stage(
+    found: _Regions,
+    compiled: CompiledStep,
+    results: Mapping[str, list[float]],
+    number: int,
+    plan: Plan,
+    stage: int,
+) -> None:
+    signals: list[int] = []
+    for instruction in plan.stages[stage]:
+        match instruction:
+            case Recv(edge=edge, slot=None):
+                signals.append(edge)
+            case Recv(edge=edge, slot=int() as slot):
+                found.received[number, slot] = edge
+            case Run() | Call():
+                region = _add_region(found, plan, instruction)
+                for slot in _inputs(instruction):
+                    _use(found, (number, slot), region)
+                for edge in signals:
+                    found.awaited.setdefault(edge, {})[region] = None
+                made = _made(compiled, results, plan, instruction)
+                found.makers |= {(number, slot): (region, size) for slot, size in made.items()}
+            case Send(edge=edge, slot=None):
+                if found.regions and found.regions[-1].device == plan.device:
+                    found.signals[edge] = len(found.regions) - 1
+            case Send(edge=edge, slot=int() as slot):
+                if (number, slot) in found.makers:
+                    found.sent[edge] = (number, slot)
+
+
+def _inputs(instruction: Run | Call) -> Iterator[Slot]:
+    yield from instruction.inputs
+    if isinstance(instruction, Run):
+        yield from (default for _, _, default in instruction.defaults)
+
+
+def _add_region(found: _Regions, plan: Plan, instruction: Run | Call) -> int:
+    number = len(found.regions)
+    program = instruction.program if isinstance(instruction, Run) else None
+    name = instruction.op or (instruction.function if isinstance(instruction, Call) else "")
+    region = Region(name, number, plan.device, program.digest if program else "")
+    found.regions.append(region)
+    return number
+
+
+def _use(found: _Regions, slot: _PlanSlot, region: int) -> None:
+    if slot in found.received:
+        found.awaited.setdefault(found.received[slot], {})[region] = None
+    elif slot in found.makers:
+        found.used.setdefault(slot, {})[region] = None
+
+
+def _made(
+    compiled: CompiledStep,
+    results: Mapping[str, list[float]],
+    plan: Plan,
+    instruction: Run | Call,
+) -> dict[Slot, float]:
+    """The bytes that an instruction puts into slots."""
+    if isinstance(instruction, Call):
+        sizes = results.get(instruction.op, [])
+        return dict(zip(instruction.outputs, sizes, strict=False))
+    found = {}
+    if instruction.program is not None:
+        program = _program(compiled, instruction.program.digest)
+        avals = program.out_avals[len(instruction.writes) :]
+        found = {slot: size_of(aval) for slot, aval in zip(instruction.outputs, avals, strict=True)}
+    defaulted = ((variable, slot) for variable, slot, _ in instruction.defaults)
+    for variable, slot in (*instruction.before, *instruction.after, *defaulted):
+        found[slot] = _variable_bytes(plan.variables[variable])
+    return found
+
+
+def _variable_bytes(spec: VariableSpec) -> float:
+    sizes = [UNKNOWN_SIZE if size == VARYING else size for size in spec.shape]
+    try:
+        itemsize = np.dtype(spec.dtype).itemsize
+    except TypeError:  # a key
+        itemsize = KEY_BYTES
+    return float(math.prod(sizes) * itemsize)
+
+
+def _edges(found: _Regions) -> list[Dependency]:
+    """What regions give to others: values within a device and to others, and signals."""
+    users = {slot: dict(used) for slot, used in found.used.items()}
+    for edge, slot in found.sent.items():
+        users.setdefault(slot, {}).update(found.awaited.get(edge, {}))
+    edges = [
+        Dependency(region, tuple(found.awaited[edge]), 0.0)
+        for edge, region in found.signals.items()
+        if edge in found.awaited
+    ]
+    for slot, used in users.items():
+        maker, n_bytes = found.makers[slot]
+        consumers = tuple(region for region in used if region != maker)
+        if consumers:
+            edges.append(Dependency(maker, consumers, n_bytes))
+    return edges
+
+
+def _elements(compiled: CompiledStep, regions: Sequence[Region]) -> Iterator[Dependency]:
+    """What calls that take elements out of a queue wait for."""
+    number = {region.name: region.number for region in regions if not region.program}
+    for put, taking in awaited_elements([*compiled.placement]).items():
+        yield Dependency(number[put.name], tuple(number[each.name] for each in taking), 0.0)
+
+
+def _order(graph: OperationGraph) -> tuple[int, ...]:
+    """The regions in the order of their numbers, each after those that it waits for."""
+    missing = [len(found) for found in graph.predecessors]
+    ready = [number for number, n in enumerate(missing) if not n]  # a heap
+    order = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for after in graph.successors[number]:
+            missing[after] -= 1
+            if not missing[after]:
+                heapq.heappush(ready, after)
+    return tuple(order)
+
+
+def _seconds(
+    region: Region,
+    compiled: CompiledStep,
+    calibration: Calibration,
+    measured: Mapping[str, float],
+) -> float:
+    rates = calibration.rates_of(region.device.type)
+    if not region.program:
+        return rates.call
+    if region.program in measured:
+        return rates.dispatch + measured[region.program]
+    counts = count_program(_program(compiled, region.program).jaxpr)
+    return rates.dispatch + float(counts @ rates.seconds_per_count)
+
+
+def _program(compiled: CompiledStep, name: str) -> jex.ClosedJaxpr:
+    if name not in compiled.programs:
+        raise InvalidArgumentError(
+            f"the program {name!r:.20} of the step is exported; compile it without platforms"
+        )
+    return compiled.programs[name].jaxpr

@@ -1,0 +1,143 @@
+"""Estimates of what operations and transfers take, from counts and a calibration.
+
+The time of an operation is a sum over what is counted of it (`work.py`), each count times what a
+device of that kind takes for one. What XLA fuses is not counted, so the times of operations that
+stay together add up to that of their program. Starting a program is part of the latency of a
+transfer: a device starts a program for each stage of its plan, and every stage but the first waits
+for a transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jflow.base.cluster import Device, Wiring
+from jflow.compiler.graph import Operation, Tensor
+from jflow.compiler.placement.calibration import PRIOR, Calibration
+from jflow.compiler.placement.equations import size_of
+from jflow.compiler.placement.work import count_operations
+from jflow.compiler.schedule import BUFFERED, Costs
+
+
+@dataclass(frozen=True)
+class RegionTime:
+    """The measured time of a program.
+
+    Attributes:
+      operations: what it computes.
+      device_type: of the device that ran it, such as "CPU".
+      seconds: its time without the dispatch.
+    """
+
+    operations: frozenset[Operation]
+    device_type: str
+    seconds: float
+
+
+def estimated(
+    ops: Sequence[Operation],
+    devices: Sequence[Device],
+    calibration: Calibration | None = None,
+    wiring: Wiring | None = None,
+    measured: Sequence[RegionTime] = (),
+) -> Costs:
+    """The costs of operations on devices, and of transfers between these.
+
+    Args:
+      ops: operations of one step, in the order of the graph.
+      devices: the devices.
+      calibration: what devices and links do; None for the prior.
+      wiring: how the tasks reach each other.
+      measured: regions whose time is known. The estimates of their operations are scaled, so that
+        they add up to it.
+    """
+    calibration, wiring = calibration or PRIOR, wiring or Wiring()
+    rates = [calibration.rates_of(device.type) for device in devices]
+    counts = count_operations(ops)
+    seconds = counts @ np.array([each.seconds_per_count for each in rates]).T
+    _scale(seconds, ops, devices, measured)
+    costs = costs_of(seconds.reshape(len(ops), len(devices)), devices, calibration, wiring)
+    off = 1.0 - np.eye(len(devices))
+    return replace(
+        costs,
+        latency=costs.latency + off * [[each.dispatch for each in rates]],
+        are_estimates=True,
+        work_error=calibration.work_error,
+        message_error=calibration.message_error,
+        in_stages=True,
+    )
+
+
+def costs_of(
+    seconds: np.ndarray, devices: Sequence[Device], calibration: Calibration, wiring: Wiring
+) -> Costs:
+    """The costs of what takes known times, with transfers and steps as a calibration says.
+
+    Args:
+      seconds: f64[operations, devices].
+      devices, calibration, wiring: as for `estimated`.
+    """
+    links = [
+        [calibration.link_of(wiring.link_class(a.task, b.task)) for b in devices] for a in devices
+    ]
+    off = 1.0 - np.eye(len(devices))
+    # An accelerator computes while the processors of its host send and receive.
+    computing = off * [[a.type == b.type == "CPU" for b in devices] for a in devices]
+    return Costs(
+        seconds,
+        off * [[link.latency for link in row] for row in links],
+        off * [[1 / link.bandwidth for link in row] for row in links],
+        BUFFERED,
+        processors=processors_of(devices),
+        port_share=calibration.port_share,
+        half_duplex=calibration.half_duplex,
+        overhead=computing * [[link.overhead for link in row] for row in links],
+        processor_share=computing * [[link.processor_share for link in row] for row in links],
+        step_seconds=calibration.step_of(wiring.transport),
+        task_seconds=calibration.task_of(wiring.transport),
+        tasks=tasks_of(devices, wiring),
+    )
+
+
+def tasks_of(devices: Sequence[Device], wiring: Wiring) -> tuple[int, ...]:
+    """See `Costs.tasks`; if the master is not known, it is the task of the first device."""
+    first = [wiring.master] if wiring.master is not None else []
+    tasks = dict.fromkeys([*first, *(device.task for device in devices)])
+    numbers = {task: i for i, task in enumerate(tasks)}
+    return tuple(numbers[device.task] for device in devices)
+
+
+def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:
+    """See `Costs.processors`: CPU devices of one process compute with the same cores."""
+    alone = {device: i for i, device in enumerate(devices)}
+    first = {device.task: alone[device] for device in reversed(devices) if device.type == "CPU"}
+    return tuple(
+        first[device.task] if device.type == "CPU" else alone[device] for device in devices
+    )
+
+
+def bytes_of(tensor: Tensor) -> float:
+    """The size of a tensor's value."""
+    return size_of(tensor.aval)
+
+
+def _scale(
+    seconds: np.ndarray,
+    ops: Sequence[Operation],
+    devices: Sequence[Device],
+    measured: Sequence[RegionTime],
+) -> None:
+    """Scales the estimates of the operations of measured regions, in place."""
+    number = {op: i for i, op in enumerate(ops)}
+    for region in measured:
+        rows = [number[op] for op in region.operations if op in number]
+        columns = [j for j, device in enumerate(devices) if device.type == region.device_type]
+        if len(rows) < len(region.operations) or not columns:
+            continue
+        expected = seconds[rows][:, columns].sum(axis=0)
+        known = [column for column, total in zip(columns, expected, strict=True) if total > 0]
+        block = np.ix_(rows, known)
+        seconds[block] *= region.seconds / seconds[block].sum(axis=0)

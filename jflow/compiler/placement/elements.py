@@ -1,0 +1,109 @@
+"""What a step takes out of a queue after it has put it there itself.
+
+A graph has no edge from an operation that puts elements into a queue to one that takes them out.
+Whether the second waits for the first depends on how many elements the queue holds when the step
+begins, which no graph says. Strategies and simulations take it for empty: a step that takes out as
+many elements as it puts in leaves as many as it found, none if nothing else fills the queue. If
+other steps have filled it, the step is faster than predicted, and `auto` divides it less often; to
+take every queue for full would have `auto` leave one device for a gain that there is not.
+
+What the graph says counts: elements that are put after others were taken cannot be those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from jflow.base.values import is_known
+from jflow.compiler.graph import Operation
+from jflow.compiler.graph.control import control_sources
+from jflow.compiler.graph.primitives import ResourceRef, host_p
+from jflow.compiler.placement.equations import UNKNOWN_SIZE
+
+_PUT, _PUT_MANY = "queue.enqueue", "queue.enqueue_many"
+_TAKE, _TAKE_MANY = "queue.dequeue", "queue.dequeue_many"
+
+_Users = dict[Operation, list[Operation]]
+
+
+def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operation, ...]]:
+    """For each operation that puts elements into a queue, those that wait for them.
+
+    Elements are taken in the order in which they are put, and both in the order of the graph. With
+    what is returned as further edges the operations still have no cycle.
+
+    Args:
+      ops: the operations of a step, in the graph's order.
+    """
+    puts, takes = _calls(ops, (_PUT, _PUT_MANY)), _calls(ops, (_TAKE, _TAKE_MANY))
+    shared = [queue for queue in takes if queue in puts]
+    users = _users(ops) if shared else {}
+    found: dict[Operation, tuple[Operation, ...]] = {}
+    for queue in shared:
+        left = {put: n for put in puts[queue] if (n := _n_put(put))}
+        for take in takes[queue]:
+            for put in _taken(left, _n_taken(take), _after(take, users)):
+                users.setdefault(put, []).append(take)
+                found[put] = (*found.get(put, ()), take)
+    return found
+
+
+def _calls(
+    ops: Sequence[Operation], functions: Collection[str]
+) -> Mapping[ResourceRef, Sequence[Operation]]:
+    """The calls of functions of queues, by queue."""
+    found: dict[ResourceRef, list[Operation]] = {}
+    for op in ops:
+        if op.eqn.primitive is host_p and op.eqn.params["function"] in functions:
+            found.setdefault(op.eqn.params["resources"][0], []).append(op)
+    return found
+
+
+def _users(ops: Sequence[Operation]) -> _Users:
+    found: _Users = {}
+    for op in ops:
+        for source in (*(tensor.op for tensor in op.inputs), *control_sources(op)):
+            found.setdefault(source, []).append(op)
+    return found
+
+
+def _after(op: Operation, users: _Users) -> Collection[Operation]:
+    """What cannot begin before an operation has ended."""
+    found: dict[Operation, None] = {}
+    pending = [op]
+    while pending:
+        new = [each for each in users.get(pending.pop(), ()) if each not in found]
+        found.update(dict.fromkeys(new))
+        pending += new
+    return found
+
+
+def _taken(
+    left: dict[Operation, int], wanted: int, later: Collection[Operation]
+) -> Sequence[Operation]:
+    """The operations whose elements are the next that are taken, which are subtracted."""
+    found = []
+    for put in [each for each in left if each not in later]:
+        if wanted > 0:
+            n = min(left[put], wanted)
+            wanted -= n
+            left[put] -= n
+            found.append(put)
+        if not left[put]:
+            del left[put]
+    return found
+
+
+def _n_put(op: Operation) -> int:
+    many = op.eqn.params["function"] == _PUT_MANY
+    return _n_rows(op.inputs[0].aval.shape) if many else 1
+
+
+def _n_taken(op: Operation) -> int:
+    many = op.eqn.params["function"] == _TAKE_MANY
+    return _n_rows(op.outputs[0].aval.shape) if many else 1
+
+
+def _n_rows(shape: Sequence[Any] | None) -> int:
+    return shape[0] if shape and is_known(shape[0]) else UNKNOWN_SIZE

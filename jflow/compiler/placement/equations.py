@@ -1,0 +1,252 @@
+"""What single equations compute and touch, and how XLA fuses them with others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum, IntEnum, auto
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.values import is_known
+from jflow.compiler.graph.primitives import is_on_host
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+UNKNOWN_SIZE = 32
+"""What an unknown size of a shape counts as."""
+
+STRING_BYTES = 64
+"""What a string counts as."""
+
+KEY_BYTES = 8
+"""What a random key counts as."""
+
+NEAR_BYTES = 1 << 20
+"""Arrays up to this size count as being in a cache of the processor."""
+
+
+class Count(IntEnum):
+    """What is counted; positions in the vectors of this file.
+
+    Attributes:
+      FLOPS: floating point operations of matrix products and decompositions.
+      CONVOLUTIONS: floating point operations of convolutions.
+      ELEMENTS: simple operations on one element each.
+      TRANSCENDENTALS: exponentials, logarithms and the like, on one element each.
+      NEAR_BYTES: bytes read and written of arrays of at most `NEAR_BYTES`.
+      FAR_BYTES: bytes read and written of larger arrays.
+      KERNELS: loops over arrays, and calls of libraries, that a program consists of.
+      REDUCTIONS: kernels that end in a reduction; they are not among the others.
+      ITERATIONS: kernels in the bodies of loops, which cost less, and one for each iteration.
+      CALLS: calls of functions of the host.
+    """
+
+    FLOPS = 0
+    CONVOLUTIONS = auto()
+    ELEMENTS = auto()
+    TRANSCENDENTALS = auto()
+    NEAR_BYTES = auto()
+    FAR_BYTES = auto()
+    KERNELS = auto()
+    REDUCTIONS = auto()
+    ITERATIONS = auto()
+    CALLS = auto()
+
+
+N_COUNTS = len(Count)
+
+
+class Fusion(Enum):
+    FUSED = auto()
+    """Computed where its result is used, if possible."""
+
+    ROOT = auto()
+    """Computed with what it uses; the result is in memory."""
+
+    ALONE = auto()
+    """Reads from memory and writes to memory."""
+
+
+def size_of(aval: Any) -> float:
+    """Bytes of a value of that type, with guesses for unknown sizes and for strings."""
+    dtype = getattr(aval, "dtype", None)
+    if dtype is None:
+        return 0.0
+    is_string = dtype.name == "string"
+    itemsize = STRING_BYTES if is_string else getattr(dtype, "itemsize", KEY_BYTES)
+    return _elements(aval) * itemsize
+
+
+def fusion_of(eqn: jex.JaxprEqn) -> Fusion:
+    """How an equation fuses with others."""
+    name = eqn.primitive.name
+    is_library_call = name in _ALONE or name.startswith(("scatter", "cum"))
+    if is_library_call or is_on_host(eqn) or is_nested(eqn):
+        return Fusion.ALONE
+    return Fusion.ROOT if is_reduction(name) else Fusion.FUSED
+
+
+def work_of(eqn: jex.JaxprEqn) -> Vector:
+    """What one equation without a body computes, without bytes and kernels: f64[N_COUNTS]."""
+    name = eqn.primitive.name
+    made = sum(_elements(var.aval) for var in eqn.outvars)
+    match name:
+        case "dot_general":
+            work = {Count.FLOPS: 2 * made * _contracted(eqn)}
+        case "conv_general_dilated":
+            work = {Count.CONVOLUTIONS: 2 * made * _window(eqn)}
+        case "sort":
+            work = {Count.ELEMENTS: _COMPARISON * made * math.log2(made + 2)}
+        case _ if name.startswith("cum"):
+            work = {Count.ELEMENTS: _CUMULATION * made * math.log2(made + 2)}
+        case _ if name.startswith("reduce_window"):
+            window = math.prod(eqn.params.get("window_dimensions", ()))
+            work = {Count.ELEMENTS: _WINDOW_ELEMENT * made * window}
+        case _ if name in _CUBIC:
+            work = {Count.FLOPS: made * math.sqrt(made)}
+        case _ if name in _TRANSCENDENTAL:
+            work = {Count.TRANSCENDENTALS: made}
+        case _ if name in _FREE_WHERE_USED:
+            work = {}
+        case _ if name.startswith("scatter"):
+            work = {Count.ELEMENTS: sum(_elements(var.aval) for var in eqn.invars[2:])}
+        case _ if is_reduction(name):
+            work = {Count.ELEMENTS: sum(_elements(var.aval) for var in eqn.invars)}
+        case _:
+            work = {Count.ELEMENTS: made * _WEIGHTS.get(name, 1.0)}
+    return vector(work)
+
+
+def is_nested(eqn: jex.JaxprEqn) -> bool:
+    """Whether what an equation does is that of the jaxprs in its parameters."""
+    name = eqn.primitive.name
+    has_small_body = is_reduction(name) or name.startswith(("scatter", "sort"))
+    return not has_small_body and bool(bodies_of(eqn))
+
+
+def is_reduction(name: str) -> bool:
+    """Whether the primitive of that name computes from all elements of its arguments."""
+    return name.startswith(("reduce", "argm")) and name != "reduce_precision"
+
+
+def is_expensive(eqn: jex.JaxprEqn) -> bool:
+    """Whether XLA computes it once even where it would fuse it with several users."""
+    return eqn.primitive.name in _TRANSCENDENTAL | _RANDOM
+
+
+def touched_by(eqn: jex.JaxprEqn) -> float | None:
+    """The most bytes of each argument and result that are touched; None for all."""
+    name = eqn.primitive.name
+    if is_nested(eqn):
+        return 0.0  # what a body reads and writes is counted there
+    if name in _PARTIAL:
+        return sum(size_of(var.aval) for var in eqn.outvars)
+    if name == "dynamic_update_slice":
+        return size_of(eqn.invars[1].aval)
+    if name.startswith("scatter"):
+        return sum(size_of(var.aval) for var in eqn.invars[1:])
+    return None
+
+
+def vector(counts: dict[Count, float]) -> Vector:
+    vector = np.zeros(N_COUNTS)
+    for count, amount in counts.items():
+        vector[count] = amount
+    return vector
+
+
+def bodies_of(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
+    """The jaxprs in an equation's parameters."""
+    found = []
+    for value in eqn.params.values():
+        for each in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(each, jex.ClosedJaxpr):
+                found.append(each.jaxpr)
+            elif isinstance(each, jex.Jaxpr):
+                found.append(each)
+    return found
+
+
+def _shape(aval: Any) -> Sequence[Any]:
+    return getattr(aval, "shape", ()) or ()
+
+
+def _elements(aval: Any) -> float:
+    return _product(_shape(aval))
+
+
+def _contracted(eqn: jex.JaxprEqn) -> float:
+    """How many products each element of a dot product is the sum of."""
+    (left, _), _ = eqn.params["dimension_numbers"]
+    shape = _shape(eqn.invars[0].aval)
+    return _product([shape[axis] for axis in left])
+
+
+def _window(eqn: jex.JaxprEqn) -> float:
+    """How many products each element of a convolution is the sum of."""
+    numbers = eqn.params["dimension_numbers"]
+    shape = _shape(eqn.invars[1].aval)
+    return _product([shape[axis] for axis in numbers.rhs_spec[1:]])
+
+
+def _product(sizes: Sequence[Any]) -> float:
+    return float(math.prod(int(n) if is_known(n) else UNKNOWN_SIZE for n in sizes))
+
+
+INPUTS = frozenset({"constant", "variable", "resource", "group", "placeholder", "read"})
+"""What computes nothing; its results are in memory."""
+
+VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "stop_gradient"})
+"""What gives its argument in another form, which costs nothing."""
+
+STORES = frozenset({"assign", "initialize"})
+
+CALLS = frozenset(
+    {
+        *("jit", "pjit", "closed_call", "core_call", "call", "remat", "remat2", "checkpoint"),
+        *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "update"),
+    }
+)
+"""What XLA replaces by its body."""
+
+_FREE_WHERE_USED = frozenset({"broadcast_in_dim", "iota", "convert_element_type", "copy", "copy_p"})
+"""What costs nothing where its result is used."""
+
+_PARTIAL = frozenset({"gather", "dynamic_slice", "slice"})
+"""What touches only as much of its operands as it gives."""
+
+_CUBIC = frozenset(
+    {"cholesky", "lu", "qr", "householder_product", "eigh", "svd", "triangular_solve"}
+)
+
+_ALONE = _CUBIC | {"dot_general", "conv_general_dilated", "sort", "dynamic_update_slice"}
+
+_TRANSCENDENTAL = frozenset(
+    {
+        *("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "sinh", "cosh", "sin"),
+        *("cos", "tan", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "erf"),
+        *("erfc", "erf_inv", "lgamma", "digamma", "igamma", "pow", "cbrt"),
+    }
+)
+
+_RANDOM = frozenset({"random_bits", "threefry2x32"})
+
+_WEIGHTS = {
+    **dict.fromkeys(_RANDOM, 70.0),
+    "div": 2.5,
+    "sqrt": 3.0,
+    "rsqrt": 3.0,
+    "rem": 10.0,
+    "gather": 3.0,
+    "rev": 4.0,
+    "transpose": 12.0,
+}
+"""How many additions an element takes as long as; on CPUs, with jaxlib 0.10.2."""
+
+_COMPARISON = 250.0
+_CUMULATION = 8.0
+_WINDOW_ELEMENT = 16.0
+"""Likewise a comparison of a sort, a step of a cumulative sum, an element of a window."""

@@ -1,0 +1,424 @@
+"""Why each operation is where it is, and what a step would take if it were elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from jflow.base.cluster import Device, Task, Wiring
+from jflow.compiler.graph import Operation
+from jflow.compiler.graph.primitives import constant_p
+from jflow.compiler.placement.calibration import Calibration
+from jflow.compiler.placement.place import GroupAssignment
+from jflow.compiler.placement.scheduled import ScheduledAssignment
+from jflow.compiler.placement.strategy import UNLIMITED_MEMORY, Assignment, Memory, Placement
+from jflow.compiler.schedule import Problem, Schedule, lower_bound, simulate, trace_of
+from jflow.compiler.schedule.problem import capacity_of, resident_of
+from jflow.compiler.schedule.schedule import by_rank, name_of
+from jflow.compiler.schedule.stages import predicted_seconds
+from jflow.errors import UnimplementedError
+from jflow.plan.trace import Trace
+
+RULES = "rules"
+"""The name of the strategy that obeys requests and puts all else on the master's first device."""
+
+_SHOWN = 200
+"""Rows that the text and the table show at most."""
+
+_CANDIDATES_SHOWN = 6
+
+_SIMULATED = 5_000_000
+"""Operations times alternatives up to which JSON has the times of all alternatives."""
+
+
+class _Alternatives(Mapping[str, float]):
+    """The predicted time of a step on each of some devices, simulated when it is looked at."""
+
+    def __init__(self, schedules: Mapping[str, Callable[[], float]]) -> None:
+        self._simulations = schedules
+        self._known: dict[str, float] = {}
+
+    def __getitem__(self, device: str) -> float:
+        if device not in self._known:
+            self._known[device] = self._simulations[device]()
+        return self._known[device]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._simulations)
+
+    def __len__(self) -> int:
+        return len(self._simulations)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why an operation is on its device.
+
+    Attributes:
+      operation: its name.
+      device: where it is.
+      why: the rule that decided, or the strategy that chose.
+      seconds: what the operation itself takes there, as predicted.
+      alternatives: the other devices that it may go to, with all that is colocated with it, and the
+        predicted time of the step in seconds if it were there, simulated when it is looked at.
+    """
+
+    operation: str
+    device: str
+    why: str
+    seconds: float
+    alternatives: Mapping[str, float] = field(hash=False)
+
+    @property
+    def best_alternative(self) -> tuple[str, float] | None:
+        """The other device with the least predicted time of the step, and that time in seconds."""
+        return min(self.alternatives.items(), key=lambda each: each[1], default=None)
+
+
+class Explanation:
+    """The placement of a step, with its reasons and its predicted time.
+
+    Times are predictions of a simulator from estimated costs.
+
+    Args:
+      assignment: what the rules say.
+      problem: what was to be placed.
+      schedule: how it was placed.
+      strategy: the name of what chose.
+      candidates: if the strategy chose among several, the simulated time of each in seconds.
+      bound: what it has proven that every schedule takes at least, in seconds.
+
+    Attributes:
+      problem, schedule, strategy: likewise. `jflow.lab` takes a problem, for other strategies, and
+        writes it for other tools.
+      candidates: the predicted time of the step under each candidate, in seconds.
+    """
+
+    def __init__(
+        self,
+        assignment: ScheduledAssignment,
+        problem: Problem,
+        schedule: Schedule,
+        strategy: str,
+        candidates: Mapping[str, float] | None = None,
+        bound: float = 0.0,
+    ) -> None:
+        self._assignment = assignment
+        self.problem = problem
+        self.schedule = schedule
+        self.strategy = strategy
+        extra = problem.costs.step_seconds
+        self.candidates = {name: time + extra for name, time in (candidates or {}).items()}
+        self._bound = bound
+        self._alternatives: dict[int, Mapping[str, float]] = {}
+
+    @cached_property
+    def predicted_seconds(self) -> float:
+        """The predicted time of the step."""
+        return self._seconds(self.schedule)
+
+    @cached_property
+    def lower_bound(self) -> float:
+        """Seconds that every placement takes at least, with these costs."""
+        return max(lower_bound(self.problem), self._bound) + self.problem.costs.step_seconds
+
+    def _seconds(self, schedule: Schedule) -> float:
+        return predicted_seconds(self.problem, schedule) + self.problem.costs.step_seconds
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The step, simulated operation by operation; see `jflow.plan.trace.merged`.
+
+        The runtime runs the operations of a device between two crossings as one program, so its
+        trace has fewer and longer spans, and `predicted_seconds` may be later than the end of this.
+        """
+        timeline = simulate(self.problem, self.schedule)
+        return trace_of(self.problem, timeline, f"simulated, {self.strategy}")
+
+    @cached_property
+    def placement(self) -> Placement:
+        """A device for each operation, in the order in which they run."""
+        return {self._ops[i]: self._device(i) for i in self.schedule.order}
+
+    @cached_property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why each operation is where it is, in the order in which they run."""
+        return tuple(map(self._reason, self.schedule.order))
+
+    def reason(self, operation: Operation | str) -> Reason:
+        """Why an operation, or the one of a name, is where it is.
+
+        Raises:
+          KeyError: if the step does not need such an operation.
+        """
+        name = operation if isinstance(operation, str) else operation.name
+        if name not in self._numbers:
+            raise KeyError(f"the step needs no operation {name!r}")
+        return self._reason(self._numbers[name])
+
+    def _reason(self, number: int) -> Reason:
+        op = self._ops[number]
+        alternatives = self._moved(self.problem.constraints.classes[number])
+        device = self.schedule.devices[number]
+        seconds = float(self.problem.costs.seconds[number, device])
+        why = self._why(op, self._device(number), alternatives)
+        return Reason(op.name, str(self._device(number)), why, seconds, alternatives)
+
+    def _why(self, op: Operation, device: Device, alternatives: Mapping[str, float]) -> str:
+        rules = self._assignment.rules
+        owner = rules.owners[op]
+        group = rules.colocated[owner]
+        if owner is not op:
+            return f"uses {owner.name!r}, which lives here"
+        if group.has_state:
+            return "the place of its state, the same for every session"
+        spec = rules.requests[group].spec
+        together = f", with {len(group.members)} colocated operations" if group.members[1:] else ""
+        if not alternatives and not spec.is_empty:
+            return f"asks for {str(spec)!r}{together}"
+        if not alternatives:
+            return f"there is no other device{together}"
+        limits = "" if spec.is_empty else f" among the devices of {str(spec)!r}"
+        return f"chosen by {self.strategy}{self._rule(op, device)}{limits}{together}"
+
+    def _rule(self, op: Operation, device: Device) -> str:
+        """Which of the rules of `place.py` decided, if nothing requests a device."""
+        if self.strategy != RULES:
+            return ""
+        users = {self._device(self._numbers[use.name]) for use in self._users.get(op, ())}
+        if op.eqn.primitive is constant_p and users == {device}:
+            return ": a constant goes to its consumers"
+        return ": the first device of its task"
+
+    def _moved(self, group: int) -> Mapping[str, float]:
+        """The predicted time of the step with a colocated group on each other device."""
+        if group not in self._alternatives:
+            self._alternatives[group] = self._simulated(group)
+        return self._alternatives[group]
+
+    def _simulated(self, group: int) -> Mapping[str, float]:
+        problem, devices = self.problem, self.schedule.devices
+        members = self._members[group]
+        allowed = problem.constraints.allowed.get(group, range(len(problem.devices)))
+        resident, room = resident_of(problem), self._room
+        needed = sum(resident[i] for i in members)
+        return _Alternatives(
+            {
+                str(problem.devices[device]): partial(self._seconds_with, members, device)
+                for device in allowed
+                if device != devices[members[0]] and needed <= room[device]
+            }
+        )
+
+    def _seconds_with(self, members: Sequence[int], device: int) -> float:
+        moved = [*self.schedule.devices]
+        for i in members:
+            moved[i] = device
+        return self._seconds(Schedule(tuple(moved), self.schedule.order))
+
+    def _device(self, number: int) -> Device:
+        device = self.problem.devices[self.schedule.devices[number]]
+        assert isinstance(device, Device)
+        return device
+
+    @cached_property
+    def _ops(self) -> Sequence[Operation]:
+        return [*self._assignment.rules.owners]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {op.name: i for i, op in enumerate(self._ops)}
+
+    @cached_property
+    def _members(self) -> dict[int, list[int]]:
+        """The operations of each class."""
+        found: dict[int, list[int]] = {}
+        for i, number in enumerate(self.problem.constraints.classes):
+            found.setdefault(number, []).append(i)
+        return found
+
+    @cached_property
+    def _room(self) -> list[float]:
+        """The bytes that each device could keep beside what is there."""
+        room = [*capacity_of(self.problem)]
+        for device, n_bytes in zip(self.schedule.devices, resident_of(self.problem), strict=True):
+            room[device] -= n_bytes
+        return room
+
+    @cached_property
+    def _users(self) -> dict[Operation, list[Operation]]:
+        """The operations that use a result of each."""
+        found: dict[Operation, list[Operation]] = {}
+        for op in self._ops:
+            for tensor in op.inputs:
+                found.setdefault(tensor.op, []).append(op)
+        return found
+
+    # Forms ------------------------------------------------------------------------------------
+
+    @property
+    def summary(self) -> str:
+        """One line: what placed the step, its predicted time, and the lower bound."""
+        return (
+            f"placed by {self.strategy}: predicted step time {time_text(self.predicted_seconds)}, "
+            f"lower bound {time_text(self.lower_bound)}"
+        )
+
+    def text(self) -> str:
+        """A line for each operation: device, reason, and the best alternative."""
+        lines = [self.summary]
+        if self.candidates:
+            lines.append(self._candidate_text())
+        for reason in self._first_reasons():
+            line = f"{reason.operation}  {reason.device}  {reason.why}"
+            other = reason.best_alternative
+            if other is not None:
+                line += f"; on {other[0]} the step takes {self._compared(other[1])}"
+            lines.append(line)
+        return "\n".join([*lines, *self._rest()])
+
+    __str__ = text
+
+    def to_markdown(self) -> str:
+        """A table in Markdown: operation, device, reason, the best alternative and its cost."""
+        lines = [self.summary, ""]
+        if self.candidates:
+            lines += [self._candidate_text(), ""]
+        lines += [
+            "| operation | takes | device | why | best alternative | step there |",
+            "|---|---|---|---|---|---|",
+        ]
+        for reason in self._first_reasons():
+            other = reason.best_alternative
+            there = ("", "") if other is None else (other[0], self._compared(other[1]))
+            cells = (reason.operation, time_text(reason.seconds), reason.device, reason.why, *there)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        return "\n".join([*lines, *(["", *self._rest()] if self._rest() else [])])
+
+    _repr_markdown_ = to_markdown
+
+    def to_json(self) -> str:
+        """All of it as a JSON object.
+
+        Its keys are ``strategy``, ``predicted_seconds``, ``lower_bound``, ``candidates`` (seconds
+        by strategy), and ``operations``, in the order in which they run: objects with the
+        attributes of `Reason`. In a large graph, whose alternatives would take long to simulate,
+        those after the 200 first operations are without times (null).
+        """
+        reasons = self.reasons
+        n_alternatives = sum(len(each) for each in self._alternatives.values())
+        is_large = n_alternatives * len(reasons) > _SIMULATED
+        n_timed = _SHOWN if is_large else len(reasons)
+        operations = [
+            {
+                "operation": each.operation,
+                "device": each.device,
+                "why": each.why,
+                "seconds": each.seconds,
+                "alternatives": {
+                    device: each.alternatives[device] if i < n_timed else None
+                    for device in each.alternatives
+                },
+            }
+            for i, each in enumerate(reasons)
+        ]
+        return json.dumps(
+            {
+                "strategy": self.strategy,
+                "predicted_seconds": self.predicted_seconds,
+                "lower_bound": self.lower_bound,
+                "candidates": self.candidates,
+                "operations": operations,
+            }
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<jflow.Explanation of {len(self._ops)} operations, by {self.strategy}, "
+            f"predicted {time_text(self.predicted_seconds)}>"
+        )
+
+    def _compared(self, seconds: float) -> str:
+        """A time of the step, and how much more or less than the predicted one it is."""
+        more = round(seconds - self.predicted_seconds, 12)
+        if not more:
+            return f"{time_text(seconds)}, the same"
+        word = "more" if more > 0 else "less"
+        return f"{time_text(seconds)}, {time_text(abs(more))} {word}"
+
+    def _candidate_text(self) -> str:
+        best = sorted(self.candidates.items(), key=lambda each: each[1])
+        shown = [f"{name} {time_text(seconds)}" for name, seconds in best[:_CANDIDATES_SHOWN]]
+        more = len(best) - len(shown)
+        return "candidates: " + ", ".join(shown) + (f", and {more} more" if more > 0 else "")
+
+    def _first_reasons(self) -> list[Reason]:
+        return [*map(self._reason, self.schedule.order[:_SHOWN])]
+
+    def _rest(self) -> list[str]:
+        more = len(self._ops) - _SHOWN
+        return [f"… and {more} more"] if more > 0 else []
+
+
+def explain(
+    assignment: Assignment,
+    devices: Mapping[Task, Sequence[Device]],
+    calibration: Calibration | None = None,
+    wiring: Wiring | None = None,
+    memory: Memory = UNLIMITED_MEMORY,
+) -> Explanation:
+    """The explanation of a placement.
+
+    Args:
+      assignment: the first half of it.
+      devices: of the tasks that the assignment needs.
+      calibration, wiring: what costs are estimated with for a placement of the rules; a function's
+        has its own.
+      memory: what the devices can keep.
+
+    Raises:
+      InvalidArgumentError, ResourceExhaustedError: as `Assignment.place`.
+      UnimplementedError: if the assignment is neither of the rules nor of a function.
+    """
+    match assignment:
+        case ScheduledAssignment():
+            problem = assignment.problem(devices, memory)
+            answer = assignment.answer(problem)
+            name = name_of(assignment.function)
+            return Explanation(
+                assignment, problem, answer.schedule, name, answer.candidates, answer.bound
+            )
+        case GroupAssignment():
+            alone = ScheduledAssignment(
+                _unused,
+                assignment,
+                tuple(assignment.tasks),
+                calibration=calibration,
+                wiring=wiring,
+            )
+            placement = assignment.place(devices)
+            problem = alone.problem(devices, memory)
+            number = {device: i for i, device in enumerate(problem.devices)}
+            schedule = by_rank(problem, [number[placement[op]] for op in assignment.owners])
+            return Explanation(alone, problem, schedule, RULES)
+    raise UnimplementedError(
+        f"a placement of {type(assignment).__name__} cannot be explained; strategies that are "
+        "functions of graph, devices, costs and constraints can"
+    )
+
+
+def _unused(*_: object) -> Schedule:
+    raise AssertionError("the rules have placed it")
+
+
+def time_text(seconds: float) -> str:
+    """A time with about three digits and its unit, such as "1.25 ms"."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

@@ -1,0 +1,183 @@
+"""The default placement strategy: gives every operation a device.
+
+The rules, in order of precedence:
+
+1. An operation on a variable runs where the variable is.
+2. Colocated operations are placed as one, by their combined request (`group.py`).
+3. The user's request is obeyed; missing fields come from a default. With soft placement, a device
+   type and index that do not exist count as missing; a job or task never does.
+4. The default of a stateless operation is the master's first device, a GPU before a CPU.
+5. The default of a variable does not depend on the master, so that sessions on different servers
+   share it: the first task of the job `ps` if the cluster has one, else of the first job by name.
+6. A constant without a device request is placed with its consumers if they share one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from jflow.base.cluster import Device, DeviceSpec, Task
+from jflow.compiler.graph import Operation
+from jflow.compiler.graph.primitives import constant_p
+from jflow.compiler.placement.group import Group, groups, owner_op
+from jflow.compiler.placement.strategy import (
+    UNLIMITED_MEMORY,
+    Handles,
+    Inventory,
+    Memory,
+    Placement,
+)
+from jflow.errors import InvalidArgumentError
+
+_NO_HANDLES: Handles = MappingProxyType({})
+
+
+def place(
+    ops: Sequence[Operation],
+    inventory: Inventory,
+    *,
+    soft: bool = False,
+    handles: Handles = _NO_HANDLES,
+) -> Placement:
+    """Returns a device for each operation; `inventory` has the devices of all tasks.
+
+    Arguments and errors as in `Strategy` and `Assignment.place`.
+    """
+    return assign(ops, inventory, soft=soft, handles=handles).place(inventory.devices)
+
+
+def assign(
+    ops: Sequence[Operation],
+    inventory: Inventory,
+    *,
+    soft: bool = False,
+    handles: Handles = _NO_HANDLES,
+) -> GroupAssignment:
+    """Returns the first half of a placement, see `Strategy`."""
+    owners = {op: owner_op(op) for op in ops}
+    needed = set(owners.values())
+    colocated = groups(ops[0].graph.get_operations()) if ops else {}
+    requests: dict[Group, _Request] = {}
+    known: dict[tuple[DeviceSpec, bool], _Request] = {}
+    for owner in owners.values():
+        group = colocated.get(owner)
+        if group is None:
+            group = colocated[owner] = Group((owner,))
+        if group not in requests:
+            key = group.request(needed, handles, soft), group.has_state
+            if key not in known:
+                known[key] = _requested(owner, group, key[0], inventory)
+            requests[group] = known[key]
+    tasks = {request.task for request in requests.values()}
+    return GroupAssignment(owners, colocated, requests, tasks, soft)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Request:
+    """The request of groups of operations; one object for all with the same.
+
+    Attributes:
+      spec: the combined request of a group.
+      task: the task that they run on.
+    """
+
+    spec: DeviceSpec
+    task: Task
+
+
+@dataclass(frozen=True)
+class GroupAssignment:
+    """A task for each group of operations.
+
+    Attributes:
+      owners: the owner op of each operation that is placed.
+      colocated: the group of each owner op.
+      requests: the request of each group.
+      tasks: the tasks that the groups run on.
+      soft: whether a device type and index that do not exist are dropped.
+    """
+
+    owners: Mapping[Operation, Operation]
+    colocated: Mapping[Operation, Group]
+    requests: Mapping[Group, _Request]
+    tasks: Collection[Task]
+    soft: bool
+
+    def place(
+        self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
+    ) -> Placement:
+        """See `Assignment.place`; the rules do not look at memory."""
+        chosen: dict[Group, Device] = {}
+        known: dict[_Request, Device] = {}
+        for group, request in self.requests.items():
+            if request not in known:
+                device = _chosen(request.spec, devices[request.task], self.soft)
+                if device is None:
+                    placed = (o for o in self.owners.values() if self.colocated[o] is group)
+                    raise _no_device(next(placed), group, request.spec, devices[request.task])
+                known[request] = device
+            chosen[group] = known[request]
+        placement = {op: chosen[self.colocated[owner]] for op, owner in self.owners.items()}
+        _move_constants(placement, self.colocated)
+        return placement
+
+
+def _requested(op: Operation, group: Group, spec: DeviceSpec, inventory: Inventory) -> _Request:
+    default = inventory.state_task if group.has_state else inventory.master
+    task = _task(spec, default, inventory.tasks)
+    if task is None:
+        raise _no_device(op, group, spec, inventory.tasks)
+    return _Request(spec, task)
+
+
+def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None:
+    job = default.job if spec.job is None else spec.job
+    if spec.task is not None:
+        wanted = [Task(job, spec.task)]
+    elif job == default.job:
+        wanted = [default]
+    else:
+        wanted = [task for task in tasks if task.job == job]
+    return next((task for task in wanted if task in tasks), None)
+
+
+def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device | None:
+    """Returns the first device that matches a request, accelerators before CPUs, or None."""
+    fitting = [
+        device
+        for device in devices
+        if spec.type in (None, device.type) and spec.index in (None, device.index)
+    ]
+    if not fitting and not (soft and devices):
+        return None
+    return min(
+        fitting or devices, key=lambda device: (device.type == "CPU", device.type, device.index)
+    )
+
+
+def _no_device(
+    op: Operation, group: Group, spec: DeviceSpec, available: Sequence[Device | Task]
+) -> InvalidArgumentError:
+    others = [f"{o.name!r} (made at {o.origin})" for o in group.members if o is not op]
+    together = f" together with {', '.join(others)}" if others else ""
+    return InvalidArgumentError(
+        f"Cannot assign a device for operation {op.name!r} (made at {op.origin}): "
+        f"it requests {str(spec)!r}{together}, available are {[str(each) for each in available]}",
+        op=op.name,
+    )
+
+
+def _move_constants(
+    placement: dict[Operation, Device], colocated: Mapping[Operation, Group]
+) -> None:
+    """Applies rule 6."""
+    targets: dict[Operation, set[Device]] = {}
+    for op, device in placement.items():
+        for tensor in op.inputs:
+            targets.setdefault(tensor.op, set()).add(device)
+    for op in placement:
+        free = op.eqn.primitive is constant_p and op.spec.is_empty
+        if free and len(colocated[op].members) == len(targets.get(op, ())) == 1:
+            (placement[op],) = targets[op]

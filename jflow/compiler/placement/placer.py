@@ -1,0 +1,119 @@
+"""`Placer`: places the steps of one session; state stays where the first step has put it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+
+from jflow.base.cluster import Device
+from jflow.compiler.graph import Graph, Operation
+from jflow.compiler.graph.primitives import HANDLES
+from jflow.compiler.placement.group import owner_op
+from jflow.compiler.placement.place import assign
+from jflow.compiler.placement.states import refs_of, state_id
+from jflow.compiler.placement.strategy import Assignment, Inventory, Placement, Strategy
+from jflow.state.moves import StateId
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULT_STRATEGY: Strategy = assign
+"""The strategy that is used unless another one is given."""
+
+
+class Placer:
+    """Records where the steps of a session have placed state, and logs placements.
+
+    Args:
+      soft: whether a device type or index that does not exist is dropped.
+      log: whether to log the device of each operation, once.
+      strategy: the placement strategy.
+
+    Attributes:
+      soft, strategy: likewise.
+      handles: the devices of variables and resources that have been placed, by their handle ops.
+    """
+
+    def __init__(self, soft: bool, log: bool, strategy: Strategy = DEFAULT_STRATEGY) -> None:
+        self.soft = soft
+        self._log = log
+        self.strategy = strategy
+        self.handles: MutableMapping[Operation, Device] = {}
+        self._logged: dict[Operation, Device] = {}
+
+    def assign(self, ops: Sequence[Operation], inventory: Inventory) -> Assignment:
+        """Returns the first half of the placement of a step. Raises as `Strategy`."""
+        return self.strategy(ops, inventory, soft=self.soft, handles=self.handles)
+
+    def place(self, assignment: Assignment, inventory: Inventory) -> Placement:
+        """Places a step, and records and logs it. Raises as `Assignment.place`."""
+        placement = assignment.place(inventory.devices, inventory.memory)
+        self._record(placement)
+        return placement
+
+    def of_copies(self, copies: Mapping[Operation, Operation]) -> Placer:
+        """Returns what places the steps of a copy of a graph, with its state where this one has it.
+
+        Args:
+          copies: the operations of the copy, by those of the graph.
+        """
+        placer = Placer(self.soft, self._log, self.strategy)
+        placer.handles = _HandlesOfCopy(self.handles, copies)
+        return placer
+
+    def learn(self, graph: Graph, moved: Mapping[StateId, str]) -> None:
+        """Records where moved state is now.
+
+        Args:
+          graph: the graph that the steps are of.
+          moved: devices, by the state as the steps name it.
+        """
+        owners = {state.owner for state in moved}
+        for op, ref in refs_of(graph).items():
+            known = self.handles.get(op)
+            if known is not None:
+                names = (state_id(ref, known, owner) for owner in owners)
+                device = next((moved[name] for name in names if name in moved), str(known))
+                self.handles[op] = Device.parse(device)
+
+    def _record(self, placement: Placement) -> None:
+        for op, device in placement.items():
+            owner = owner_op(op)
+            if owner.eqn.primitive in HANDLES:
+                self.handles[owner] = device
+            if self._log and self._logged.get(op) != device:
+                self._logged[op] = device
+                # Python shows warnings by default; users that set this option want to see them.
+                _LOG.warning("%s: (%s): %s", op.name, op.type, device)
+
+
+class _HandlesOfCopy(MutableMapping[Operation, Device]):
+    """The devices of state by the handle ops of a copy of a graph.
+
+    Args:
+      handles: the devices by the handle ops of the graph.
+      copies: the operations of the copy, by those of the graph.
+    """
+
+    def __init__(
+        self,
+        handles: MutableMapping[Operation, Device],
+        copies: Mapping[Operation, Operation],
+    ) -> None:
+        self._handles = handles
+        self._copies = {op: copy for op, copy in copies.items() if op.eqn.primitive in HANDLES}
+        self._originals = {copy: op for op, copy in self._copies.items()}
+
+    def __getitem__(self, op: Operation) -> Device:
+        return self._handles[self._originals[op]]
+
+    def __setitem__(self, op: Operation, device: Device) -> None:
+        self._handles[self._originals[op]] = device
+
+    def __delitem__(self, op: Operation) -> None:
+        del self._handles[self._originals[op]]
+
+    def __iter__(self) -> Iterator[Operation]:
+        return (self._copies[op] for op in self._handles if op in self._copies)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,175 @@
+"""A problem as flat arrays or lists, which inner loops read without an attribute of an object.
+
+What reads them runs in two ways: interpreted, on lists, and compiled by Numba, on arrays of the
+same values. Both do the same arithmetic in the same order, so their results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jflow.compiler.schedule.graph import OperationGraph
+from jflow.compiler.schedule.problem import (
+    BUFFERED,
+    UNLIMITED,
+    Problem,
+    capacity_of,
+    classes_of,
+    resident_of,
+)
+
+Values = Any
+"""Floats or integers: a list, or an array where loops are compiled."""
+
+
+class Compact(NamedTuple):
+    """The parts of a problem that a simulated run reads; `n`, `p` are operations and devices.
+
+    Attributes:
+      seconds: f64[n, p]; `latency`, `byte_seconds`: f64[p, p]; `processor`: i64[p].
+      outputs: i64[n + 1]; the edges of operation i are `outputs[i]` to `outputs[i + 1]`.
+      uses: i64[edges + 1]; the consumers of edge e are `users[uses[e]]` to `users[uses[e + 1]]`.
+      n_bytes: f64[edges].
+      missing: i64[n], how many edges each operation waits for.
+      before, after: i64[n + 1], where the predecessors and successors of each operation begin in
+        `predecessors` and `successors`.
+      tail: f64[n], seconds that must follow each operation at least.
+      class_of: i64[n], numbers that leave none out; `members[first_member[c]]` and those after it
+        are the operations of class c.
+      needed: f64[classes], bytes that a class keeps; `allowed`: i64[classes, p], 1 where it may go.
+    """
+
+    n: int
+    p: int
+    n_processors: int
+    has_ports: bool
+    is_buffered: bool
+    half_duplex: bool
+    port_share: float
+    seconds: Values
+    latency: Values
+    byte_seconds: Values
+    processor: Values
+    outputs: Values
+    uses: Values
+    users: Values
+    n_bytes: Values
+    missing: Values
+    before: Values
+    predecessors: Values
+    after: Values
+    successors: Values
+    tail: Values
+    class_of: Values
+    first_member: Values
+    members: Values
+    needed: Values
+    allowed: Values
+
+
+def compact(problem: Problem, *, arrays: bool = False) -> Compact:
+    """The flat form of a problem: lists, or arrays for what is compiled."""
+    graph, costs = problem.graph, problem.costs
+    flat = _network(problem)
+    numbers: dict[int, int] = {}
+    classes = [numbers.setdefault(number, len(numbers)) for number in classes_of(problem)]
+    members: list[list[int]] = [[] for _ in numbers]
+    needed = [0.0] * len(numbers)
+    resident = resident_of(problem)
+    for operation, number in enumerate(classes):
+        members[number].append(operation)
+        needed[number] += resident[operation]
+    flat = flat._replace(
+        seconds=costs.seconds.tolist(),
+        before=_starts(graph.predecessors),
+        predecessors=[*chain.from_iterable(graph.predecessors)],
+        after=_starts(graph.successors),
+        successors=[*chain.from_iterable(graph.successors)],
+        tail=tails(graph, costs.seconds.min(axis=1).tolist()),
+        class_of=classes,
+        first_member=_starts(members),
+        members=[*chain.from_iterable(members)],
+        needed=needed,
+        allowed=_allowed(problem, numbers),
+    )
+    return as_arrays(flat) if arrays else flat
+
+
+def as_arrays(flat: Compact) -> Compact:
+    """The same with arrays in place of lists."""
+    values: dict[str, Any] = flat._asdict()
+    arrays: dict[str, Any] = {
+        name: _array(name, value, flat.p) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+    return Compact(**arrays)
+
+
+def _network(problem: Problem) -> Compact:
+    """What one run reads, but for the times of operations."""
+    graph, costs = problem.graph, problem.costs
+    edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
+    fields: dict[str, Any] = dict.fromkeys(Compact._fields, ())
+    fields |= {
+        "n": len(graph),
+        "p": len(problem.devices),
+        "n_processors": costs.n_processors,
+        "has_ports": costs.network != UNLIMITED,
+        "is_buffered": costs.network == BUFFERED,
+        "half_duplex": costs.half_duplex,
+        "port_share": float(costs.port_share),
+    }
+    fields |= {
+        "latency": costs.latency.tolist(),
+        "byte_seconds": costs.byte_seconds.tolist(),
+        "processor": [*costs.processor_of],
+        "outputs": _starts(graph.outputs),
+        "uses": _starts([edge.consumers for edge in edges]),
+        "users": [*chain.from_iterable(edge.consumers for edge in edges)],
+        "n_bytes": [float(edge.n_bytes) for edge in edges],
+        "missing": [len(inputs) for inputs in graph.inputs],
+    }
+    return Compact(**fields)
+
+
+def _allowed(problem: Problem, numbers: Iterable[int]) -> list[list[int]]:
+    every = [1] * len(problem.devices)
+    given = problem.constraints.allowed
+    rows = {
+        number: [int(d in devices) for d in range(len(every))] for number, devices in given.items()
+    }
+    return [rows.get(number, every) for number in numbers]
+
+
+def room_of(problem: Problem, devices: Sequence[int]) -> list[float]:
+    """The bytes that each device has left under a placement."""
+    room = list(capacity_of(problem))
+    for device, n_bytes in zip(devices, resident_of(problem), strict=True):
+        room[device] -= n_bytes
+    return room
+
+
+def tails(graph: OperationGraph, least: Sequence[float]) -> list[float]:
+    """For each operation the longest path after it, of the given seconds an operation."""
+    found = [0.0] * len(least)
+    for operation in reversed(graph.order):
+        for successor in graph.successors[operation]:
+            found[operation] = max(found[operation], found[successor] + least[successor])
+    return found
+
+
+def _starts(rows: Sequence[Sequence[int]]) -> list[int]:
+    return [0, *accumulate(map(len, rows))]
+
+
+_FLOATS = ("seconds", "latency", "byte_seconds", "n_bytes", "tail", "needed")
+
+
+def _array(name: str, values: list[Any], n_devices: int) -> np.ndarray[Any, Any]:
+    array = np.array(values, np.float64 if name in _FLOATS else np.int64)
+    is_table = name in ("seconds", "latency", "byte_seconds", "allowed")
+    return array.reshape(-1, n_devices) if is_table else array

@@ -1,0 +1,207 @@
+"""Runs a schedule event by event on the costs of its problem, without running anything.
+
+A device runs its operations one at a time, in the planned order, each as soon as its inputs are
+there; devices with one processor do so between them. A tensor leaves when it is made, once for each
+other device that uses it. Under the one-port model a transfer occupies the sender's outgoing port
+and the receiver's incoming port for the time of its bytes, or for the part of it that
+`Costs.port_share` says; with `Costs.half_duplex` the two ports of a device are one. Requests are
+served in the order in which they come. The latency comes on top, and occupies no port. With buffers
+a transfer occupies the sender's port first and the receiver's when that is free, from its first
+byte on.
+
+Only what is sent between devices (`sends.py`) has to be looked at event by event. All operations
+are numbered by their position in the order of the schedule, so that events of equal time are
+served by the smaller number.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from jflow.compiler.schedule.problem import BUFFERED, UNLIMITED, Costs, Problem
+from jflow.compiler.schedule.schedule import Schedule
+from jflow.compiler.schedule.sends import Floats, Integers, Sends, sends_of
+
+
+@dataclass(frozen=True)
+class SimulatedTransfer:
+    """A tensor on its way between devices: it leaves at `start` and is there at `finish`."""
+
+    edge: int
+    source: int
+    target: int
+    start: float
+    finish: float
+
+
+@dataclass(frozen=True)
+class SentTensors:
+    """The transfers of a simulated step, in the order in which they were requested, as columns."""
+
+    edge: Integers
+    source: Integers
+    target: Integers
+    start: Floats
+    finish: Floats
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When everything happens, in seconds from the start of the step.
+
+    Attributes:
+      start, finish: of each operation.
+      devices: index of the device of each operation.
+      sent: the transfers, as columns.
+    """
+
+    start: tuple[float, ...]
+    finish: tuple[float, ...]
+    devices: tuple[int, ...]
+    sent: SentTensors = field(compare=False, repr=False)
+
+    @property
+    def makespan(self) -> float:
+        """When the last operation is done."""
+        return max(self.finish, default=0.0)
+
+    @cached_property
+    def transfers(self) -> tuple[SimulatedTransfer, ...]:
+        """What is sent, in the order in which it is requested."""
+        sent = self.sent
+        columns = (sent.edge, sent.source, sent.target, sent.start, sent.finish)
+        return tuple(map(SimulatedTransfer, *(column.tolist() for column in columns)))
+
+
+def simulate(problem: Problem, schedule: Schedule) -> Timeline:
+    """What happens when a valid schedule is run.
+
+    The order of the schedule is topological, so there is always a next operation: the first one of
+    it that has not run has all of its inputs, and all that its device runs before it.
+    """
+    return _Simulation(problem, schedule).timeline()
+
+
+def makespan(problem: Problem, schedule: Schedule) -> float:
+    """Seconds that a valid schedule takes, as `simulate(problem, schedule).makespan`."""
+    return max(_Simulation(problem, schedule).finish, default=0.0)
+
+
+class _Simulation:
+    """A run of a schedule; operations are positions in its order.
+
+    Attributes:
+      start, finish: of each operation.
+      requested: the transfers, as indices of `sends`, in the order in which they are requested.
+      leaving, arriving: of these, when they leave and are there.
+    """
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self.schedule, self.sends = schedule, sends_of(problem, schedule)
+        order = np.array(schedule.order, np.int64)
+        self.devices = np.array(schedule.devices, np.int64)[order]
+        self.start, self.finish = [0.0] * len(order), [0.0] * len(order)
+        self.requested: list[int] = []
+        self.leaving: list[float] = []
+        self.arriving: list[float] = []
+        self._run(problem.costs, problem.costs.seconds[order, self.devices].tolist())
+
+    def _run(self, costs: Costs, seconds: list[float]) -> None:
+        """Runs all operations.
+
+        An event is the end of an operation that sends something. An operation that has all it waits
+        for, and is the first of those of its processor that have not started, starts and ends at
+        times that are known at once, though they are still to come.
+        """
+        sends, start, finish = self.sends, self.start, self.finish
+        devices, processors = self.devices, np.array(costs.processor_of, np.int64)[self.devices]
+        heads, following = _chained(processors, costs.n_processors)
+        device_of, processor_of = devices.tolist(), processors.tolist()
+        first, rows = sends.first.tolist(), _rows(sends, costs.port_share)
+        missing = np.bincount(sends.waiting, minlength=len(start)).tolist()
+        ready, free = [0.0] * len(start), [0.0] * len(heads)
+        has_ports, is_buffered = costs.network != UNLIMITED, costs.network == BUFFERED
+        outgoing = [0.0] * len(costs.latency)
+        incoming = outgoing if costs.half_duplex else [0.0] * len(outgoing)
+        leave, arrive, request = self.leaving.append, self.arriving.append, self.requested.extend
+        events: list[tuple[float, int]] = []
+        push, pop = heapq.heappush, heapq.heappop
+        to_launch = list(range(len(heads)))
+        while True:
+            for processor in to_launch:
+                at, time = heads[processor], free[processor]
+                while at >= 0 and not missing[at]:
+                    if ready[at] > time:  # noqa: PLR1730
+                        time = ready[at]
+                    start[at] = time
+                    time += seconds[at]
+                    finish[at] = time
+                    if first[at] != first[at + 1]:
+                        push(events, (time, at))
+                    at = following[at]
+                heads[processor], free[processor] = at, time
+            if not events:
+                return
+            time, at = pop(events)
+            source, to_launch = device_of[at], []
+            begin, end = first[at], first[at + 1]
+            request(range(begin, end))
+            for target, user, sending, busy, latency in rows[begin:end]:
+                leaves = enters = time
+                if has_ports:
+                    leaves = outgoing[source] if outgoing[source] > time else time
+                    enters = incoming[target] if incoming[target] > leaves else leaves
+                    if not is_buffered:
+                        leaves = enters
+                    outgoing[source] = leaves + busy
+                    incoming[target] = enters + busy
+                arrives = enters + sending + latency
+                leave(leaves)
+                arrive(arrives)
+                if arrives > ready[user]:  # noqa: PLR1730
+                    ready[user] = arrives
+                missing[user] -= 1
+                if not missing[user] and heads[processor_of[user]] == user:
+                    to_launch.append(processor_of[user])
+
+    def timeline(self) -> Timeline:
+        order = np.array(self.schedule.order, np.int64)
+        start, finish = np.empty(len(order)), np.empty(len(order))
+        start[order], finish[order] = self.start, self.finish
+        return Timeline(
+            tuple(start.tolist()), tuple(finish.tolist()), tuple(self.schedule.devices), self._sent
+        )
+
+    @property
+    def _sent(self) -> SentTensors:
+        requested = np.array(self.requested, np.int64)
+        producer = np.repeat(np.arange(len(self.start)), np.diff(self.sends.first))[requested]
+        return SentTensors(
+            self.sends.edge[requested],
+            self.devices[producer],
+            self.sends.target[requested],
+            np.array(self.leaving),
+            np.array(self.arriving),
+        )
+
+
+def _rows(sends: Sends, port_share: float) -> list[tuple[int, int, float, float, float]]:
+    """Of each transfer: target, what waits, seconds, seconds at the ports, and latency."""
+    busy = sends.seconds * port_share
+    columns = (sends.target, sends.waiting, sends.seconds, busy, sends.latency)
+    return [*zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def _chained(processors: Integers, n_processors: int) -> tuple[list[int], list[int]]:
+    """The first operation of each processor and the one after each operation; -1 for none."""
+    by_processor = np.argsort(processors, kind="stable")
+    following = np.full(len(processors), -1)
+    ends = np.diff(processors[by_processor]) != 0
+    following[by_processor[:-1]] = np.where(ends, -1, by_processor[1:])
+    heads = np.full(n_processors, -1)
+    heads[processors[by_processor][::-1]] = by_processor[::-1]
+    return heads.tolist(), following.tolist()

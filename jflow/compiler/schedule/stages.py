@@ -1,0 +1,166 @@
+"""What the runtime makes of a schedule: stages, which begin when all of their inputs are there.
+
+The simulator (`simulate.py`) starts an operation as soon as its own inputs are there, and sends
+a tensor as soon as it is made. The runtime cuts a step into stages
+(`jflow.compiler.partition.stages`): the operations of a device that have as many crossings between
+devices before them are one program, or two where those that other devices do not wait for take
+long. A program begins when all that it receives has arrived, and what it sends leaves when it has
+ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jflow.compiler.schedule.graph import Dependency, OperationGraph
+from jflow.compiler.schedule.messages import with_messages
+from jflow.compiler.schedule.problem import Constraints, Costs, Problem
+from jflow.compiler.schedule.schedule import Schedule
+from jflow.compiler.schedule.simulate import Timeline, simulate
+
+SPLIT_S = 1e-3
+"""Operations that no other device waits for are a program of their own if they take longer, in
+seconds. That costs another dispatch, and what XLA would have fused across the cut."""
+
+
+def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
+    """What happens when the runtime runs a valid schedule.
+
+    See `staged`, `with_messages` and `simulate`.
+    """
+    return simulate(*with_messages(*staged(problem, schedule)))
+
+
+def is_makespan(costs: Costs) -> bool:
+    """Whether `predicted_seconds` is the makespan of the operations for every schedule."""
+    has_messages = costs.overhead is not None or costs.processor_share is not None
+    return not (costs.in_stages or has_messages or (costs.tasks and costs.task_seconds))
+
+
+def predicted_seconds(problem: Problem, schedule: Schedule) -> float:
+    """Seconds that a valid schedule takes, as its costs say: by operations or in stages.
+
+    With what messages take of processors, and what further tasks add; without
+    `Costs.step_seconds`.
+    """
+    if problem.costs.in_stages:
+        timeline = simulate_stages(problem, schedule)
+    else:
+        timeline = simulate(*with_messages(problem, schedule))
+    return timeline.makespan + problem.costs.tasks_seconds(schedule.devices)
+
+
+def depths_of(problem: Problem, devices: Sequence[int]) -> list[int]:
+    """For each operation the largest number of crossings between devices on a path to it."""
+    graph = problem.graph
+    found = [0] * len(graph)
+    for i in graph.order:
+        for before in graph.predecessors[i]:
+            found[i] = max(found[i], found[before] + (devices[before] != devices[i]))
+    return found
+
+
+def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
+    """The problem whose operations are the stages of a schedule, and the schedule of these.
+
+    Its simulated makespan is that of the schedule as the runtime runs it, for graphs without
+    operations that wait for other steps.
+
+    Args:
+      problem: what was scheduled.
+      schedule: a schedule of it.
+    """
+    graph, devices = problem.graph, schedule.devices
+    depth = depths_of(problem, devices)
+    phase = phases_of(problem, devices, depth)
+    key_of = [*zip(depth, phase, devices, strict=True)]
+    keys = sorted({*key_of})
+    number = {key: n for n, key in enumerate(keys)}
+    stage = [number[key] for key in key_of]
+    seconds = np.zeros((len(keys), len(problem.devices)))
+    for i, device in enumerate(devices):
+        # The schedule is given, so other devices need no times.
+        seconds[stage[i], device] += problem.costs.seconds[i, device]
+    edges = [
+        Dependency(each.source, (each.target,), each.n_bytes)
+        for each in messages_of(graph.edges, devices, stage)
+    ]
+    # A device runs its stages in the order of their keys, so those on one device need no edges.
+    made = Problem(
+        OperationGraph(tuple(keys), tuple(edges)),
+        problem.devices,
+        replace(problem.costs, seconds=seconds),
+        Constraints(),
+    )
+    places = tuple(device for _, _, device in keys)
+    return made.checked(), Schedule(places, tuple(range(len(keys))))
+
+
+@dataclass
+class StageMessage:
+    """What one stage sends to another device.
+
+    Attributes:
+      source: the stage that makes it.
+      target: the first stage that uses it.
+      n_bytes: its size.
+    """
+
+    source: int
+    target: int
+    n_bytes: float
+
+
+def messages_of(
+    edges: Iterable[Dependency], devices: Sequence[int], stage: Sequence[int]
+) -> list[StageMessage]:
+    """The messages between stages: tensors, and what travels together (`Dependency.bundle`).
+
+    Args:
+      edges: the tensors between operations.
+      devices: of each operation.
+      stage: of each operation; those of one device have larger numbers the later they run.
+    """
+    found: list[StageMessage] = []
+    bundles: dict[tuple[int, int, str], StageMessage] = {}
+    for edge in edges:
+        here, first = devices[edge.producer], dict[int, int]()
+        for consumer in edge.consumers:
+            target = devices[consumer]
+            if target != here:
+                first[target] = min(first.get(target, stage[consumer]), stage[consumer])
+        for target, at in first.items():
+            key = stage[edge.producer], target, edge.bundle
+            whole = bundles.get(key) if edge.bundle else None
+            if whole is not None:
+                whole.target = min(whole.target, at)
+                whole.n_bytes += edge.n_bytes
+                continue
+            found.append(StageMessage(stage[edge.producer], at, edge.n_bytes))
+            if edge.bundle:
+                bundles[key] = found[-1]
+    return found
+
+
+def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:
+    """For each operation 1 if it comes after what its stage sends, else 0."""
+    graph = problem.graph
+    awaited = [False] * len(graph)
+    for i in reversed(graph.order):
+        for before in graph.predecessors[i]:
+            is_here = devices[before] == devices[i]
+            if not is_here or (awaited[i] and depth[before] == depth[i]):
+                awaited[before] = True
+    sending = {(depth[i], devices[i]) for i, is_awaited in enumerate(awaited) if is_awaited}
+    left: dict[tuple[int, int], float] = {}
+    for i, device in enumerate(devices):
+        if not awaited[i] and (depth[i], device) in sending:
+            key = depth[i], device
+            left[key] = left.get(key, 0.0) + float(problem.costs.seconds[i, device])
+    return [
+        int(not awaited[i] and left.get((depth[i], device), 0.0) > SPLIT_S)
+        for i, device in enumerate(devices)
+    ]

@@ -1,3 +1,0 @@
-"""The command `jflow demo`: a cluster of local processes trains a model on handwritten digits."""
-
-from jflow.demo.demo import run_demo as run_demo

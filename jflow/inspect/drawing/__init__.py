@@ -1,3 +1,0 @@
-"""Drawing a diagram: a layered layout with a lane for each device, and SVG."""
-
-from jflow.inspect.drawing.svg import draw as draw

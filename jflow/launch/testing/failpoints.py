@@ -1,0 +1,110 @@
+"""Switches failpoints on, in this process and in those that a test starts."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from jflow.base.closing import Closing
+from jflow.base.failpoints import NAMES, VARIABLE
+from jflow.base.failpoints.actions import (
+    Armed,
+    FailpointAction,
+    reached_path,
+    released_path,
+    to_text,
+)
+from jflow.base.failpoints.points import actions
+from jflow.launch.testing.waiting import wait_until
+
+FAILPOINTS = NAMES
+"""Every failpoint of jflow, and what is true where it is."""
+
+
+class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoints({...}):`
+    """A block in which failpoints act.
+
+        with failpoints({"worker.before_run": Pause()}) as points:
+            step = in_background(session.run, train)
+            points.wait_until_reached("worker.before_run")
+            ...
+            points.release("worker.before_run")
+
+    Args:
+      chosen: what happens, by the name of the failpoint.
+      here: whether they act in this process, which has servers if the test starts them here. Other
+        processes need `environment` when they are started; see `ProcessCluster`.
+
+    Raises:
+      ValueError: if there is no failpoint of a name.
+    """
+
+    def __init__(self, chosen: Mapping[str, FailpointAction], *, here: bool = True) -> None:
+        if unknown := sorted(chosen.keys() - NAMES.keys()):
+            raise ValueError(f"there are no failpoints {unknown}; there are {sorted(NAMES)}")
+        self._chosen = dict(chosen)
+        self._here = here
+        self._reached = dict.fromkeys(chosen, 0)
+        self._directory: Path | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables with which a process has these failpoints on.
+
+        Raises:
+          TypeError: if an action can act in this process only.
+        """
+        return {VARIABLE: to_text(self._chosen, self._entered())} if self._chosen else {}
+
+    def reached(self, name: str) -> int:
+        """Returns how many times the code came to a failpoint in this block, in all processes."""
+        self._check(name)
+        if self._directory is not None:
+            path = reached_path(self._directory, name)
+            self._reached[name] = path.read_text().count("\n") if path.exists() else 0
+        return self._reached[name]
+
+    def wait_until_reached(self, name: str, times: int = 1) -> None:
+        """Waits until the code has come to a failpoint as many times."""
+        wait_until(lambda: self.reached(name) >= times, f"reaching the failpoint {name!r}")
+
+    def release(self, name: str) -> None:
+        """Ends the pauses at a failpoint, those to come as well."""
+        self._check(name)
+        released_path(self._entered(), name).touch()
+
+    def close(self) -> None:
+        """Switches the failpoints off and releases what pauses at them. May be called again."""
+        if self._here:
+            for name in self._chosen:
+                actions.pop(name, None)
+        if self._directory is not None:
+            for name in self._chosen:
+                self.reached(name)
+            shutil.rmtree(self._directory)
+            self._directory = None
+
+    def __enter__(self) -> Self:
+        if self._here and (already := sorted(self._chosen.keys() & actions.keys())):
+            raise ValueError(f"the failpoints {already} are on already, in an outer block")
+        directory = self._directory = Path(tempfile.mkdtemp(prefix="jflow-failpoints-"))
+        if self._here:
+            for name, action in self._chosen.items():
+                actions[name] = Armed(action, directory)
+        return self
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+    def _entered(self) -> Path:
+        """Where the processes of the block tell each other what was reached and released."""
+        if self._directory is None:
+            raise RuntimeError("the block of these failpoints is not open")
+        return self._directory
+
+    def _check(self, name: str) -> None:
+        if name not in self._chosen:
+            raise ValueError(f"the failpoint {name!r} is not one of {sorted(self._chosen)}")

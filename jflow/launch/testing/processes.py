@@ -1,0 +1,158 @@
+"""`ProcessCluster`: a cluster whose tasks a test can kill, pause, resume and restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from jflow.base.cluster import Task
+from jflow.base.failpoints.actions import FailpointAction
+from jflow.errors import UnavailableError, from_code
+from jflow.launch.started import StartedCluster
+from jflow.launch.testing.failpoints import failpoints
+from jflow.launch.testing.programs import ProgramProcess
+from jflow.launch.testing.zygotes import CHILD, shared_zygote
+from jflow.launch.zygote import Zygote
+
+
+class ProcessCluster(StartedCluster):
+    """Server processes on the loopback interface, as `jflow.LocalCluster`, for tests of failures.
+
+    The processes end with the block, and with this process, however it ends. They are forked from
+    one that has imported jflow, so a restart takes a tenth of a second. That one is shared by the
+    clusters of this process, and ends with it.
+
+    Args:
+      ps: number of tasks of the job "ps".
+      workers: number of tasks of the job "worker".
+      points: what happens at failpoints, by the name of the task such as "/job:worker/task:1".
+      environment: environment variables of the tasks beside those of this process.
+
+    Raises:
+      UnavailableError: if a process ends while it starts.
+      OpError: what a task refuses to start with.
+    """
+
+    def __init__(
+        self,
+        ps: int = 1,
+        workers: int = 1,
+        points: Mapping[str, Mapping[str, FailpointAction]] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(ps, workers, "")
+        tasks = self.tasks
+        names, points = list(map(str, tasks)), points or {}
+        self._environment = dict(environment or {})
+        if not points.keys() <= set(names):
+            raise ValueError(f"points are for tasks of {names}, got {list(points)}")
+        self._points = {name: failpoints(points.get(name, {}), here=False) for name in names}
+        self._programs: dict[Task, ProgramProcess] = {}
+        self._zygote = shared_zygote()
+        try:
+            for task in tasks:
+                self._points[str(task)].__enter__()
+                self._programs[task] = self._start(task)
+            self._spec = self._at(self._listen(task, "address") for task in tasks)
+            for task in tasks:
+                self._introduce(task)
+            for task in tasks:
+                self._listen(task, "ready")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def zygote(self) -> Zygote:
+        """What starts the tasks; it can start other programs that use jflow, too."""
+        return self._zygote
+
+    def address(self, job: str = "worker", index: int = 0) -> str:
+        """The address of a task, "host:port"."""
+        return self._spec.task_address(job, index)
+
+    def pid(self, job: str = "worker", index: int = 0) -> int:
+        """The process id of a task."""
+        return self._programs[Task(job, index)].pid
+
+    def points(self, job: str = "worker", index: int = 0) -> failpoints:
+        """The failpoints of a task, to ask what was reached and to release pauses."""
+        return self._points[str(Task(job, index))]
+
+    def kill(self, job: str = "worker", index: int = 0) -> None:
+        """Ends a task's process at once (SIGKILL), as a crash would."""
+        self._programs[Task(job, index)].kill()
+
+    def pause(self, job: str = "worker", index: int = 0) -> None:
+        """Stops a task's process (SIGSTOP): it keeps its connections and answers nothing."""
+        self._programs[Task(job, index)].pause()
+
+    def resume(self, job: str = "worker", index: int = 0) -> None:
+        """Lets a paused task go on (SIGCONT)."""
+        self._programs[Task(job, index)].resume()
+
+    def exit_code(self, job: str = "worker", index: int = 0) -> int | None:
+        """The exit code of a task's process, -9 after `kill`; None while it runs."""
+        return self._programs[Task(job, index)].exit_code
+
+    def wait_until_ended(self, job: str = "worker", index: int = 0) -> int:
+        """Waits until a task's process has ended, as by `Kill`; returns its exit code."""
+        return self._programs[Task(job, index)].wait()
+
+    def restart(
+        self,
+        job: str = "worker",
+        index: int = 0,
+        points: Mapping[str, FailpointAction] | None = None,
+    ) -> None:
+        """Starts a task anew at its address; ends it first if it runs. Returns when it serves.
+
+        Args:
+          job, index: the task.
+          points: what happens at failpoints of the new process; none of the former one's stay.
+        """
+        task = Task(job, index)
+        self._programs[task].close()
+        self._points[str(task)].close()
+        self._points[str(task)] = failpoints(points or {}, here=False).__enter__()
+        # From its first moment on it knows the others, as callers may be waiting for it.
+        self._programs[task] = self._start(task, json.dumps(self._spec.as_dict()))
+        self._listen(task, "address")
+        self._introduce(task)
+        self._listen(task, "ready")
+
+    def close(self) -> None:
+        """Ends every process, and waits for it. May be called again."""
+        for program in self._programs.values():
+            program.close()
+        for points in self._points.values():
+            points.close()
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+    def _start(self, task: Task, *cluster: str) -> ProgramProcess:
+        environment = self._environment | self._points[str(task)].environment
+        command = ["-m", CHILD, task.job, str(task.index), *cluster]
+        return ProgramProcess(command, environment, zygote=self._zygote)
+
+    def _introduce(self, task: Task) -> None:
+        """Tells a task the addresses of all."""
+        with suppress(BrokenPipeError):  # what it says next, or its end, says why
+            self._programs[task].write_line(json.dumps({"cluster": self._spec.as_dict()}))
+
+    def _listen(self, task: Task, key: str) -> Any:
+        program = self._programs[task]
+        line = program.read_line()
+        if not line:
+            raise UnavailableError(
+                f"the process of {task} ended with exit code {program.wait()} while it started; "
+                "what it printed is above",
+                task=str(task),
+            )
+        message = json.loads(line)
+        if "error" in message:
+            raise from_code(message["error"], message["message"], task=str(task))
+        return message[key]

@@ -1,0 +1,224 @@
+"""Programs in processes of their own, which a test can kill, pause and resume."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from jflow.base.closing import Closing
+from jflow.launch.testing.waiting import PATIENCE_S, cpu_time, wait_until
+from jflow.launch.zygote import ForkedProgram, Zygote
+
+
+class ProgramProcess(Closing):
+    """A program in a process of its own, which ends with the `with` block at the latest.
+
+    Its standard error is that of this process.
+
+    Args:
+      command: the program and its arguments; a path that ends in ".py", and arguments that begin
+        with "-m", are run with this Python.
+      environment: environment variables beside those of this process.
+      zygote: starts the program, which then is "-m" and a module; a new Python if None.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        environment: Mapping[str, str] | None = None,
+        *,
+        zygote: Zygote | None = None,
+    ) -> None:
+        self._command = _with_python(command)
+        whole = os.environ | dict(environment or {})
+        self._process: subprocess.Popen[bytes] | ForkedProgram
+        if zygote is not None:
+            self._process = zygote.start([os.fspath(part) for part in command], whole)
+        else:
+            self._process = subprocess.Popen(
+                self._command,
+                env=whole,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # Ctrl-C in a terminal is for the test run.
+                start_new_session=True,
+            )
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, negative for the signal that ended it; None while the program runs."""
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """Ends the process at once (SIGKILL), as a crash of its machine would."""
+        self._process.kill()
+        self._process.wait()
+
+    def terminate(self) -> None:
+        """Tells the process to end (SIGTERM)."""
+        self._process.terminate()
+
+    def pause(self) -> None:
+        """Stops the process (SIGSTOP): it keeps its connections and answers nothing on them.
+
+        Returns when it has stopped.
+        """
+        pause_process(self._process.pid)
+
+    def resume(self) -> None:
+        """Lets the process go on (SIGCONT) after `pause`."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def write_line(self, text: str) -> None:
+        """Writes a line to the program's standard input. Raises BrokenPipeError if it has ended."""
+        stdin = _pipe(self._process.stdin)
+        stdin.write(text.encode() + b"\n")
+        stdin.flush()
+
+    def has_line(self) -> bool:
+        """Whether `read_line` would return at once: there is a line, or the output has ended."""
+        return self._has_line() or self._read()
+
+    def read_line(self, patience: float = PATIENCE_S) -> str:
+        """Returns the next line of standard output without its end; "" if the program ended.
+
+        Raises:
+          AssertionError: if the program neither printed nor computed for the patience, in seconds.
+        """
+        wait_until(
+            self.has_line,
+            f"a line of output of {self._name}",
+            patience=patience,
+            progress=lambda: (cpu_time(self.pid), self._unread),
+        )
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
+
+    def wait(self, patience: float = PATIENCE_S) -> int:
+        """Waits until the program has ended; returns its exit code. Raises as `read_line`."""
+        wait_until(
+            lambda: self.exit_code is not None,
+            f"the end of {self._name}",
+            patience=patience,
+            progress=lambda: cpu_time(self.pid),
+        )
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Ends the process if it runs, and closes the pipes. May be called again."""
+        if self.exit_code is None:
+            self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            _pipe(pipe).close()
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+    @property
+    def _name(self) -> str:
+        return f"process {self.pid} ({' '.join(self._command[:4])})"
+
+    def _has_line(self) -> bool:
+        return b"\n" in self._unread
+
+    def _read(self) -> bool:
+        """Reads what there is; whether there is a line now, or the output has ended."""
+        stdout = _pipe(self._process.stdout)
+        if not select.select([stdout], [], [], 0)[0]:
+            return False
+        read = os.read(stdout.fileno(), 1 << 16)
+        self._unread += read
+        return not read or self._has_line()
+
+
+def run_program(
+    command: Sequence[str | os.PathLike[str]],
+    environment: Mapping[str, str] | None = None,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    patience: float = PATIENCE_S,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, however long that takes while it prints or computes.
+
+    Args:
+      command: as for `ProgramProcess`.
+      environment: environment variables beside those of this process.
+      cwd: the directory that it runs in; this process's if None.
+      patience: how long it may neither print nor compute, in seconds.
+
+    Returns:
+      Its exit code and what it printed.
+
+    Raises:
+      AssertionError: if it does neither for that long; it is killed.
+    """
+    whole = _with_python(command)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            whole,
+            env=os.environ | dict(environment or {}),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+        )
+        try:
+            wait_until(
+                lambda: process.poll() is not None,
+                f"the end of process {process.pid} ({' '.join(whole[:4])})",
+                patience=patience,
+                progress=lambda: (cpu_time(process.pid), _size(out), _size(err)),
+            )
+        finally:
+            process.kill()
+            process.wait()
+        return subprocess.CompletedProcess(whole, process.returncode, _text(out), _text(err))
+
+
+def _with_python(command: Sequence[str | os.PathLike[str]]) -> list[str]:
+    whole = [os.fspath(part) for part in command]
+    is_python = whole[0] == "-m" or whole[0] == "-c" or Path(whole[0]).suffix == ".py"
+    return [sys.executable, *whole] if is_python else whole
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
+
+
+def _size(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def pause_process(pid: int) -> None:
+    """Stops a process (SIGSTOP) and waits until it has: each thread goes on for a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _is_stopped(pid), f"process {pid} to stop")
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs; also if the process has ended."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return all(state in "TtXZ" for state in states)

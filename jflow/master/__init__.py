@@ -1,3 +1,0 @@
-"""The master: runs the steps of clients on the tasks that take part."""
-
-from jflow.master.master import Master as Master

@@ -1,0 +1,1 @@
+"""How tasks talk: services, messages, and the transports that carry them."""

@@ -1,0 +1,60 @@
+"""The protocol: services, messages and calls over streams of frames, on any transport.
+
+From the outside in:
+
+* **Services** are what can be called: `services.py`, and the classes of `jflow.state.core`. A
+method that
+  is marked `remote` is an RPC, whose records follow from its signature (`signatures.py`); plans and
+  steps, which are large or hot, have messages of protobuf (`rpcs.py`, `run_rpcs.py`,
+  `plan_codec.py`), and what a step sends each time is a template (`templates.py`). A client calls
+  its master by `MasterClient`, a server the worker of a task by a `TaskProxy` (`Peer`, `OwnTask`).
+* **The envelope** is one protobuf message: the number of a call, what it asks or answers, what is
+  left of its deadline. Tensors follow it in the same frame or in chunks (`frame.py`, `codec.py`);
+  in shared memory they are named by segments (`segments.py`).
+* **Records** are what services exchange (`records.py`), and typed structs over MessagePack for what
+  signatures name. A record has one form only; any other is refused.
+* **Streams** carry frames both ways. Each begins with a handshake (`handshake.py`, `admission.py`)
+  that compares the version, the token and the server that is meant; a heartbeat notices an end
+  that is gone.
+  On a server's loop a stream is a `MessageStream`, which a `Dispatcher` serves; a client has no
+  loop but threads, so its end is sans-I/O parts under locks (`receiver.py`, `outbox.py`,
+  `readers.py`).
+  What a transport is, `transport.py` says; those that exist are in `jflow.net.wire`.
+
+What the other end sends is bounded before it is kept: frames, replies (`credits.py`), streams that
+have proved nothing (`unproven.py`).
+"""
+
+from jflow.base.drivers.coroutines import Started as Started
+from jflow.base.drivers.coroutines import Waited as Waited
+from jflow.base.drivers.coroutines import begin as begin
+from jflow.base.drivers.coroutines import completing as completing
+from jflow.base.drivers.coroutines import retrieve as retrieve
+from jflow.base.values import Array as Array
+from jflow.net.protocol.client import MasterClient as MasterClient
+from jflow.net.protocol.cluster_tasks import ClusterTasks as ClusterTasks
+from jflow.net.protocol.credits import ReplySize as ReplySize
+from jflow.net.protocol.endpoint import Endpoint as Endpoint
+from jflow.net.protocol.handshake import Secret as Secret
+from jflow.net.protocol.heartbeat import liveness_s as liveness_s
+from jflow.net.protocol.identity import ServerLocation as ServerLocation
+from jflow.net.protocol.peer import Arrivals as Arrivals
+from jflow.net.protocol.peer import Peer as Peer
+from jflow.net.protocol.peer import UnregisteredError as UnregisteredError
+from jflow.net.protocol.proxy import OwnTask as OwnTask
+from jflow.net.protocol.proxy import TaskProxy as TaskProxy
+from jflow.net.protocol.records import Artifacts as Artifacts
+from jflow.net.protocol.records import Client as Client
+from jflow.net.protocol.records import DeviceRecord as DeviceRecord
+from jflow.net.protocol.records import Registered as Registered
+from jflow.net.protocol.records import Riding as Riding
+from jflow.net.protocol.records import ServerInfo as ServerInfo
+from jflow.net.protocol.services import MasterSession as MasterSession
+from jflow.net.protocol.services import ServerRoles as ServerRoles
+from jflow.net.protocol.services import WatchedCluster as WatchedCluster
+from jflow.net.protocol.services import WorkerService as WorkerService
+from jflow.net.protocol.services import WorkerSession as WorkerSession
+from jflow.net.protocol.tasks import TaskSet as TaskSet
+from jflow.net.protocol.transport import Transport as Transport
+from jflow.state.core.records import Staging as Staging
+from jflow.state.core.task import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S

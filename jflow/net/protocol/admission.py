@@ -1,0 +1,131 @@
+"""Both ends of the handshake on an event loop: streams of frames become streams of messages."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from jflow.errors import InternalError
+from jflow.net.protocol.codec import error_of, error_to_status
+from jflow.net.protocol.handshake import (
+    INFO_ID,
+    NONCE_BYTES,
+    CallerHandshake,
+    Secret,
+    ServerHandshake,
+    refusal_of_version,
+)
+from jflow.net.protocol.identity import ServerIdentity, certificate_refusal
+from jflow.net.protocol.records import ServerInfo, info_from_proto, info_to_proto
+from jflow.net.protocol.rpcs import WORKER
+from jflow.net.protocol.stream import MessageStream
+from jflow.net.protocol.transport import EndedStreamError, FrameStream
+from jflow.net.protocol.v1 import service_pb2 as pb
+
+
+def new_nonce() -> bytes:
+    """32 random bytes for one handshake."""
+    return secrets.token_bytes(NONCE_BYTES)
+
+
+async def enter(
+    stream: FrameStream, handshake: CallerHandshake
+) -> tuple[MessageStream, ServerInfo]:
+    """Performs the caller's side of a handshake.
+
+    Raises:
+      OpError: if the server refuses the caller, or does not prove itself.
+      BrokenStreamError: if the stream breaks or ends.
+    """
+    await _write(stream, handshake.begin(stream.machine))
+    await _write(stream, handshake.prove(await _read(stream)))
+    info = admitted(answer_in(await _read(stream), handshake), handshake)
+    data = await stream.attach(info.data_offer)
+    messages = MessageStream(stream) if data is None else MessageStream(data, data.framing)
+    return messages, info
+
+
+def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
+    """The answer in a server's last frame of the handshake.
+
+    Raises:
+      UnauthenticatedError: if the server has not proven it.
+    """
+    try:
+        return pb.Envelope.FromString(handshake.opened(frame))
+    except DecodeError as error:
+        raise InternalError(f"the server's introduction is malformed: {error}") from None
+
+
+def admitted(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
+    """What a server says about itself once the handshake is done.
+
+    Raises:
+      OpError: if it refuses the caller.
+    """
+    if answer.status.code:
+        raise error_of(answer.status)
+    handshake.check_meant()
+    if answer.WhichOneof("body") != "server_info":
+        raise InternalError("the server did not introduce itself")
+    return info_from_proto(answer.server_info)
+
+
+async def admit(
+    stream: FrameStream, secret: Secret, service: str, identity: ServerIdentity
+) -> ServerHandshake | None:
+    """Performs the server's side of a handshake, up to the proof of the caller.
+
+    Returns:
+      The handshake; None if the caller is gone, or was told why it is refused.
+
+    Raises:
+      UnauthenticatedError: if the caller does not prove that it has the token.
+    """
+    first = await _read(stream)
+    other_version = refusal_of_version(first)
+    if other_version is not None:
+        await _write(stream, other_version)
+        return None
+    handshake = ServerHandshake(secret, service, first)
+    refusal = identity.refusal(handshake.hello)
+    await _write(stream, handshake.challenge(new_nonce(), is_other=refusal is not None))
+    handshake.check(await _read(stream))
+    if refusal is None:
+        is_of_servers = service == WORKER.name
+        refusal = certificate_refusal(
+            stream.caller_names, handshake.hello, is_of_servers=is_of_servers
+        )
+    if refusal is None:
+        return handshake
+    await _answer(stream, handshake, pb.Envelope(status=error_to_status(refusal, "")))
+    return None
+
+
+async def introduce(stream: FrameStream, handshake: ServerHandshake, info: ServerInfo) -> None:
+    """Tells a caller that was admitted about the server."""
+    await _answer(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
+
+
+async def _answer(stream: FrameStream, handshake: ServerHandshake, answer: pb.Envelope) -> None:
+    answer.id = INFO_ID
+    await _write(stream, handshake.seal(answer.SerializeToString()))
+
+
+async def _read(stream: FrameStream) -> bytes:
+    try:
+        frame: Any = await stream.read()
+    except stream.errors as error:
+        raise stream.broken(error) from error
+    if frame is stream.eof:
+        raise EndedStreamError("it closed the connection")
+    return bytes(frame)
+
+
+async def _write(stream: FrameStream, frame: bytes) -> None:
+    try:
+        await stream.write(frame)
+    except stream.errors as error:
+        raise stream.broken(error) from error

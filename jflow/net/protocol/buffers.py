@@ -1,0 +1,165 @@
+"""Buffers for received messages: aligned memory, which large messages use again.
+
+The first touch of fresh memory costs more than moving the bytes that it receives. So the buffer of
+a large message goes back to a pool when the last array that views it is gone, and a later message
+of about its size fills it. So a buffer is never written while any array, of NumPy or of JAX, refers
+to it: each has a reference to the `_ViewedMemory` of the buffer, directly or through other arrays.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jflow.base.values import Array
+from jflow.errors import ResourceExhaustedError
+from jflow.net.protocol.ticker import Ticker, ticker
+
+ALIGNMENT = 64
+
+MIN_POOLED_BYTES = 1 << 20
+"""Smaller buffers come from the allocator, which keeps the memory of those itself."""
+
+MAX_FREE_BYTES = 256 << 20
+"""How much memory a process keeps for later messages."""
+
+IDLE_S = 5.0
+"""A buffer that nothing used for once to twice this time is freed, in seconds."""
+
+
+def aligned_buffer(n_bytes: int) -> Array:
+    """Uninitialized memory, u8[n_bytes], whose address is a multiple of 64.
+
+    Raises:
+      ResourceExhaustedError: if there is not so much.
+    """
+    try:
+        buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise ResourceExhaustedError(f"cannot allocate {n_bytes} bytes for a message") from None
+    start = -buffer.ctypes.data % ALIGNMENT
+    return buffer[start : start + n_bytes]
+
+
+class _ViewedMemory:
+    """Memory behind NumPy's array interface; every array that views part of it refers to this."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "_memory")
+
+    def __init__(self, memory: Array) -> None:
+        self.__array_interface__ = memory.__array_interface__
+        self._memory = memory
+
+
+def view_of(memory: Array, n_bytes: int, give_back: Callable[..., object], *args: Any) -> Array:
+    """The first `n_bytes` of some memory, u8[n_bytes].
+
+    Args:
+      memory: u8, at least of that size.
+      n_bytes: the size.
+      give_back: called with `args` when no array refers to the memory any more, on any thread, also
+        in the middle of anything that this thread does: it must not wait for a lock.
+      *args: its arguments.
+    """
+    owner = _ViewedMemory(memory)
+    weakref.finalize(owner, give_back, *args).atexit = False
+    return np.asarray(owner)[:n_bytes]
+
+
+class BufferPool:
+    """Memory for large messages; thread-safe.
+
+    Buffers are given back by finalizers, which may run at any point of any thread, also while that
+    thread is in a method of the pool. So giving back never waits for the lock: if it is held, the
+    memory is freed instead.
+
+    Args:
+      max_bytes: how much memory is kept for later messages.
+      sweeper: calls `sweep` while there may be something to sweep; None leaves that to the caller.
+    """
+
+    def __init__(self, max_bytes: int = MAX_FREE_BYTES, sweeper: Ticker | None = None) -> None:
+        self._max_bytes = max_bytes
+        self._sweeper = sweeper
+        self._lock = threading.Lock()
+        self._free: list[Array] = []
+        self._n_idle = 0  # how many of them, the oldest ones, were free at the last sweep
+        self._is_swept = False
+        self._was_used = False
+
+    @property
+    def n_free_bytes(self) -> int:
+        """How much memory is kept."""
+        return sum(memory.nbytes for memory in self._free)
+
+    def take(self, n_bytes: int) -> Array:
+        """Memory of arbitrary contents, u8[n_bytes], aligned to 64 bytes.
+
+        Raises:
+          ResourceExhaustedError: if there is not so much.
+        """
+        capacity = capacity_for(n_bytes)
+        with self._lock:
+            memory = self._taken(capacity)
+            self._was_used = True
+            if not self._is_swept:
+                self._is_swept = True
+                if self._sweeper is not None:
+                    self._sweeper.add(self.sweep)
+        if memory is None:
+            memory = aligned_buffer(capacity)
+        return view_of(memory, n_bytes, self._give_back, memory)
+
+    def sweep(self) -> None:
+        """Frees the memory that was free at the last sweep and has not been used since."""
+        with self._lock:
+            del self._free[: self._n_idle]
+            self._n_idle = len(self._free)
+            if not self._free and not self._was_used:
+                # Nothing is kept from now on until memory is taken again.
+                self._is_swept = False
+                if self._sweeper is not None:
+                    self._sweeper.remove(self.sweep)
+            self._was_used = False
+
+    def _taken(self, capacity: int) -> Array | None:
+        """The last used of the free buffers of a capacity, the warmest; None if there is none."""
+        for number in range(len(self._free) - 1, -1, -1):
+            if self._free[number].nbytes == capacity:
+                self._n_idle -= number < self._n_idle
+                return self._free.pop(number)
+        return None
+
+    def _give_back(self, memory: Array) -> None:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._is_swept and memory.nbytes <= self._max_bytes:
+                self._free.append(memory)
+                while self.n_free_bytes > self._max_bytes:
+                    del self._free[0]
+                    self._n_idle = max(self._n_idle - 1, 0)
+        finally:
+            self._lock.release()
+
+
+def capacity_for(n_bytes: int) -> int:
+    """The size of the buffer for a message: up to an eighth more, so that similar ones share it."""
+    step = 1 << max(n_bytes.bit_length() - 4, ALIGNMENT.bit_length() - 1)
+    return -(-n_bytes // step) * step
+
+
+_POOL = BufferPool(sweeper=ticker(IDLE_S))
+
+
+def receive_buffer(n_bytes: int) -> Array:
+    """Memory for a message, u8[n_bytes], aligned to 64 bytes; its contents are arbitrary.
+
+    Raises:
+      ResourceExhaustedError: if there is not so much.
+    """
+    return aligned_buffer(n_bytes) if n_bytes < MIN_POOLED_BYTES else _POOL.take(n_bytes)

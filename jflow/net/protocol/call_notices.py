@@ -1,0 +1,133 @@
+"""`CallNotices`: tells a user what the calls of a client wait for, once they have waited long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.deadline.notices import LOG, Notices, notice_s, told
+from jflow.base.printable import printable
+from jflow.errors import OpError
+from jflow.net.protocol.outcome import CallAnswer, Outcome
+from jflow.net.protocol.rpc import CallRequest
+from jflow.net.protocol.services import MasterSession
+from jflow.net.protocol.signatures import rpc_of
+from jflow.state.watch import SessionWait, SessionWaits
+
+Describe = Callable[[SessionWait], str]
+
+
+_FIND_WAITS = rpc_of(MasterSession.find_waits)
+
+
+class CallNotices:
+    """What a client tells of its long waits, at the ticks of its heartbeat; see `Notices`.
+
+    The server is asked only while a call has waited long, so other calls note nothing.
+
+    Args:
+      start: sends a request, whose answer an outcome takes; raises OpError if the session is over.
+      server: the server, for messages.
+
+    Attributes:
+      describe: says what a step waits for, in the words of its graph.
+
+    Raises:
+      InvalidArgumentError: as `notice_s`.
+    """
+
+    def __init__(
+        self, start: Callable[[CallRequest, Outcome, Deadline], object], server: str
+    ) -> None:
+        self.describe: Describe = _described
+        self._start = start
+        self._server = server
+        self._calls: dict[int, float] = {}
+        self._doing: dict[int, Callable[[], str]] = {}
+        self._requested_at = 0.0
+        self._notices: Notices[str] = Notices()
+        self._waited = 0.0
+        self._first_s = notice_s()
+
+    def begin(self, call: int, doing: Callable[[], str]) -> None:
+        """Notes what a call does that is no step, of which the server could tell nothing."""
+        self._doing[call] = doing
+
+    def end(self, call: int) -> None:
+        """Forgets a call."""
+        self._doing.pop(call, None)
+
+    def tick(self, pending: Collection[int], at: float) -> None:
+        """Asks for what calls wait for if one of them has waited long.
+
+        Args:
+          pending: the calls that wait for their answers.
+          at: the present time, in seconds.
+        """
+        calls = self._calls
+        self._calls = {call: calls.get(call, at) for call in [*pending]}
+        first_s = self._first_s
+        waited = max((at - since for since in self._calls.values()), default=0.0)
+        if waited >= first_s and at - self._requested_at >= first_s / 2:
+            self._requested_at, self._waited = at, waited
+            with suppress(OpError):
+                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._tell), FOREVER)
+
+    def _tell(self, found: SessionWaits) -> None:
+        """Tells what calls wait for, of those for which it is due."""
+        by_name: dict[str, list[SessionWait]] = {}
+        for one in found.found:
+            by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
+        ages = {name: max(one.wait.age_s for one in listed) for name, listed in by_name.items()}
+        # What has no age, such as a task that does not answer, is as old as the oldest call.
+        waited = {name: age or self._waited for name, age in ages.items()}
+        texts = {name: self._text(found) for name, found in by_name.items()}
+        for call, doing in [*self._doing.items()]:
+            since = self._calls.get(call)
+            if since is not None and not found.found:
+                waited[f"call {call}"] = self._requested_at - since
+                texts[f"call {call}"] = doing()
+        for name in self._notices.due(waited, self._first_s):
+            LOG.warning("%s", printable(told(waited[name], f"{texts[name]} ({self._server})")))
+
+    def _text(self, found: Sequence[SessionWait]) -> str:
+        return "; ".join(dict.fromkeys(map(self.describe, found)))
+
+
+class _WaitsAnswer(Outcome):
+    """Receives the answer to `MasterSession.find_waits`, and passes it on.
+
+    Args:
+      tell: takes it.
+    """
+
+    def __init__(self, tell: Callable[[SessionWaits], object]) -> None:
+        super().__init__(lambda _: None)
+        self._tell = tell
+
+    def put(self, answer: CallAnswer) -> None:
+        if not isinstance(answer, OpError):
+            self._tell(_FIND_WAITS.read(*answer))
+
+
+def _described(one: SessionWait) -> str:
+    """What a step waits for, as its tasks know it."""
+    return described(one, repr)
+
+
+def described(one: SessionWait, op_text: Callable[[str], str], value: str = "") -> str:
+    """What a call waits for.
+
+    Args:
+      one: the wait.
+      op_text: what an operation is called.
+      value: the name of the value that it waits for, if it is known.
+    """
+    wait = one.wait
+    if wait.edge is not None:
+        named = f"for {value!r}" if value else "for a value"
+        return f"a step waits on {one.task} {named} from {wait.device}"
+    is_step = wait.step or one.handle
+    subject = op_text(wait.op) if wait.op else "a step" if is_step else "a call"
+    return f"{subject} on {wait.device or one.task} waits {wait.cause}"

@@ -1,0 +1,475 @@
+"""`MasterClient`: a client's connection to a master; thread-safe, without an event loop.
+
+Invariant: a call is in `_pending` from before its request is sent until its final answer, its
+caller or the end of the stream removes it. Calls begin only while `_end` is None, which the same
+lock guards, and the end of the stream answers every call that is left. So each call gets exactly
+one final answer or is given up by its caller, and none waits for a stream that has ended.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from jflow.base import forks
+from jflow.base.cluster import Target, Task
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.deadline.clock import now
+from jflow.base.deadline.notices import WaitNotice
+from jflow.base.values import Array
+from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
+from jflow.net.protocol import settings
+from jflow.net.protocol.admission import admitted, new_nonce
+from jflow.net.protocol.call_notices import CallNotices
+from jflow.net.protocol.callbacks import CallbackFunction, Callbacks
+from jflow.net.protocol.client_channel import ClientChannel
+from jflow.net.protocol.codec import control_of
+from jflow.net.protocol.frame import Message
+from jflow.net.protocol.handshake import N_ANSWERS, Caller, CallerHandshake, Secret
+from jflow.net.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
+from jflow.net.protocol.interrupts import Interrupts
+from jflow.net.protocol.outcome import (
+    Answers,
+    CallAnswer,
+    Outcome,
+    Reply,
+    answer_timeout,
+    calls_back,
+)
+from jflow.net.protocol.receiver import Answered, Receiver
+from jflow.net.protocol.records import Artifacts, Registered, ServerInfo
+from jflow.net.protocol.rpc import CallRequest, Rpc
+from jflow.net.protocol.rpcs import (
+    MASTER,
+    REGISTER_STEP,
+    RELEASE,
+    RUN_STEP,
+)
+from jflow.net.protocol.services import MasterSession
+from jflow.net.protocol.signatures import rpc_of
+from jflow.net.protocol.templates import TemplateEncoder
+from jflow.net.protocol.ticker import ticker
+from jflow.net.protocol.traced import without_records
+from jflow.net.protocol.transport import Transport, stream_error
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.plan import Plan
+from jflow.plan.trace.record import TaskRecord
+from jflow.state.effects import Effect
+
+_LEAST_S = 0.001
+"""The least remaining time that a request states, in seconds: 0 would mean no limit."""
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@forks.guarded(
+    "call",
+    "register",
+    "run",
+    "start",
+    ignored=("close", "release"),
+)
+class MasterClient:
+    """A session on a server; thread-safe.
+
+    Args:
+      transport: carries the frames.
+      secret: the token.
+      target: the server that is meant.
+      connect_timeout: the longest time to wait for the server to answer, in seconds.
+      deadline: of the call that needs the connection.
+
+    Attributes:
+      info: the server info.
+      notices: what it tells of calls that wait for long.
+
+    Raises:
+      UnavailableError: if the server does not answer within the connect timeout, its name does not
+        resolve, or it is not the one that is meant.
+      DeadlineExceededError: if the deadline passes first.
+      FailedPreconditionError: if it has another version of the protocol.
+      RestartedError: if another incarnation of it is meant.
+      UnauthenticatedError: if the server has another token.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        secret: Secret,
+        target: Target,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+    ) -> None:
+        limit = deadline.while_connecting(connect_timeout)
+        self._address = target.address
+        caller = Caller(secret, MASTER.name, target)
+        self._handshake = CallerHandshake(caller, new_nonce())
+        self._ids = itertools.count(1)
+        self._pending: dict[int, Answers] = {}
+        self._given_up: set[int] = set()
+        self._encoder = TemplateEncoder()
+        self._lock = threading.Lock()
+        self._end: OpError | None = None
+        self._channel = ClientChannel()
+        self._receiver = Receiver(self._handshake, self._channel.put)
+        self._n_received = 0
+        self._heartbeat = Heartbeat()
+        self._liveness = liveness_s()
+        self._ticker = ticker(self._liveness / TICKS)
+        self.notices = CallNotices(self._started, f"through the server at {self._address}")
+        self._task: str | None = None
+        try:
+            self._channel.open(transport, MASTER.name, target, limit, self._take, self._ended)
+            self.info = self._entered(limit)
+            self._channel.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
+            self._check_beside_data()
+            self._task = str(self.info.task)
+            self._ticker.add(self._tick)
+            if not self.is_open:  # since the handshake
+                self._ticker.remove(self._tick)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def transport(self) -> str:
+        """What carries the messages of this session: "grpc", "unix", "tcp" or "inproc"."""
+        return self._channel.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stream has not ended; it is not reopened once it has."""
+        return self._end is None
+
+    def call(
+        self,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a remote method of `MasterSession`, or of its `watch`, and waits for its result."""
+        rpc = rpc_of(method)
+        request, deadline = rpc.prepared(*args, **kwargs), rpc.deadline_of(args, kwargs)
+        result: R = rpc.read(*self._call(rpc, request, deadline))
+        return result
+
+    def register(
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        restarted: Sequence[Task] = (),
+    ) -> Registered:
+        """See `MasterSession.register`."""
+        request = REGISTER_STEP.prepared(plans, n_fetches, artifacts, connect_timeout, restarted)
+        return REGISTER_STEP.read(*self._call(REGISTER_STEP, request, deadline))
+
+    def run(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        functions: Sequence[CallbackFunction] = (),
+        records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
+    ) -> list[Array]:
+        """See `MasterSession.run`.
+
+        Args:
+          handle, feeds, deadline: the step, its fed values and how long it may take.
+          functions: the functions that the step calls, by number; they run in this thread.
+          records: if given, the step is traced, and what each task notes is added to them, by this
+            process's clock.
+          effect: the attempt, of a step that is applied once.
+
+        Raises:
+          DeadlineExceededError: if the deadline passes. The step is cancelled then; a function that
+            is running is waited for.
+          Exception: what one of the functions raises.
+        """
+        is_traced = records is not None
+        request = RUN_STEP.prepared(
+            handle, feeds, calls_back=bool(functions), is_traced=is_traced, effect=effect
+        )
+        if not (functions or is_traced):
+            return self._call(RUN_STEP, request, deadline)[1]
+        callbacks = Callbacks(functions, self._send) if functions else None
+        sent = now()
+        reply, tensors = self._run_calling(request, deadline, callbacks)
+        return tensors if records is None else without_records(reply.traced, tensors, sent, records)
+
+    def start(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        effect: Effect | None = None,
+    ) -> Future[list[Array]]:
+        """Starts `run`; cancelling the future cancels it, and the server enforces the deadline."""
+        request = RUN_STEP.prepared(handle, feeds, effect=effect)
+        return self._started(request, Outcome(self._cancel), deadline)
+
+    def release(self, handle: int) -> None:
+        """See `MasterSession.release`. Never blocks, so a finalizer may call it."""
+        if self.is_open:
+            self._send(next(self._ids), *RELEASE.envelope(handle))
+
+    def close(self) -> None:
+        """Ends the session; pending calls fail with CancelledError."""
+        self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
+        self._channel.close()
+
+    def _entered(self, limit: Deadline) -> ServerInfo:
+        """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
+        answers: SimpleQueue[CallAnswer] = SimpleQueue()
+        notice = WaitNotice(lambda: f"for the server at {self._address}, which does not answer")
+        self._enroll(next(self._ids), answers)
+        self._channel.put(self._handshake.begin(self._channel.machine))
+        try:
+            answer = notice.taken(answers, limit)
+        except Empty:
+            raise limit.error(
+                f"connecting to the server at {self._address}",
+                advice="start it or check the address",
+            ) from None
+        if isinstance(answer, OpError):
+            raise answer
+        return admitted(answer[0], self._handshake)
+
+    def _call(
+        self,
+        rpc: Rpc[MasterSession, ..., Any],
+        request: CallRequest,
+        deadline: Deadline,
+        callbacks: Callbacks | None = None,
+    ) -> Reply:
+        answers: SimpleQueue[CallAnswer] = SimpleQueue()
+        with self._channel.interrupts() as interrupts:
+            key = self._begin(request, answers, deadline)
+            if rpc is not RUN_STEP:
+                self.notices.begin(key, partial(rpc.doing, request.body))
+            try:
+                answer = self._answer(key, answers, deadline, callbacks, interrupts)
+                if answer is None:
+                    doing = rpc.doing(request.body)
+                    answer = self._late_answer(answers, deadline, doing, interrupts)
+            except BaseException:
+                # Typically Ctrl-C: the step stops and the session remains usable.
+                self._cancel(key)
+                raise
+            finally:
+                self._give_up(key)
+                self.notices.end(key)
+        if isinstance(answer, OpError):
+            raise answer
+        return answer
+
+    def _run_calling(
+        self, request: CallRequest, deadline: Deadline, callbacks: Callbacks | None
+    ) -> Reply:
+        """Runs a step that calls functions of this client, unless `callbacks` is None."""
+        try:
+            return self._call(RUN_STEP, request, deadline, callbacks)
+        except OpError:
+            if callbacks is None or callbacks.error is None:
+                raise
+        # Not chained to the error of the cluster that stood for it: this is the user's own.
+        raise callbacks.error
+
+    def _started(self, request: CallRequest, outcome: Outcome, deadline: Deadline) -> Outcome:
+        """Sends a call for whose answer no thread waits."""
+        with self._channel.expecting():
+            outcome.key = self._begin(request, outcome, deadline)
+        return outcome
+
+    def _begin(self, request: CallRequest, answers: Answers, deadline: Deadline) -> int:
+        """Sends a call; returns its id."""
+        key, times = next(self._ids), (0.0, 0.0)
+        if deadline.timeout is not None:
+            times = deadline.timeout, max(deadline.remaining() or 0.0, _LEAST_S)
+        self._enroll(key, answers)
+        try:
+            control = request.control(self._encoder, key, self.info.incarnation, *times)
+            self._channel.send_request(key, control, request.tensors)
+        except BaseException:
+            self._pending.pop(key, None)
+            raise
+        return key
+
+    def _enroll(self, key: int, answers: Answers) -> None:
+        """Notes where the answer to a call goes. Raises OpError if the session is over."""
+        with self._lock:
+            if self._end is not None:
+                raise copy.copy(self._end)
+            self._pending[key] = answers
+
+    def _give_up(self, key: int) -> None:
+        """Ends the wait for an answer, which is taken and dropped if it still comes."""
+        with self._lock:
+            is_expected = self._pending.pop(key, None) is not None and self._end is None
+            if is_expected:
+                self._given_up.add(key)
+        if is_expected:
+            self._channel.expect(1)
+
+    def _answer(
+        self,
+        key: int,
+        answers: SimpleQueue[CallAnswer],
+        deadline: Deadline,
+        callbacks: Callbacks | None,
+        interrupts: Interrupts,
+    ) -> CallAnswer | None:
+        """The answer to a call, None if there is none shortly after the deadline.
+
+        Meanwhile the step's calls of functions are served in this thread.
+        """
+        try:
+            while True:
+                answer = self._channel.get(answers, answer_timeout(deadline), interrupts)
+                if callbacks is None or not calls_back(answer):
+                    return answer
+                interrupts.waiting(callbacks.answer, *answer)
+        except Empty:
+            self._cancel(key)
+            return None
+
+    def _late_answer(
+        self,
+        answers: SimpleQueue[CallAnswer],
+        deadline: Deadline,
+        doing: str,
+        interrupts: Interrupts,
+    ) -> CallAnswer:
+        """The answer to a call that was cancelled because its deadline passed.
+
+        The server enforces the deadline too, and its answer is preferred: it may be an element that
+        was taken from a queue, which must not be lost, or an error that names the task that was
+        waited for. Only if the server does not answer in time is the call given up.
+        """
+        reason, op = "", None
+        with suppress(Empty):
+            answer = self._channel.get(answers, settings.GRACE_S, interrupts)
+            while calls_back(answer):
+                answer = self._channel.get(answers, settings.GRACE_S, interrupts)
+            if not isinstance(answer, CancelledError):
+                return answer
+            reason, op = answer.message.partition("; ")[2], answer.op
+        through = f"{doing} through {self._task} at {self._address}"
+        return deadline.error(through, self._task, reason, op)
+
+    def _cancel(self, key: int) -> None:
+        self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
+
+    def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+        self._channel.send(key, control_of(envelope, tensors), tensors)
+
+    def _take(self, frame: bytes) -> bool:
+        """Takes a frame, on the thread of the transport that reads it, and wakes its caller.
+
+        Returns:
+          False if the session is over.
+        """
+        self._n_received += 1
+        self._check_beside_data()
+        if self._end is None:
+            self._taking(self._receiver.frame, frame)
+        return self._end is None
+
+    def _check_beside_data(self) -> None:
+        """Ends the session if anything came over its first stream that a data stream carries.
+
+        Messages never change their stream, so it would be of something on the way.
+        """
+        if self._channel.has_data and self._n_received > N_ANSWERS:
+            said = f"the server at {self._address} sent a message beside the data stream"
+            self._finish(UnavailableError(said, task=self._task))
+
+    def _take_message(self, message: Message) -> None:
+        """Takes a message, on the thread that reads the data stream, and wakes its caller."""
+        self._taking(self._receiver.message, message)
+
+    def _taking(self, receive: Callable[[T], Answered | None], received: T) -> None:
+        try:
+            if (answered := receive(received)) is not None:
+                self._answered(answered)
+        except OpError as error:
+            self._finish(error)
+        except Exception as error:  # its caller would wait forever
+            self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
+
+    def _answered(self, answered: Answered) -> None:
+        """Wakes the caller of a call."""
+        call, answer, is_final = answered
+        with self._lock:
+            answers = self._pending.pop(call, None)
+            if answers is not None and not is_final:
+                self._pending[call] = answers
+            is_given_up = call in self._given_up
+            self._given_up.discard(call)
+        if is_given_up:
+            self._channel.expect(-1)
+        elif isinstance(answers, Outcome):
+            self._channel.complete(partial(answers.put, answer))
+        elif answers is not None:
+            answers.put(answer)
+        elif not call and isinstance(answer, OpError):
+            self._finish(answer)
+
+    def _ended(self, cause: Exception | None) -> None:
+        """Takes the end of the stream."""
+        if cause is None:
+            error = f"the server at {self._address} ended the session"
+            self._finish(UnavailableError(error, task=self._task))
+        else:
+            self._lose(cause)
+
+    def _data_ended(self, cause: Exception | None) -> None:
+        """Takes the end of the data stream, with which the session ends."""
+        if isinstance(cause, OpError):  # a message is malformed
+            self._finish(cause)
+        else:
+            self._ended(cause)
+        self._channel.close()
+
+    def _lose(self, cause: object) -> None:
+        server = f"the server at {self._address}"
+        self._finish(stream_error(cause, server, "this client", self._task))
+
+    def _tick(self) -> None:
+        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        self._channel.tick()
+        signs = self._n_received + self._channel.n_signs
+        match self._heartbeat.tick(signs, is_waiting=bool(self._pending)):
+            case Beat.ASK:
+                key = next(self._ids)
+                self._send(key, pb.Envelope(id=key, ping=pb.Ping()), ())
+            case Beat.LOST:
+                self._lose(silence(self._liveness))
+                self._channel.close()
+        self.notices.tick(self._pending, now())
+
+    def _finish(self, end: OpError) -> None:
+        self._ticker.remove(self._tick)
+        with self._lock:
+            if self._end is None:
+                self._end = end
+            pending = list(self._pending.values())
+            # The stream ends after `close` too; by then all calls have been taken out.
+            self._pending.clear()
+        for answers in pending:
+            # A new error for each: one exception must not be raised in several threads.
+            answers.put(copy.copy(self._end))
+        self._channel.end_data()

@@ -1,0 +1,104 @@
+"""`ClusterTasks`: the tasks of a server's cluster, each by its proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+
+from jflow.base.cluster import ClusterSpec, Target, Task
+from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError
+from jflow.net.protocol.handshake import Caller, Secret
+from jflow.net.protocol.peer import Arrivals, Peer
+from jflow.net.protocol.proxy import TaskProxy
+from jflow.net.protocol.rpcs import WORKER
+from jflow.net.protocol.tasks import TaskSet
+from jflow.net.protocol.transport import Transport
+
+
+class ClusterTasks:
+    """Proxies by task; connections are made at their first use. Use it on the event loop only.
+
+    Args:
+      cluster: the tasks and their addresses; replaceable.
+      transport: carries the frames.
+      secret: the token.
+      task: the task of the server that calls.
+      cluster_name: the name of the cluster; "" if it has none.
+
+    Attributes:
+      own: the proxy of the server's own task; set it before it is used.
+      arrivals: see `Peer`; set it before the first connection.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        transport: Transport,
+        secret: Secret,
+        task: Task,
+        cluster_name: str = "",
+    ) -> None:
+        self._transport = transport
+        self._secret = secret
+        self._task = task
+        self._cluster_name = cluster_name
+        self._peers: dict[Task, Peer] = {}
+        self._closing = TaskSet()
+        self.cluster = cluster
+        self.own: TaskProxy | None = None
+        self.arrivals: Arrivals | None = None
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster as this server knows it; any thread may replace it."""
+        return self._view[0]
+
+    @cluster.setter
+    def cluster(self, cluster: ClusterSpec) -> None:
+        # One assignment replaces the cluster and its connections together.
+        self._view: tuple[ClusterSpec, dict[Task, Peer]] = (cluster, {})
+
+    def __getitem__(self, task: Task) -> TaskProxy:
+        """The proxy of a task. Raises InvalidArgumentError if the cluster has no such task."""
+        return self.own if task == self._task and self.own is not None else self.peer(task)
+
+    def peer(self, task: Task) -> Peer:
+        """The connection to another task. Raises as `tasks[task]`."""
+        cluster, known = self._view
+        peer = known.get(task)
+        if peer is None:
+            peer = known[task] = self._find(task, cluster)
+        return peer
+
+    def _find(self, task: Task, cluster: ClusterSpec) -> Peer:
+        try:
+            address = cluster.task_address(task.job, task.index)
+        except ValueError as error:
+            raise InvalidArgumentError(str(error)) from None
+        peer = self._peers.get(task)
+        if peer is None or peer.address != address:
+            if peer is not None:
+                self._closing.start(peer.close())
+            peer = self._peers[task] = self._made(task, address, cluster)
+        return peer
+
+    def _made(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
+        target = Target(address, self._cluster_name, task)
+        own = cluster.task_address(self._task.job, self._task.index)
+        caller = Caller(self._secret, WORKER.name, target, self._task, own)
+        peer = Peer(self._transport, task, caller)
+        peer.arrivals = self.arrivals
+        return peer
+
+    def deliver(
+        self, target: Task, step: int, values: Mapping[int, Array | None]
+    ) -> Awaitable[None] | None:
+        """Sends values to another task. See `Peer.deliver`."""
+        return self.peer(target).deliver(step, values)
+
+    async def close(self) -> None:
+        """Ends every connection."""
+        for peer in self._peers.values():
+            await peer.close()
+        self._peers.clear()
+        self._view = (self.cluster, {})

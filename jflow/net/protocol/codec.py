@@ -1,0 +1,282 @@
+"""Encoding and decoding of messages, tensors and errors by protobuf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jflow.base.cluster import Device
+from jflow.base.values import NUMBERS, Array, is_host, raw_bytes, read_strings, string, type_name
+from jflow.errors import (
+    InternalError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+    UnknownError,
+    class_name,
+    from_code,
+)
+from jflow.net.protocol.buffers import ALIGNMENT
+from jflow.net.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned, encode
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.net.protocol.v1 import tensor_pb2 as pb_tensor
+from jflow.state.effects import ConflictError, SupersededError
+from jflow.state.moves import MovedError, StateId
+
+_MOVED = MovedError.__name__
+_OF_EFFECTS = {one.__name__: one for one in (ConflictError, SupersededError)}
+_MAX_RANK = 32
+_MAX_SIZE = 1 << 48
+_MAX_TEXT = 1 << 20
+MAX_STRINGS = 1 << 22
+"""Maximum number of strings of a message: each takes 8 bytes of it and some 50 bytes of a task."""
+NAMES = {dtype: name for name, dtype in NUMBERS.items()}
+"""The names that messages have for the dtypes of numbers."""
+
+# Messages --------------------------------------------------------------------------------------
+
+
+def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> Iterator[bytes]:
+    """The frames of an envelope with its tensors, as bytes. Arguments as of `frames_of`."""
+    return frames_of(encode, frame_id, control_of(envelope, tensors), tensors)
+
+
+def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
+    """The control part of a message. This sets the `tensors` of the envelope."""
+    del envelope.tensors[:]
+    for tensor in tensors:
+        name = NAMES.get(tensor.dtype) or type_name(tensor)
+        if name == string.name:
+            check_strings(tensor.size)
+        envelope.tensors.add(dtype=name, shape=tensor.shape)
+    return envelope.SerializeToString()
+
+
+def frames_of(
+    encoder: Encoder[F], frame_id: int, control: bytes, tensors: Sequence[Array]
+) -> Iterator[F]:
+    """The frames of a message, in the form that a stream takes.
+
+    Args:
+      encoder: makes the frames, such as `frame.encode`.
+      frame_id: identifies this message among those in flight on the stream.
+      control: its control part, which describes the tensors.
+      tensors: arrays of any dtype of JAX, and host values.
+    """
+    are_numbers = not any(map(is_host, tensors))
+    return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
+
+
+def small_payload(tensors: Sequence[Array]) -> bytes | None:
+    """The payload of numbers that takes `SMALL_BYTES` at most; None if it is another one."""
+    found, n_bytes = [], 0
+    for tensor in tensors:
+        size = -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT  # `aligned`, without a call
+        n_bytes += size
+        if n_bytes > SMALL_BYTES or tensor.dtype not in NAMES:
+            return None
+        found.append(tensor.tobytes().ljust(size, b"\0"))
+    return b"".join(found)
+
+
+def _bytes_of(tensor: Array) -> ByteBuffer:
+    """A tensor's bytes in row-major order; a view unless the tensor is small."""
+    if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_host(tensor)):
+        return tensor.tobytes()
+    return raw_bytes(tensor).data
+
+
+def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
+    """The envelope and the tensors of a message; tensors are views of its payload, except strings.
+
+    Raises:
+      InvalidArgumentError: if the control part or a tensor is malformed.
+      ResourceExhaustedError: if it has too many strings.
+    """
+    envelope = open_control(message)
+    return envelope, tensors_of(envelope, message)
+
+
+def tensors_of(envelope: pb.Envelope, message: Message) -> list[Array]:
+    """The tensors of a message, given its envelope. Raises as `open_message`."""
+    if message.tensors is not None:
+        return [*message.tensors]
+    return open_tensors(envelope, message.payload)
+
+
+def open_control(message: Message) -> pb.Envelope:
+    """The envelope of a message. Raises InvalidArgumentError if it is malformed."""
+    envelope = pb.Envelope()
+    try:
+        envelope.ParseFromString(message.control)
+    except Exception as error:
+        raise InvalidArgumentError(f"malformed control message: {error}") from None
+    if message.is_shared and any(one.dtype == string.name for one in envelope.tensors):
+        # They have lengths, which the other end could change after they were checked.
+        raise InvalidArgumentError("malformed message: strings lie in a segment of shared memory")
+    return envelope
+
+
+def decoding_cost(envelope: pb.Envelope, payload: Array) -> int:
+    """About how many bytes of messages it costs as much to decode as the tensors of one.
+
+    A tensor costs little and each string as much as some bytes of a plan; numbers are not touched.
+    """
+    cost = 16 * len(envelope.tensors)
+    if len(payload) > SMALL_BYTES and any(one.dtype == string.name for one in envelope.tensors):
+        cost += len(payload)
+    return cost
+
+
+def open_tensors(envelope: pb.Envelope, payload: Array) -> list[Array]:
+    """The tensors of a message. Raises as `open_message`."""
+    tensors = []
+    start = n_strings = 0
+    for meta in envelope.tensors:
+        _check_rank(meta.shape)
+        if meta.dtype == string.name:
+            # What does not fit the payload is another error.
+            n_strings += min(math.prod(meta.shape), len(payload))
+            if n_strings * string.itemsize <= len(payload):
+                check_strings(n_strings)
+        tensor, n_bytes = _tensor(meta, payload, start)
+        tensors.append(tensor)
+        start += aligned(n_bytes)
+    return tensors
+
+
+def check_strings(n_strings: int) -> None:
+    """Raises ResourceExhaustedError if a message has too many strings."""
+    if n_strings > MAX_STRINGS:
+        raise ResourceExhaustedError(
+            f"a message has {n_strings} strings; the limit is {MAX_STRINGS}; pass them in several "
+            "tensors and steps"
+        )
+
+
+def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Array, int]:
+    """The tensor that begins at byte `start` of a payload, and its length in bytes."""
+    shape = tuple(meta.shape)
+    try:
+        if meta.dtype == string.name:
+            strings, n_bytes = read_strings(payload[start:], math.prod(shape))
+            _check_sizes(shape)
+            return strings.reshape(shape), n_bytes
+        # Not np.dtype(name), which accepts many more names and evaluates some of them.
+        dtype = NUMBERS.get(meta.dtype)
+        if dtype is None:
+            raise InvalidArgumentError(
+                f"element type {meta.dtype!r} is neither string nor a dtype of JAX"
+            )
+        n_bytes = dtype.itemsize * math.prod(shape)
+        if start + n_bytes > len(payload):
+            raise ValueError(f"it has {n_bytes} bytes")
+        _check_sizes(shape)
+        return np.ndarray(shape, dtype, payload, start if n_bytes else 0), n_bytes
+    except ValueError as error:
+        left = max(len(payload) - start, 0)
+        raise InvalidArgumentError(
+            f"a tensor {meta.dtype}{shape} does not fit the {left} payload bytes that are left: "
+            f"{error}"
+        ) from None
+
+
+def checked_shape(meta: pb_tensor.TensorMeta) -> tuple[int, ...]:
+    """The shape of a tensor. Raises InvalidArgumentError if no array can have it."""
+    _check_rank(meta.shape)
+    shape = tuple(meta.shape)
+    _check_sizes(shape)
+    return shape
+
+
+def _check_rank(shape: Sequence[int]) -> None:
+    """Refuses more dimensions than an array has, before their product takes long."""
+    if len(shape) > _MAX_RANK:
+        raise InvalidArgumentError(
+            f"a tensor has {len(shape)} dimensions; at most {_MAX_RANK} are possible"
+        )
+
+
+def _check_sizes(shape: tuple[int, ...]) -> None:
+    """Refuses sizes that NumPy cannot handle, which an empty tensor could have."""
+    if any(size > _MAX_SIZE for size in shape):
+        raise InvalidArgumentError(f"a tensor cannot have the shape {shape}")
+
+
+# Errors ----------------------------------------------------------------------------------------
+
+
+def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
+    """The status for an error; an exception other than an OpError becomes INTERNAL.
+
+    Args:
+      error: the exception.
+      task: the task where it was raised, for errors that do not name one.
+    """
+    if not isinstance(error, OpError):
+        error = InternalError(f"{type(error).__name__}: {error}")
+    moved = error.moved if isinstance(error, MovedError) else {}
+    return pb_tensor.Status(
+        code=error.error_code,
+        message=_text(error.message),
+        op=_text(error.op or ""),
+        task=error.task or task,
+        error_class=_class_name(error),
+        moved=map(state_to_proto, moved),
+        devices=moved.values(),
+        is_rolled_back=error.is_rolled_back,
+    )
+
+
+def _class_name(error: OpError) -> str:
+    """The name of the class that `error_of` makes again."""
+    own = type(error).__name__
+    return own if own == _MOVED or own in _OF_EFFECTS else class_name(error)
+
+
+def state_to_proto(state: StateId) -> pb_tensor.StateId:
+    """A name of state as a message."""
+    return pb_tensor.StateId(**state._asdict())
+
+
+def state_from_proto(message: pb_tensor.StateId) -> StateId:
+    """The state that a message names. Raises InvalidArgumentError if its device is malformed."""
+    try:
+        Device.parse(message.device)
+    except ValueError as error:
+        raise InvalidArgumentError(f"the device of state cannot be read: {error}") from None
+    return StateId(message.device, message.kind, message.container, message.name, message.owner)
+
+
+def _text(text: str) -> str:
+    """Text that protobuf accepts: valid Unicode, truncated so that the message can be sent."""
+    return text[:_MAX_TEXT].encode(errors="replace").decode()
+
+
+def error_of(status: pb_tensor.Status) -> OpError:
+    """The error for a status other than success."""
+    error = _error_of(status)
+    error.is_rolled_back = status.is_rolled_back
+    return error
+
+
+def _error_of(status: pb_tensor.Status) -> OpError:
+    if not status.code:
+        return UnknownError("expected the status of an error, got success")
+    if status.error_class == _MOVED:
+        error = MovedError(status.message, op=status.op or None, task=status.task or None)
+        error.moved = dict(zip(map(state_from_proto, status.moved), status.devices, strict=False))
+        return error
+    if status.error_class in _OF_EFFECTS:
+        return _OF_EFFECTS[status.error_class](
+            status.message, op=status.op or None, task=status.task or None
+        )
+    return from_code(
+        status.code,
+        status.message,
+        op=status.op or None,
+        task=status.task or None,
+        class_name=status.error_class,
+    )

@@ -1,0 +1,406 @@
+"""`Dispatcher`: serves the calls of one stream by a service's table of RPCs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from jflow.base.drivers.coroutines import Waited, noticing
+from jflow.base.logs import event
+from jflow.base.values import Array
+from jflow.errors import (
+    AbortedError,
+    CancelledError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+)
+from jflow.net.protocol import settings
+from jflow.net.protocol.client_functions import ClientFunctions
+from jflow.net.protocol.codec import error_to_status
+from jflow.net.protocol.credits import (
+    MAX_UNSENT_BYTES,
+    SMALL_BYTES,
+    Credits,
+    ReplySize,
+    Reservation,
+    Unsent,
+    total_bytes,
+)
+from jflow.net.protocol.frame import CHUNK_BYTES, new_tuple
+from jflow.net.protocol.identity import restarted
+from jflow.net.protocol.records import ServerInfo
+from jflow.net.protocol.rpc import Incoming, Service, name_of
+from jflow.net.protocol.stream import MessageStream
+from jflow.net.protocol.templates import NO_NUMBERS, TemplateMessage, TemplateReply, Varying
+from jflow.net.protocol.transport import BrokenStreamError
+from jflow.net.protocol.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+
+S = TypeVar("S")
+Reply = tuple[pb.Envelope, Sequence[Array]]
+CALL_CANCELLED = "the call was cancelled"
+"""The message of a cancelled call's answer; "; " and what it was waiting for may follow."""
+
+
+class Dispatcher(Generic[S]):
+    """Serves the calls of one stream.
+
+    The task that reads a call also answers it; at the call's first wait another task continues to
+    read. So a call that does not wait is answered in the iteration of the loop in which it arrived.
+
+    Invariant: at any time exactly one task reads the stream, until one sees its end. `hand_over`
+    starts the next reader and makes its caller the answerer of its call only; it acts once, because
+    a reader may have several reasons to hand over (a wait, then a large answer).
+
+    Args:
+      info: the server info that the caller was given.
+      stream: carries the calls and answers.
+      service: the service with its table of RPCs.
+      session: the session that the RPCs are called on.
+    """
+
+    def __init__(
+        self, info: ServerInfo, stream: MessageStream, service: Service[S], session: S
+    ) -> None:
+        self._task = str(info.task)
+        self._incarnation = info.incarnation
+        self._stream = stream
+        self._role = service.role
+        self._rpcs = service.rpcs
+        self._session = session
+        self._functions = ClientFunctions(stream)
+        self._credits = Credits()
+        self._unsent = Unsent(lambda: stream.n_taken, self._give_up)
+        self._working: dict[int, asyncio.Task[None]] = {}
+        # Tasks that watch calls whose messages are coming; None once they have answered.
+        self._coming: dict[int, asyncio.Task[None] | None] = {}
+        stream.watch_long(self._watch)
+        stream.offer_first(self._take_now)
+        self._all: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    async def serve(self) -> None:
+        """Serves messages until the stream ends.
+
+        Raises:
+          OpError: if a message is malformed.
+          BrokenStreamError: if the stream broke.
+        """
+        self._read_on()
+        error = await self._over
+        if error is not None:
+            raise error
+
+    async def end(self, close: Callable[[], None]) -> None:
+        """Cancels all unanswered calls, then closes the session.
+
+        Run it in a task of its own: a transport may cancel the one that serves the stream several
+        times.
+        """
+        self._stream.end()
+        self._unsent.close()
+        tasks = list(self._all)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        close()
+
+    def _give_up(self) -> None:
+        """Ends the stream of a caller that takes no answers."""
+        if not self._over.done():
+            said = f"it has taken no answer for {settings.UNREAD_S:g} s"
+            self._over.set_result(BrokenStreamError(said))
+
+    def _read_on(self) -> None:
+        self._start(self._read())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._all.add(task)
+        task.add_done_callback(self._all.discard)
+        return task
+
+    def _watch(self, message: pb.Envelope) -> None:
+        """Takes the beginning of a long message: while it comes, its call may become hopeless."""
+        call, rpc = message.id, self._rpcs.get(name_of(message))
+        watching = None if rpc is None else rpc.watch(self._session, message)
+        if watching is not None and call and call not in self._coming:
+            self._coming[call] = self._start(self._fail_early(call, watching))
+
+    async def _fail_early(self, call: int, watching: Awaitable[None]) -> None:
+        """Answers a call before the rest of its message is there, once it can only fail."""
+        try:
+            await watching
+        except OpError as error:
+            if call in self._coming:
+                self._coming[call] = None
+                await self._send(self._failed(call, error), ())
+
+    def _has_failed(self, call: int) -> bool:
+        """Whether a call, whose message is there now, was answered already."""
+        if call not in self._coming:
+            return False
+        watching = self._coming.pop(call)
+        if watching is not None:
+            watching.cancel()
+        return watching is None
+
+    async def _read(self) -> None:
+        """Serves messages up to the first call that must wait, and completes that call."""
+        reads_on = True
+
+        def hand_over() -> None:
+            nonlocal reads_on
+            if reads_on:
+                reads_on = False
+                self._read_on()
+
+        error: Exception | None = None
+        try:
+            while reads_on:
+                await self._unsent.below_limit()
+                received = await self._stream.receive_any()
+                if received is None:
+                    break
+                if isinstance(received, TemplateMessage):
+                    await self._take_template(received, hand_over)
+                else:
+                    await self._take(*received, hand_over)
+            else:
+                return
+        except Exception as caught:
+            error = caught
+        if not self._over.done():  # it is if `serve` was cancelled
+            self._over.set_result(error)
+
+    async def _take(
+        self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
+    ) -> None:
+        if message.WhichOneof("body") == "cancel":
+            self._cancel(message.cancel.id)
+        elif message.HasField("ping"):
+            await self._send(pb.Envelope(id=message.id), ())
+        elif self._has_failed(message.id):
+            return
+        elif message.id:
+            size = self._reply_size(message)
+            work = partial(self._dispatch, message, tensors)
+            n_fed = sum(tensor.nbytes for tensor in tensors)
+            await self._take_call(message, message.id, size, hand_over, work, n_fed)
+        else:
+            with suppress(AbortedError):
+                self._check_incarnation(message)
+                await self._dispatch(message, tensors)
+
+    def _take_now(self, message: TemplateMessage) -> bool:
+        """Takes a message outside of tasks: begins the call, and answers it if it need not wait.
+
+        Returns:
+          False if the task that reads has to take what is left of it.
+        """
+        if self._coming or self._unsent.n_bytes > MAX_UNSENT_BYTES:
+            return False
+        self._begin(message)
+        reply = message.begun
+        if not isinstance(reply, TemplateReply):
+            return False
+        return not message.varying.id or self._answer_now(message, reply)
+
+    def _begin(self, message: TemplateMessage) -> None:
+        """Begins a call in this plain function, if it can be; `begun` says how far it came."""
+        rpc, envelope = self._rpcs.get(message.template.name), message.template.envelope
+        if rpc is None:
+            return
+        message.size = size = rpc.reply_size(self._session, envelope)
+        if size is not None and size.n_bytes > SMALL_BYTES:
+            return  # it has to wait for credits
+        try:
+            self._check_incarnation(envelope)
+            message.begun = rpc.begin(self._session, message, self._functions)
+        except Exception as error:
+            message.begun = error
+
+    def _answer_now(self, message: TemplateMessage, reply: TemplateReply) -> bool:
+        """Answers a call, if the answer is small and can leave at once."""
+        n_bytes, size = total_bytes(reply.tensors), message.size
+        if n_bytes > SMALL_BYTES:
+            return False
+        stream = self._stream
+        varying = new_tuple(Varying, (message.varying.id, 0.0, NO_NUMBERS))
+        control = stream.encoder.control(reply.key, varying, reply.tensors, reply.make)
+        if control is None or not stream.try_send(control, reply.tensors):
+            return False
+        if size is not None:
+            size.n_bytes = n_bytes
+        return True
+
+    async def _take_template(self, message: TemplateMessage, hand_over: Callable[[], None]) -> None:
+        """Takes a message that has a template; as `_take`, but begun without a coroutine."""
+        call, envelope = message.varying.id, message.template.envelope
+        if self._coming and self._has_failed(call):
+            return
+        if message.begun is None:
+            self._begin(message)
+        # The reader keeps the message until the next one; its reply may hold a lease on a variable.
+        begun, message.begun = message.begun, None
+        if begun is None:
+            await self._take(message.envelope, message.tensors, hand_over)
+        elif isinstance(begun, TemplateReply):
+            if call and not self._answer_now(message, begun):
+                n_bytes = total_bytes(begun.tensors)
+                if n_bytes > CHUNK_BYTES:
+                    hand_over()
+                if message.size is not None:
+                    message.size.n_bytes = n_bytes
+                await self._send_template(call, begun)
+        elif isinstance(begun, Exception):
+            if call:
+                await self._send(self._failed(call, begun), ())
+            elif not isinstance(begun, AbortedError):
+                raise begun
+        elif call:
+            await self._take_call(envelope, call, message.size, hand_over, begun)
+        else:
+            with suppress(AbortedError):
+                await begun()
+
+    async def _take_call(
+        self,
+        request: pb.Envelope,
+        call: int,
+        size: ReplySize | None,
+        hand_over: Callable[[], None],
+        work: Callable[[], Awaitable[Reply | TemplateReply]],
+        n_fed: int = 0,
+    ) -> None:
+        """Completes a call and answers it.
+
+        Args:
+          request: its envelope; it may be shared.
+          call: its id.
+          size: that of the last reply to such a call; None if it takes no credits.
+          hand_over: lets another task read on.
+          work: does what the call asks for.
+          n_fed: the bytes of what it is given, which are kept while it waits for credits.
+        """
+        reserved = None
+        if size is not None and size.n_bytes > SMALL_BYTES:
+            reserved = Reservation(self._credits, size.n_bytes)
+        try:
+            if reserved is not None and n_fed > SMALL_BYTES:
+                # Nothing is read meanwhile, or what waits for credits would take memory instead.
+                await reserved.take()
+            answer = self._answer(request, call, work, reserved)
+            reply = await noticing(answer, hand_over)
+            if isinstance(reply, TemplateReply):
+                values, has_failed = reply.tensors, False
+            else:
+                values, has_failed = reply[1], bool(reply[0].status.code)
+            n_bytes = total_bytes(values)
+            # A small answer is sent before the next message is read.
+            if n_bytes > CHUNK_BYTES:
+                hand_over()
+            if size is not None and not has_failed:
+                size.n_bytes = n_bytes
+            if reserved is not None:
+                reserved.resize(n_bytes)
+            if isinstance(reply, TemplateReply):
+                await self._send_template(call, reply)
+            else:
+                await self._send(*reply)
+        finally:
+            if reserved is not None:
+                reserved.resize(0)
+
+    def _reply_size(self, message: pb.Envelope) -> ReplySize | None:
+        """The size of the last reply to such a call; None if it takes no credits."""
+        rpc = self._rpcs.get(name_of(message))
+        return None if rpc is None else rpc.reply_size(self._session, message)
+
+    def _cancel(self, key: int) -> None:
+        """Cancels the work for a call; an answer that is being sent is completed."""
+        if key in self._working:
+            self._working[key].cancel()
+
+    async def _dispatch(self, request: pb.Envelope, tensors: list[Array]) -> Reply:
+        name = name_of(request)
+        rpc = self._rpcs.get(name)
+        if rpc is None:
+            raise InvalidArgumentError(f"{self._role} has no RPC {name!r}")
+        incoming = Incoming(request, tensors, self._functions)
+        message, values = await rpc.serve(self._session, incoming)
+        return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
+
+    async def _answer(
+        self,
+        request: pb.Envelope,
+        call: int,
+        work: Callable[[], Awaitable[Reply | TemplateReply]],
+        reserved: Reservation | None,
+    ) -> Reply | TemplateReply:
+        task = asyncio.current_task()
+        assert task is not None
+        self._working[call] = task
+        try:
+            self._check_incarnation(request)
+            if reserved is not None:
+                await reserved.take()
+            reply = await work()
+            if not isinstance(reply, TemplateReply):
+                reply[0].id = call
+        except asyncio.CancelledError as error:
+            waited = Waited.of(error)
+            said = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
+            reply = self._failed(call, CancelledError(message=said, op=waited.op)), ()
+        except Exception as error:  # any error is reported to the caller
+            reply = self._failed(call, error), ()
+        self._working.pop(call, None)
+        return reply
+
+    async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
+        # If the caller is gone, the task that reads the stream notices its end.
+        with suppress(BrokenStreamError), self._unsent.sending(values):
+            try:
+                await self._stream.send(reply, values)
+            except ResourceExhaustedError as error:
+                await self._stream.send(self._failed(reply.id, error))
+
+    async def _send_template(self, call: int, reply: TemplateReply) -> None:
+        """Answers a call, by a template if the reply can have one."""
+        control = self._stream.encoder.control(reply.key, Varying(call), reply.tensors, reply.make)
+        if control is None:
+            envelope = reply.make()
+            envelope.id = call
+            await self._send(envelope, reply.tensors)
+            return
+        sending = self._stream.send_now(control, reply.tensors)
+        if sending is not None:
+            with suppress(BrokenStreamError), self._unsent.sending(reply.tensors):
+                await sending
+
+    def _failed(self, call: int, error: BaseException) -> pb.Envelope:
+        """The answer to a call that failed."""
+        if not isinstance(error, OpError):
+            _LOG.error("a call failed with an unexpected error", exc_info=error)
+        elif _LOG.isEnabledFor(logging.INFO):
+            # Not its message, which may have values of the user's in it.
+            event(
+                _LOG,
+                logging.INFO,
+                "call_failed",
+                call=call,
+                code=error.error_code.name,
+                op=error.op,
+                failed_task=error.task,
+            )
+        return pb.Envelope(id=call, status=error_to_status(error, self._task))
+
+    def _check_incarnation(self, request: pb.Envelope) -> None:
+        if request.incarnation not in (0, self._incarnation):
+            raise restarted(self._task, request.incarnation, self._incarnation)

@@ -1,0 +1,91 @@
+"""Serves the streams that clients and other servers open."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from jflow.base.logs import event
+from jflow.net.protocol.admission import admit, introduce
+from jflow.net.protocol.dispatcher import Dispatcher
+from jflow.net.protocol.handshake import Secret
+from jflow.net.protocol.identity import ServerIdentity, ServerLocation, caller_of
+from jflow.net.protocol.rpc import Service
+from jflow.net.protocol.rpcs import MASTER, WORKER
+from jflow.net.protocol.services import ServerRoles
+from jflow.net.protocol.stream import MessageStream
+from jflow.net.protocol.tasks import TaskSet
+from jflow.net.protocol.transport import BrokenStreamError, FrameStream, Services
+from jflow.net.protocol.unproven import Unproven
+
+_LOG = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """Serves the streams of one server. Every method must be called on the event loop.
+
+    Args:
+      server: the server.
+      secret: the token, which callers must prove to have.
+      location: where it is reached.
+      cluster_name: the name of its cluster; "" if it has none.
+    """
+
+    def __init__(
+        self,
+        server: ServerRoles,
+        secret: Secret,
+        location: ServerLocation,
+        cluster_name: str = "",
+    ) -> None:
+        self._server = server
+        self._secret = secret
+        self._cluster_name = cluster_name
+        self._location = location
+        self._unproven = Unproven()
+        self._closing = TaskSet()
+
+    def services(self) -> Services:
+        """The function that serves a stream, by the service's name."""
+
+        def serving(service: Service[Any]) -> Any:
+            return lambda stream: self._serve(service, stream)
+
+        return {service.name: serving(service) for service in (MASTER, WORKER)}
+
+    async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
+        """Serves one stream: the handshake, then calls on a session of its own."""
+        async with self._unproven.reading():
+            handshake = await admit(stream, self._secret, service.name, self._identity())
+        if handshake is None:
+            return
+        info = self._server.info()
+        upgrade = stream.offer()
+        if upgrade is not None:
+            info = replace(info, data_offer=upgrade.offer)
+        caller = caller_of(handshake.hello)
+        session = service.open(self._server, caller)
+        try:
+            await introduce(stream, handshake, info)
+            channel = (stream, None) if upgrade is None else await upgrade.chosen()
+        except BaseException:
+            session.close()
+            raise
+        messages = MessageStream(*channel, caller)
+        dispatcher = Dispatcher(info, messages, service, session)
+        try:
+            await dispatcher.serve()
+        except BrokenStreamError as error:
+            of = "" if caller is None else str(caller)
+            role, reason = service.role, str(error)
+            event(_LOG, logging.INFO, "stream_lost", caller=of, role=role, reason=reason)
+            raise
+        finally:
+            self._closing.start(dispatcher.end(session.close))
+
+    def _identity(self) -> ServerIdentity:
+        info = self._server.info()
+        return ServerIdentity(
+            info.task, info.incarnation, info.cluster, self._cluster_name, self._location
+        )

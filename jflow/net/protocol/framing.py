@@ -1,0 +1,156 @@
+"""How messages become what a stream writes, and what it reads becomes messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from jflow.base.values import Array
+from jflow.net.protocol.codec import frames_of, small_payload
+from jflow.net.protocol.frame import (
+    CHUNK_BYTES,
+    LARGE_BYTES,
+    SMALL_BYTES,
+    Assembler,
+    Buffers,
+    Encoder,
+    Message,
+    encode,
+    encode_parts,
+)
+from jflow.net.protocol.parser import Parser, delimited_message
+
+
+class Framing(Protocol):
+    """The framing of one end of a stream.
+
+    Attributes:
+      n_received: a number that grows when something is received.
+      write_now: writes a message as `frames` would, without waiting; returns whether all of it has
+        left, and None if nothing was done. What has not left goes with the next frame, or with one
+        that is empty. None if the stream cannot.
+    """
+
+    @property
+    def n_received(self) -> int: ...
+
+    @property
+    def write_now(self) -> Callable[[int, bytes, Sequence[Array]], bool | None] | None: ...
+
+    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+        """What the stream writes for a message.
+
+        Raises:
+          ResourceExhaustedError: if it is too large.
+        """
+
+    def feed(self, read: Any) -> Message | None:
+        """Takes what the stream has read; returns the message that it completes.
+
+        Raises:
+          OpError: if it is malformed, or the message too large.
+        """
+
+    def offer_first(self, first: Callable[[Message], object | None]) -> None:
+        """Sets what is offered each message, as it comes, while a task waits to read it.
+
+        It is called on the event loop outside of tasks. What it returns is read in place of the
+        message; None if it has taken it. A transport need not offer anything.
+        """
+
+    def watch_long(self, begun: Callable[[Message], object]) -> None:
+        """Sets what is called with messages that have begun and take long to come.
+
+        Their payload is not there yet. It may raise what `feed` raises.
+        """
+
+    def close(self) -> None:
+        """Ends the reading of the stream, and frees what has come and was not read."""
+
+    def is_sign_of_life(self, frame: Any) -> bool:
+        """Whether the other end must have read something for the stream to take this frame."""
+
+
+class ByteFraming:
+    """Each frame is one piece of bytes, which the stream delimits."""
+
+    write_now = None
+
+    def __init__(self) -> None:
+        self._assembler = Assembler()
+        self.n_received = 0
+
+    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+        return frames_of(encode, message_id, control, tensors)
+
+    def feed(self, read: bytes) -> Message | None:
+        self.n_received += 1
+        return self._assembler.feed(read)
+
+    def watch_long(self, begun: Callable[[Message], object]) -> None:
+        self._assembler.on_long = begun
+
+    def close(self) -> None:
+        self._assembler.close()
+
+    def offer_first(self, first: Callable[[Message], object | None]) -> None:
+        """Nothing is offered: the stream has tasks of its own."""
+
+    def is_sign_of_life(self, frame: bytes) -> bool:
+        return len(frame) >= LARGE_BYTES
+
+
+class PartsFraming:
+    """A frame is written as its buffers; what is read are messages, because the stream parses.
+
+    Args:
+      parser: that of the stream.
+      encode: makes the frames.
+      write_now: writes a small frame, which has its length in front; as that of a `Framing`.
+      offer_first: see `Framing`.
+      end: ends the stream, and frees the messages of the parser that were not read.
+    """
+
+    def __init__(
+        self,
+        parser: Parser,
+        encode: Encoder[Any] = encode_parts,
+        write_now: Callable[[bytes], bool | None] | None = None,
+        offer_first: Callable[[Callable[[Message], object | None]], None] = lambda _: None,
+        end: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._parser = parser
+        self._encode = encode
+        self._write_frame = write_now
+        self.write_now = None if write_now is None else self._write_small
+        self.offer_first = offer_first
+        self._end = end
+
+    def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
+        return frames_of(self._encode, message_id, control, tensors)
+
+    def _write_small(
+        self, message_id: int, control: bytes, tensors: Sequence[Array]
+    ) -> bool | None:
+        payload = small_payload(tensors)
+        if payload is None or len(control) > SMALL_BYTES or self._write_frame is None:
+            return None
+        return self._write_frame(delimited_message(message_id, control, payload))
+
+    @property
+    def n_received(self) -> int:
+        return self._parser.n_received
+
+    def feed(self, read: Message) -> Message:
+        return read
+
+    def watch_long(self, begun: Callable[[Message], object]) -> None:
+        self._parser.assembler.on_long = begun
+
+    def close(self) -> None:
+        self._end()
+        self._parser.close()
+
+    def is_sign_of_life(self, frame: Buffers) -> bool:
+        # Socket buffers of the kernel are smaller.
+        return sum(map(len, frame)) >= CHUNK_BYTES

@@ -1,0 +1,309 @@
+"""The handshake that begins every stream: the server that is meant, proof of the token; no I/O.
+
+    caller → server   prefix | Hello             a nonce, and the server that is meant
+    server → caller   prefix | Challenge | mac   a nonce
+    caller → server   mac
+    server → caller   prefix | answer | mac      an introduction, or why the caller is refused
+
+The prefix is the same in all versions, so that unlike ones refuse each other in words. A mac is
+HMAC-SHA256 over the bytes of Hello, of Challenge and, in the last frame, of the answer, each with
+its prefix: hence over both nonces, the version, and the cluster, task, incarnation, address and
+machine that were dialled. Its key is derived from the token and the service, so that proofs for
+one service are worth nothing for another one. A byte in front says which of the frames it is of.
+The token itself is never sent.
+
+Why both ends can be sure (docs/security.md says of what):
+
+- A recorded frame proves nothing later, because each end's mac is over a nonce that the other end
+  has just drawn.
+- The server proves itself first. What listens at the address of a server without having the token
+  gets a nonce and names, nothing else.
+- A server that is not meant says so by another byte in front of what it proves. So its proof
+  cannot be passed on as that of the server which was dialled, and without the token nothing is
+  learned from it.
+- The answer is proven, too: no relay can alter an introduction or the reason of a refusal.
+- Neither end parses anything but these messages before the other's mac was compared; those that
+  come before a mac have at most `MAX_BYTES`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from jflow.base.cluster import Target, Task
+from jflow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OpError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from jflow.net.protocol.v1 import handshake_pb2 as pb
+
+VERSION = 5
+"""Of everything that streams carry. It grows with each change that the other end must know of."""
+MAX_BYTES = 4096
+"""Of Hello, and of Challenge with its mac."""
+NONCE_BYTES = 32
+MAC_BYTES = 32
+ANY_MACHINE = "*"
+"""Where a target leads through a tunnel: the machine of the server is not that of the caller."""
+N_ANSWERS = 2
+"""How many frames a server sends in the handshake."""
+INFO_ID = 1
+"""The id of the envelope that a server sends when the handshake is done."""
+
+_MAGIC = b"jflow\0"
+_PREFIX = struct.Struct("<6sH")
+_OWN_PREFIX = _PREFIX.pack(_MAGIC, VERSION)
+_OF_CALLER, _OF_SERVER, _OF_OTHER_SERVER, _OF_ANSWER = b"\x01", b"\x02", b"\x03", b"\x04"
+_SAME_TOKEN = "both ends need the same ~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW_TOKEN"
+
+M = TypeVar("M", bound=Message)
+
+
+class Secret:
+    """The token of a cluster, as one key for each service.
+
+    Args:
+      token: what both ends have.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def key(self, service: str) -> bytes:
+        """The key, u8[32], of all proofs on streams to a service."""
+        return hmac.digest(self._token, b"jflow key for " + service.encode(), "sha256")
+
+    def __repr__(self) -> str:
+        return "<jflow.net.protocol.Secret>"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """What a caller says in its handshakes, and proves.
+
+    Attributes:
+      secret: the token.
+      service: the service that its streams lead to.
+      target: the server that it means.
+      task, address: its own, if it is a server.
+    """
+
+    secret: Secret = field(repr=False)
+    service: str
+    target: Target
+    task: Task | None = None
+    address: str = ""
+
+
+class CallerHandshake:
+    """The caller's side of one handshake.
+
+    Args:
+      caller: the caller, and the server that it means.
+      nonce: 32 random bytes, used for nothing else.
+
+    Attributes:
+      hello: the first frame, once it has begun.
+    """
+
+    def __init__(self, caller: Caller, nonce: bytes) -> None:
+        target = caller.target
+        self._caller = caller
+        self._nonce = nonce
+        self._key = caller.secret.key(caller.service)
+        self._target = target
+        self._server = _named(target)
+        self._is_other = False
+        self._challenge = b""
+        self.hello = b""
+
+    def begin(self, machine: str) -> bytes:
+        """Returns the first frame to send.
+
+        Args:
+          machine: the machine that the server must be on; "" if its address names one itself.
+
+        Raises:
+          InvalidArgumentError: if the names are too long for a frame.
+        """
+        caller, target = self._caller, self._target
+        message = pb.Hello(
+            nonce=self._nonce,
+            cluster=target.cluster,
+            task=str(target.task or ""),
+            incarnation=target.incarnation,
+            address=target.own_address,
+            caller=str(caller.task or ""),
+            caller_address=caller.address,
+            machine=ANY_MACHINE if target.at else machine,
+        )
+        self.hello = _frame(message)
+        if len(self.hello) > MAX_BYTES:
+            raise InvalidArgumentError(
+                f"the names of {self._server} and of its caller need {len(self.hello)} bytes in "
+                f"the handshake; at most {MAX_BYTES} are allowed"
+            )
+        return self.hello
+
+    def prove(self, frame: bytes) -> bytes:
+        """Checks the answer to `hello`; returns the frame that proves the caller.
+
+        Raises:
+          UnauthenticatedError: if the server does not prove that it has the token.
+          FailedPreconditionError: if it has another version of the protocol.
+          UnavailableError: if it is not a jflow server.
+        """
+        found = version_of(frame) if self.hello else None
+        if found is None:
+            raise self._error(UnavailableError, "does not answer as a jflow server does")
+        if found != VERSION:
+            raise self._error(
+                FailedPreconditionError,
+                f"speaks version {found} of jflow's protocol and this end version {VERSION}; "
+                "install the same version of jflow on both",
+            )
+        signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
+        is_meant = self._is_mac(mac, _OF_SERVER, signed)
+        self._is_other = self._is_mac(mac, _OF_OTHER_SERVER, signed)
+        if not (is_meant or self._is_other):
+            raise self._error(
+                UnauthenticatedError, f"does not have the token of its caller; {_SAME_TOKEN}"
+            )
+        challenge = _message(pb.Challenge, signed)
+        if challenge is None or len(challenge.nonce) != NONCE_BYTES:
+            raise self._error(UnavailableError, "sent a malformed challenge")
+        self._challenge = signed
+        return _mac(self._key, _OF_CALLER, self.hello, signed)
+
+    def opened(self, frame: bytes) -> bytes:
+        """Checks the server's last frame, which answers the proof; returns the answer in it.
+
+        Raises:
+          UnauthenticatedError: if the frame is not one of this handshake by an owner of the token.
+        """
+        signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
+        is_whole = bool(self._challenge) and signed[: _PREFIX.size] == _OWN_PREFIX
+        if not (is_whole and self._is_mac(mac, _OF_ANSWER, self._challenge, signed)):
+            raise self._error(
+                UnauthenticatedError,
+                "answered the handshake with what it has not proven: something on the way changes "
+                "or inserts messages",
+            )
+        return signed[_PREFIX.size :]
+
+    def check_meant(self) -> None:
+        """Checks, once the server's answer was no error, that it is the one that was meant.
+
+        Raises:
+          UnavailableError: if it has proven that it is not.
+        """
+        if self._is_other:
+            raise self._error(UnavailableError, "is not the one that was meant")
+
+    def _is_mac(self, mac: bytes, end: bytes, *frames: bytes) -> bool:
+        return hmac.compare_digest(mac, _mac(self._key, end, self.hello, *frames))
+
+    def _error(self, kind: type[OpError], text: str) -> OpError:
+        return kind(f"{self._server} {text}", task=str(self._target.task or "") or None)
+
+
+class ServerHandshake:
+    """The server's side of one handshake.
+
+    Args:
+      secret: the token.
+      service: the service of the stream.
+      hello_frame: the first frame that came.
+
+    Attributes:
+      hello: what the caller says in it. Nothing of it is proven before `check`.
+
+    Raises:
+      UnauthenticatedError: if the frame is not one of this version of the handshake.
+    """
+
+    def __init__(self, secret: Secret, service: str, hello_frame: bytes) -> None:
+        found = version_of(hello_frame)
+        hello = _message(pb.Hello, hello_frame) if found == VERSION else None
+        if hello is None or len(hello.nonce) != NONCE_BYTES:
+            raise UnauthenticatedError(
+                f"the stream did not begin with the handshake of version {VERSION} of jflow's "
+                "protocol"
+            )
+        self._key = secret.key(service)
+        self._hello_frame = hello_frame
+        self.hello = hello
+        self._challenge = b""
+
+    def challenge(self, nonce: bytes, *, is_other: bool) -> bytes:
+        """The frame that answers the hello.
+
+        Args:
+          nonce: 32 random bytes, used for nothing else.
+          is_other: whether the caller means another server.
+        """
+        end = _OF_OTHER_SERVER if is_other else _OF_SERVER
+        signed = self._challenge = _frame(pb.Challenge(nonce=nonce))
+        return signed + _mac(self._key, end, self._hello_frame, signed)
+
+    def check(self, frame: bytes) -> None:
+        """Checks the caller's proof.
+
+        Raises:
+          UnauthenticatedError: if it is not one of this handshake by an owner of the token.
+        """
+        expected = _mac(self._key, _OF_CALLER, self._hello_frame, self._challenge)
+        if not self._challenge or not hmac.compare_digest(frame, expected):
+            raise UnauthenticatedError(
+                f"the caller did not prove that it has the token; {_SAME_TOKEN}"
+            )
+
+    def seal(self, answer: bytes) -> bytes:
+        """The frame with the answer to a caller that has proven itself."""
+        signed = _OWN_PREFIX + answer
+        return signed + _mac(self._key, _OF_ANSWER, self._hello_frame, self._challenge, signed)
+
+
+def version_of(frame: bytes) -> int | None:
+    """The version of the protocol of a frame of the handshake; None if it is something else."""
+    if not _PREFIX.size <= len(frame) <= MAX_BYTES:
+        return None
+    magic, version = _PREFIX.unpack_from(frame)
+    return int(version) if magic == _MAGIC else None
+
+
+def refusal_of_version(frame: bytes) -> bytes | None:
+    """What to answer a hello of another version, which cannot go on; None if it is of this one."""
+    return None if version_of(frame) in (None, VERSION) else _OWN_PREFIX
+
+
+def _mac(key: bytes, end: bytes, *frames: bytes) -> bytes:
+    """The mac, u8[32], of one end over frames, none of which can pass for a part of another."""
+    parts = [part for frame in frames for part in (len(frame).to_bytes(4, "little"), frame)]
+    return hmac.digest(key, b"".join((end, *parts)), "sha256")
+
+
+def _frame(message: Message) -> bytes:
+    return _OWN_PREFIX + message.SerializeToString()
+
+
+def _message(kind: type[M], frame: bytes) -> M | None:
+    """The message behind a prefix; None if it is malformed."""
+    message = kind()
+    try:
+        message.ParseFromString(frame[_PREFIX.size :])
+    except DecodeError:
+        return None
+    return message
+
+
+def _named(target: Target) -> str:
+    return f"{target.task or 'the server'} at {target.address}"

@@ -1,0 +1,182 @@
+"""`ServerIdentity`: what a server is, compared with what its callers mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jflow.base.cluster import (
+    ClusterSpec,
+    Task,
+    certified_name,
+    join_address,
+    names_no_machine,
+    split_address,
+)
+from jflow.errors import OpError, RestartedError, UnauthenticatedError, UnavailableError
+from jflow.net.protocol.handshake import ANY_MACHINE
+from jflow.net.protocol.v1 import handshake_pb2 as pb
+
+
+@dataclass(frozen=True)
+class ServerLocation:
+    """Where a server is reached.
+
+    Attributes:
+      hosts: the hosts by which it can be, in lower case, besides the one in the cluster.
+      advertised: further addresses that lead to it, "host:port" in lower case, such as that of a
+        proxy before it.
+      machine: identifies its machine; "" where that is not known.
+      is_local: whether processes of its machine only can reach it.
+    """
+
+    hosts: frozenset[str] = frozenset()
+    advertised: frozenset[str] = frozenset()
+    machine: str = ""
+    is_local: bool = False
+
+
+@dataclass(frozen=True)
+class ServerIdentity:
+    """What a server is.
+
+    Attributes:
+      task: its task.
+      incarnation: which life of its process.
+      cluster: the tasks and their addresses, as it knows them.
+      cluster_name: the name of the cluster; "" if it has none.
+      location: where it is reached.
+    """
+
+    task: Task
+    incarnation: int
+    cluster: ClusterSpec
+    cluster_name: str = ""
+    location: ServerLocation = ServerLocation()
+
+    def refusal(self, hello: pb.Hello) -> OpError | None:
+        """The error for a caller that means another server; None if it means this one.
+
+        What the caller does not know is not compared, except that a server calls only servers whose
+        cluster does not contradict its own.
+        """
+        expected, got, advice = self._difference(hello)
+        if advice:
+            return UnavailableError(
+                f"the server at {hello.address} is not the one that was meant: expected "
+                f"{expected}, got {got}; {advice}",
+                task=hello.task or None,
+            )
+        if hello.incarnation not in (0, self.incarnation):
+            return restarted(str(self.task), hello.incarnation, self.incarnation)
+        return None
+
+    def _difference(self, hello: pb.Hello) -> tuple[str, str, str]:
+        """What the caller expected, what this is, and what to do; empty if they agree."""
+        is_named = bool(hello.cluster and self.cluster_name)
+        if is_named and hello.cluster != self.cluster_name:
+            expected, got = f"cluster {hello.cluster!r}", f"cluster {self.cluster_name!r}"
+            return expected, got, "use the present address of the server, or the same JFLOW_CLUSTER"
+        if hello.task and hello.task != str(self.task):
+            return hello.task, str(self.task), "correct the address, or give all tasks one cluster"
+        own = self._address_of(str(self.task))
+        if not self._is_at(hello.address, own):
+            advice = (
+                f"use {own}, or add '?at={own}' to the target if a tunnel leads there; where all "
+                f"callers use it, set JFLOW_ADVERTISE={hello.address} for that server"
+            )
+            return f"a server at {hello.address}", f"one at {own}", advice
+        if not self._is_on(hello.machine, hello.address):
+            expected = f"a server on machine {hello.machine or '(not said)'}"
+            advice = (
+                "this address leads to the caller's own machine, so something there passes calls "
+                f"on; if it is a tunnel that is meant, add '?at={own}' to the target"
+            )
+            return expected, f"one on machine {self.location.machine or '(unknown)'}", advice
+        known = "" if is_named else self._address_of(hello.caller)
+        if known and known != hello.caller_address:
+            expected = f"a cluster with {hello.caller} at {hello.caller_address}"
+            advice = (
+                f"if {hello.caller} has restarted under another address, start it at {known} "
+                f"again, or all tasks with {hello.caller_address} in the cluster; if this is a "
+                "task of another cluster, correct the address; if one cluster has several "
+                "addresses for a task, give all tasks one JFLOW_CLUSTER"
+            )
+            return expected, f"one with {hello.caller} at {known}", advice
+        return "", "", ""
+
+    def _address_of(self, name: str) -> str:
+        """The address of a task in the cluster; "" if it is not known."""
+        for task in self.cluster.tasks():
+            if str(task) == name:
+                address = self.cluster.task_address(task.job, task.index)
+                return "" if address.endswith(":0") else address
+        return ""
+
+    def _is_at(self, dialled: str, own: str) -> bool:
+        if dialled == own:
+            return True
+        try:
+            host, port = split_address(dialled)
+        except ValueError:
+            return False
+        if join_address(host.lower(), port) in self.location.advertised:
+            return True
+        own_host, own_port = split_address(own)
+        return port == own_port and host.lower() in self.location.hosts | {own_host.lower()}
+
+    def _is_on(self, machine: str, dialled: str) -> bool:
+        """Whether this is on the machine that a caller means, which has to say it if no other one
+        reaches this server, or if the address that it dialled is one of each machine.
+
+        Otherwise a process on the caller's machine, at the same loopback address as this server,
+        could pass the handshake on.
+        """
+        if machine in (ANY_MACHINE, self.location.machine):
+            return True
+        is_named = not (self.location.is_local or names_no_machine(split_address(dialled)[0]))
+        return is_named and not machine
+
+
+def caller_of(hello: pb.Hello) -> Task | None:
+    """The task that a caller says it is; None if it does not."""
+    try:
+        return Task.parse(hello.caller)
+    except ValueError:
+        return None
+
+
+def certificate_refusal(
+    names: frozenset[str] | None, hello: pb.Hello, *, is_of_servers: bool
+) -> OpError | None:
+    """The error for a caller whose certificate does not allow what it wants.
+
+    Every certificate of the cluster allows clients' calls. Those between servers need the
+    certificate of the task that the caller says it is.
+
+    Args:
+      names: the names in the certificate; None if the connection has none.
+      hello: what the caller says.
+      is_of_servers: whether the stream is for calls between servers.
+    """
+    if names is None or not is_of_servers:
+        return None
+    caller = caller_of(hello)
+    expected = "a task" if caller is None else certified_name(caller)
+    if expected in names:
+        return None
+    return UnauthenticatedError(
+        f"the caller {hello.caller or '(no task)'} has the wrong certificate: expected one "
+        f"of {expected}, got {', '.join(sorted(names)) or 'no name'}; start each task with the "
+        "certificate that was made for it",
+        task=hello.task or None,
+    )
+
+
+def restarted(task: str, expected: int, got: int) -> RestartedError:
+    """The error for a caller that means an earlier life of a task."""
+    return RestartedError(
+        f"{task} has restarted since the state of this call was created "
+        f"(incarnation {expected:x} is now {got:x}): its variables and registered steps are gone; "
+        "open a new session and initialize again",
+        task=task,
+    )

@@ -1,0 +1,307 @@
+"""`Peer`: a server's connection to the worker of another task."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from functools import partial
+from typing import Concatenate, ParamSpec, TypeVar
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.deadline.clock import now
+from jflow.base.failpoints import async_failpoint
+from jflow.base.logs import event
+from jflow.base.values import Array
+from jflow.errors import RestartedError, UnavailableError
+from jflow.net.protocol import settings
+from jflow.net.protocol.admission import enter, new_nonce
+from jflow.net.protocol.handshake import Caller, CallerHandshake
+from jflow.net.protocol.peer_link import CALLER, PeerLink, UnsentError
+from jflow.net.protocol.records import (
+    Artifacts,
+    Client,
+    Registered,
+    ServerInfo,
+)
+from jflow.net.protocol.rpc import CallRequest
+from jflow.net.protocol.rpcs import (
+    REGISTER_PLANS,
+    RELEASE,
+    RUN_PLANS,
+)
+from jflow.net.protocol.run_rpcs import PlansRequest, ridden
+from jflow.net.protocol.signatures import rpc_of
+from jflow.net.protocol.stream import Received
+from jflow.net.protocol.traced import without_records
+from jflow.net.protocol.transport import (
+    BrokenStreamError,
+    Transport,
+    stream_error,
+)
+from jflow.plan import Plan
+from jflow.plan.trace.record import TaskRecord
+from jflow.state.core.records import Staging
+from jflow.state.core.task import RECONNECT_TIMEOUT_S
+from jflow.state.fencing import Claim
+
+_LOG = logging.getLogger(__name__)
+_CUT_OFF = "{} was cut off, and has forgotten the plans that were registered on it"
+_ADVICE = "start it or check the address in the cluster"
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Peer:
+    """The proxy of another task. See `TaskProxy`.
+
+    The connection is opened at its first use, and again after it broke.
+
+    Args:
+      transport: carries the frames.
+      task: the task to call.
+      caller: the caller, and the server that it means.
+
+    Attributes:
+      arrivals: takes values that ride on replies; None if none may.
+    """
+
+    is_direct = False
+
+    def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
+        self.address = caller.target.address
+        self._connector = _Connector(transport, task, caller)
+        self._task = task
+        self._connecting = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._link: PeerLink | None = None
+        self.arrivals: Arrivals | None = None
+
+    @property
+    def connection(self) -> int:
+        """The number of the connection, 0 if there is none; what is registered ends with it."""
+        link = self._link
+        return 0 if link is None or link.is_broken else link.number
+
+    @property
+    def incarnation(self) -> int:
+        """The life of the task that it is, or was last, connected to; 0 if it never was."""
+        return 0 if self._link is None else self._link.info.incarnation
+
+    async def connect(
+        self, connect_timeout: float, deadline: Deadline = FOREVER, *, is_lost: bool = False
+    ) -> ServerInfo:
+        """Connects unless there is a connection; returns the server info of the task.
+
+        Args:
+          connect_timeout: the longest time to wait for the task to answer, in seconds.
+          deadline: of the call that needs the connection.
+          is_lost: whether the task was reached before, so that it is not about to start; if its
+            address refuses connections, it has ended.
+
+        Raises:
+          UnavailableError: if the task does not answer within the connect timeout, the name of its
+            host does not resolve, or a server that is not meant listens at its address.
+          DeadlineExceededError: if the deadline passes first.
+          UnauthenticatedError: if the task has another token.
+        """
+        limit = deadline.while_connecting(connect_timeout)
+        doing = f"connecting to {self._task} at {self.address}"
+        async with limit.bounding(doing, str(self._task), _ADVICE), self._connecting:
+            if self._link is None or self._link.is_broken:
+                refused_s = settings.REFUSED_S if is_lost else None
+                self._link = await self._connector.connect(next(self._numbers), refused_s)
+            return self._link.info
+
+    async def call(
+        self,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        incarnation: int,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        rpc = rpc_of(method)
+        result: R = rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
+        return result
+
+    async def _reply(
+        self,
+        incarnation: int,
+        request: CallRequest,
+        connection: int | None = None,
+        step: int | None = None,
+    ) -> Received:
+        try:
+            link = self._link
+            if link is None or link.is_broken or link.info.incarnation != incarnation:
+                link = await self._incarnation(incarnation)
+            if connection is not None and link.number != connection:
+                raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
+            return await link.call(request, step)
+        except UnsentError:
+            if connection is not None:
+                raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task)) from None
+            # The connection had ended before, unnoticed, and the request was not sent: it cannot be
+            # executed twice.
+            return await (await self._incarnation(incarnation)).call(request, step)
+
+    async def register(
+        self,
+        incarnation: int,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
+        claim: Claim | None = None,
+    ) -> Registered:
+        """See `WorkerService.register`, for one incarnation of the task."""
+        request = REGISTER_PLANS.prepared(plans, artifacts, is_restartable, claim)
+        return REGISTER_PLANS.read(*await self._reply(incarnation, request))
+
+    async def run(
+        self,
+        incarnation: int,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
+        connection: int | None = None,
+    ) -> Sequence[Array]:
+        """See `TaskProxy.run`; no function of a client can be called from another task."""
+        is_traced, arrivals = records is not None, self.arrivals
+        asker = arrivals.task if arrivals is not None and not is_traced else ""
+        plans = PlansRequest(step, handle, feeds, is_traced, staging, asker)
+        request = RUN_PLANS.prepared(plans)
+        sent = now()
+        reply, tensors = await self._reply(incarnation, request, connection, step)
+        if records is None:
+            if arrivals is not None and reply.HasField("ran_plans"):
+                for edge, value in ridden(reply.ran_plans, tensors).items():
+                    arrivals.deliver(step, edge, value)
+            return RUN_PLANS.read(reply, tensors)
+        return without_records(reply.traced, tensors, sent, records)
+
+    def begin(
+        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+    ) -> None:
+        """See `TaskProxy.begin`."""
+
+    def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
+        """Sends values, and signals (None), by their edges of a step; together unless large.
+
+        They never overtake the call of `run` that begins the step, if that goes the same way: the
+        other end may not read on before it has begun.
+
+        Returns:
+          What to wait for at once until they have left; None if they have.
+
+        Raises:
+          UnavailableError: if the connection has ended.
+        """
+        link = self._link
+        if link is None or link.is_broken:
+            return self._deliver_over_new(step, values)
+        return link.deliver(step, values)
+
+    async def _deliver_over_new(self, step: int, values: Mapping[int, Array | None]) -> None:
+        """As `deliver`, once there is a connection."""
+        link = await self._linked()
+        sending = None if link is None else link.deliver(step, values)
+        if sending is not None:
+            await sending
+
+    async def release(self, incarnation: int, handle: int) -> None:
+        """Releases registered plans if the task is connected, in the same incarnation."""
+        link = self._link
+        if link is None or link.is_broken or link.info.incarnation != incarnation:
+            return
+        await link.push(RELEASE.prepared(handle))
+
+    async def close(self) -> None:
+        """Ends the connection; pending calls fail with UnavailableError."""
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _linked(self) -> PeerLink | None:
+        """The connection, opened if there is none or it broke."""
+        if self._link is None or self._link.is_broken:
+            # As a task: a timeout needs to know the task that it cancels (see `begin`).
+            is_lost = self._link is not None
+            await asyncio.ensure_future(self.connect(RECONNECT_TIMEOUT_S, is_lost=is_lost))
+        return self._link
+
+    async def _incarnation(self, incarnation: int) -> PeerLink:
+        link = await self._linked()
+        if link is None:
+            raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
+        if link.info.incarnation != incarnation:
+            raise RestartedError(
+                f"{self._task} at {self.address} has restarted: its variables and registered "
+                "steps are gone; open a new session and initialize again",
+                task=str(self._task),
+            )
+        return link
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What takes values for the plans of the task that calls.
+
+    Attributes:
+      task: the name of that task.
+      deliver: takes a value, or a signal (None), under an edge of a step.
+    """
+
+    task: str
+    deliver: Callable[[int, int, Array | None], object]
+
+
+class UnregisteredError(UnavailableError):
+    """A task was cut off since plans were registered on it, and has forgotten them."""
+
+
+class _Connector:
+    """Makes connections to a task; arguments as for `Peer`."""
+
+    def __init__(self, transport: Transport, task: Task, caller: Caller) -> None:
+        self._transport = transport
+        self._task = task
+        self._caller = caller
+
+    async def connect(self, number: int, refused_s: float | None) -> PeerLink:
+        """The connection of this number, after the handshake.
+
+        `refused_s` is as in `Transport.connect`.
+        """
+        task, address = self._task, self._caller.target.address
+        # No warning: the caller whose call waits for it is told.
+        noted = partial(event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address)
+        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, noted)
+        try:
+            if (action := async_failpoint("peer.before_connect")) is not None:
+                await action
+            stream = await self._transport.connect(self._caller.service, task, address, refused_s)
+        finally:
+            notice.cancel()
+        handshake = CallerHandshake(self._caller, new_nonce())
+        try:
+            messages, info = await enter(stream, handshake)
+            return PeerLink(task, address, messages, info.over(messages.kind), number)
+        except BrokenStreamError as error:
+            await stream.close()
+            raise stream_error(error, f"{task} at {address}", CALLER, str(task)) from None
+        except BaseException:
+            await stream.close()
+            raise

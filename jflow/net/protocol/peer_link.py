@@ -1,0 +1,232 @@
+"""`PeerLink`: one stream between two servers, at the end that calls."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from jflow.base.cluster import Task
+from jflow.base.drivers.coroutines import begin, retrieve
+from jflow.base.values import Array
+from jflow.errors import OpError, UnavailableError
+from jflow.net.protocol.codec import error_of
+from jflow.net.protocol.frame import CHUNK_BYTES, aligned
+from jflow.net.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
+from jflow.net.protocol.records import ServerInfo
+from jflow.net.protocol.reply import PendingReply
+from jflow.net.protocol.rpc import CallRequest
+from jflow.net.protocol.rpcs import SEND_TENSORS
+from jflow.net.protocol.stream import MessageStream, Received
+from jflow.net.protocol.tasks import TaskSet
+from jflow.net.protocol.templates import TemplateMessage
+from jflow.net.protocol.transport import BrokenStreamError, EndedStreamError, stream_error
+from jflow.net.protocol.v1 import service_pb2 as pb
+
+CALLER = "the server that called it"
+
+
+class UnsentError(UnavailableError):
+    """The stream had ended before any byte of a message was sent."""
+
+
+def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
+    """The values of each message: several unless they are large."""
+    n_bytes = 0
+    some: dict[int, Array | None] = {}
+    for edge, value in values.items():
+        size = 0 if value is None else aligned(value.nbytes)
+        if some and n_bytes + size > CHUNK_BYTES:
+            yield some
+            n_bytes, some = 0, {}
+        some[edge] = value
+        n_bytes += size
+    yield some
+
+
+async def _all_sent(sending: Iterable[asyncio.Future[None]]) -> None:
+    """Waits until messages are sent, which a caller that is cancelled must not stop."""
+    for one in sending:
+        await asyncio.shield(one)
+
+
+class PeerLink:
+    """One stream to one incarnation of a task, after the handshake, and its pending calls."""
+
+    def __init__(
+        self, task: Task, address: str, stream: MessageStream, info: ServerInfo, number: int
+    ) -> None:
+        self.number = number
+        self._task = task
+        self._address = address
+        self._stream = stream
+        self.info = info
+        self._ids = itertools.count(1)
+        self._cancelling = TaskSet()
+        self._pending: dict[int, PendingReply] = {}
+        # By step, the sending of the call that begins it.
+        self._beginnings: dict[int, asyncio.Future[None]] = {}
+        stream.offer_first(self._take)
+        self._reader = asyncio.create_task(self._read())
+        self._watcher = asyncio.create_task(self._watch(liveness_s()))
+        self._cause: object = "this end closed the connection"
+        self.is_broken = False
+
+    async def call(self, request: CallRequest, step: int | None = None) -> Received:
+        """Sends a request and waits for its reply; cancelling the wait cancels the call.
+
+        If the reply arrives nevertheless, it is returned.
+
+        Args:
+          request: what to send.
+          step: the step that it begins, if it does.
+        """
+        key = next(self._ids)
+        reply = self._pending[key] = PendingReply()
+        sending: asyncio.Future[None] | None = None
+        try:
+            if (sending := self._send(request, key)) is not None:
+                sending.add_done_callback(reply.sent)
+                if step is not None:
+                    self._beginnings[step] = sending
+                    sending.add_done_callback(lambda _: self._beginnings.pop(step, None))
+            await reply.wait()
+            return reply.result()
+        except asyncio.CancelledError:
+            self._cancelling.start(self._cancel(key, sending))
+            return await reply.after_cancel()
+        finally:
+            self._pending.pop(key, None)
+
+    async def _cancel(self, key: int, sending: asyncio.Future[None] | None) -> None:
+        """Cancels a call at the other end, after its request was sent."""
+        with suppress(OpError):  # nothing to cancel, or the other end is gone
+            if sending is not None:
+                await sending
+            await self._send_control(pb.Envelope(cancel=pb.Cancel(id=key)).SerializeToString(), ())
+
+    async def push(self, request: CallRequest) -> None:
+        """Sends a message without a reply."""
+        if (sending := self._send(request)) is not None:
+            await asyncio.shield(sending)
+
+    def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
+        """See `Peer.deliver`."""
+        if self._beginnings and (beginning := self._beginnings.get(step)) is not None:
+            return self._deliver_after(beginning, step, values)
+        sending = [self._send(SEND_TENSORS.prepared(step, some)) for some in _together(values)]
+        left = [one for one in sending if one is not None]
+        return _all_sent(left) if left else None
+
+    async def _deliver_after(
+        self, beginning: asyncio.Future[None], step: int, values: Mapping[int, Array | None]
+    ) -> None:
+        """As `deliver`, once the call that begins the step has left."""
+        await asyncio.wait([beginning])
+        if (sending := self.deliver(step, values)) is not None:
+            await sending
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        self._watcher.cancel()
+        await asyncio.gather(self._reader, self._watcher, return_exceptions=True)
+        await self._stream.close()
+
+    def _send(self, request: CallRequest, call: int = 0) -> asyncio.Future[None] | None:
+        """Sends a request; returns None if it has left, or what to wait for.
+
+        A caller that is cancelled must not cancel that: a message that is sent in part, or a write
+        that the transport sees cancelled, would break the stream.
+
+        Raises:
+          UnavailableError: if the connection has ended.
+        """
+        if self.is_broken:
+            raise self._lost(self._cause)
+        control = request.control(self._stream.encoder, call, self.info.incarnation)
+        waiting = self._stream.send_now(control, request.tensors)
+        if waiting is None:
+            return None
+        sending = begin(self._sent(waiting))
+        if sending.done() and sending.exception() is None:
+            return None
+        sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
+        return sending
+
+    async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
+        if self.is_broken:
+            raise self._lost(self._cause)
+        await self._sent(self._stream.send_control(control, tensors))
+
+    async def _sent(self, sending: Awaitable[None]) -> None:
+        """Waits until a message is sent. Raises UnavailableError if the stream ends before."""
+        try:
+            await sending
+        except EndedStreamError as error:
+            self.is_broken = True
+            raise UnsentError(self._lost(error).message, task=str(self._task)) from None
+        except BrokenStreamError as error:
+            raise self._lost(error) from None
+
+    async def _read(self) -> None:
+        cause: object = "it closed the connection"
+        try:
+            while (received := await self._stream.receive_any()) is not None:
+                self._receive(received)
+        except (BrokenStreamError, OpError) as error:
+            cause = error
+        except asyncio.CancelledError:
+            cause = self._cause
+            raise
+        finally:
+            self._lose(cause)
+            self._stream.end()
+            self._watcher.cancel()
+
+    def _lose(self, cause: object) -> None:
+        """Fails what waits for the other end."""
+        self.is_broken, self._cause = True, cause
+        for reply in self._pending.values():
+            reply.put(self._lost(cause))
+
+    async def _watch(self, liveness: float) -> None:
+        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        heartbeat = Heartbeat()
+        while not self.is_broken:
+            await asyncio.sleep(liveness / TICKS)
+            match heartbeat.tick(self._stream.n_signs, is_waiting=bool(self._pending)):
+                case Beat.ASK:
+                    self._cancelling.start(self._ping())
+                case Beat.LOST:
+                    self._lose(silence(liveness))
+                    self._reader.cancel()
+                    await self._stream.close()
+
+    async def _ping(self) -> None:
+        with suppress(OpError):  # its reader notices that the stream has ended
+            ping = pb.Envelope(id=next(self._ids), ping=pb.Ping())
+            await self._send_control(ping.SerializeToString(), ())
+
+    def _take(self, received: TemplateMessage) -> bool:
+        """Takes a reply as it comes; False if it is an error."""
+        if received.template.is_error:
+            return False
+        reply = self._pending.get(received.varying.id)
+        if reply is not None:
+            reply.put((received.template.envelope, received.tensors))
+        return True
+
+    def _receive(self, received: Received | TemplateMessage) -> None:
+        if isinstance(received, TemplateMessage):
+            if self._take(received):
+                return
+            received = received.common
+        envelope, _ = received
+        reply = self._pending.get(envelope.id)
+        if reply is not None:
+            reply.put(error_of(envelope.status) if envelope.status.code else received)
+
+    def _lost(self, cause: object) -> OpError:
+        where = f"{self._task} at {self._address}"
+        return stream_error(cause, where, CALLER, str(self._task))

@@ -1,0 +1,245 @@
+"""Encoding and decoding of plans by protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from functools import partial
+
+from jflow.base.cluster import Device
+from jflow.base.drivers.coroutines import computed
+from jflow.errors import InvalidArgumentError
+from jflow.net.protocol.v1 import plan_pb2 as pb_plan
+from jflow.plan import (
+    MAX_OPERANDS,
+    Call,
+    EqualSizes,
+    Feed,
+    Fetch,
+    InputSize,
+    Instruction,
+    Plan,
+    Program,
+    Recv,
+    ResourceSpec,
+    Run,
+    Send,
+    VariableKey,
+    VariableSpec,
+    check_size,
+    verify,
+)
+
+
+def plan_to_proto(plan: Plan) -> pb_plan.Plan:
+    """A plan as a message."""
+    message = pb_plan.Plan(device=str(plan.device), n_slots=plan.n_slots)
+    for variable in plan.variables:
+        key = variable.key
+        message.variables.add(
+            container=key.container, name=key.name, dtype=variable.dtype, shape=variable.shape
+        )
+    for spec in plan.resources:
+        message.resources.add(**vars(spec))
+    for stage in plan.stages:
+        message.stages.add(steps=[_step_to_proto(step) for step in stage])
+    message.unordered = bool(plan.after)
+    for sent, after in zip(message.stages, plan.after, strict=False):
+        sent.after.extend(after)
+    return message
+
+
+async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
+    """Reads the plans of a step; off the event loop if they are large.
+
+    Raises:
+      InvalidArgumentError: as `plan_from_proto`.
+      ResourceExhaustedError: if they have too many stages, instructions, operands, variables or
+        resources; nothing is read then.
+    """
+    check_size(
+        n_stages=sum(len(plan.stages) for plan in messages),
+        n_states=sum(len(plan.variables) + len(plan.resources) for plan in messages),
+    )
+    n_bytes = sum(plan.ByteSize() for plan in messages)
+    return await computed(n_bytes, partial(_plans, n_bytes), messages)
+
+
+def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
+    stages = [stage for plan in messages for stage in plan.stages]
+    check_size(n_instructions=sum(len(stage.steps) for stage in stages))
+    if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
+        sizes = sum(len(variable.shape) for plan in messages for variable in plan.variables)
+        named = sum(_n_operands(step) for stage in stages for step in stage.steps)
+        check_size(n_operands=sizes + named)
+    return [plan_from_proto(plan) for plan in messages]
+
+
+def _n_operands(step: pb_plan.Step) -> int:
+    """How many slots, variables, resources and constants an instruction names."""
+    lists: tuple[Sized, ...] = ()
+    match step.WhichOneof("kind"):
+        case "run":
+            run = step.run
+            lists = (
+                *(run.reads, run.inputs, run.writes, run.initializes, run.outputs),
+                *(run.before, run.after, run.defaults, run.sizes),
+                *(run.program.constants, run.program.donated),
+            )
+        case "call":
+            call = step.call
+            lists = (call.inputs, call.outputs, call.constants, call.resources, call.variables)
+    return sum(map(len, lists))
+
+
+def plan_from_proto(message: pb_plan.Plan) -> Plan:
+    """Reads a plan from a message and verifies it.
+
+    Raises:
+      InvalidArgumentError: if an instruction is of an unknown kind, a device name is incomplete, or
+        the plan is not well-formed (`jflow.plan.verify`).
+    """
+    try:
+        plan = _plan(message)
+    except ValueError as error:
+        raise InvalidArgumentError(f"a plan cannot be read: {error}") from None
+    verify(plan)
+    return plan
+
+
+def _plan(message: pb_plan.Plan) -> Plan:
+    variables = tuple(
+        VariableSpec(VariableKey(v.container, v.name), v.dtype, tuple(v.shape))
+        for v in message.variables
+    )
+    stages = tuple(
+        tuple(_step_from_proto(step) for step in stage.steps) for stage in message.stages
+    )
+    resources = tuple(
+        ResourceSpec(r.kind, r.container, r.name, r.owner, r.definition) for r in message.resources
+    )
+    after = tuple(tuple(stage.after) for stage in message.stages) if message.unordered else ()
+    device = Device.parse(message.device)
+    return Plan(device, message.n_slots, variables, stages, resources, after)
+
+
+def _step_to_proto(step: Instruction) -> pb_plan.Step:
+    match step:
+        case Feed():
+            return pb_plan.Step(feed=pb_plan.Feed(index=step.index, slot=step.slot))
+        case Fetch():
+            return pb_plan.Step(fetch=pb_plan.Fetch(index=step.index, slot=step.slot))
+        case Recv():
+            recv = pb_plan.Recv(edge=step.edge, source=str(step.source), slot=step.slot)
+            return pb_plan.Step(recv=recv)
+        case Send():
+            send = pb_plan.Send(edge=step.edge, target=str(step.target), slot=step.slot)
+            return pb_plan.Step(send=send)
+        case Run():
+            return pb_plan.Step(run=_run_to_proto(step))
+        case Call():
+            call = pb_plan.Call(
+                function=step.function,
+                inputs=step.inputs,
+                outputs=step.outputs,
+                constants=step.constants,
+                resources=step.resources,
+                attributes=step.attributes,
+                op=step.op,
+                variables=step.variables,
+            )
+            return pb_plan.Step(call=call)
+
+
+def _run_to_proto(step: Run) -> pb_plan.Run:
+    program = step.program
+    return pb_plan.Run(
+        program=None
+        if program is None
+        else pb_plan.Program(
+            digest=program.digest, constants=program.constants, donated=program.donated
+        ),
+        reads=step.reads,
+        inputs=step.inputs,
+        writes=step.writes,
+        initializes=step.initializes,
+        outputs=step.outputs,
+        before=[pb_plan.Held(variable=v, slot=s) for v, s in step.before],
+        after=[pb_plan.Held(variable=v, slot=s) for v, s in step.after],
+        op=step.op,
+        defaults=[pb_plan.Defaulted(variable=v, slot=s, default=d) for v, s, d in step.defaults],
+        sizes=[*map(_sizes_to_proto, step.sizes)],
+    )
+
+
+def _sizes_to_proto(sizes: EqualSizes) -> pb_plan.EqualSizes:
+    first, second = _size_to_proto(sizes.first), sizes.second
+    if isinstance(second, InputSize):
+        return pb_plan.EqualSizes(op=sizes.op, first=first, second=_size_to_proto(second))
+    return pb_plan.EqualSizes(op=sizes.op, first=first, size=second)
+
+
+def _size_to_proto(size: InputSize) -> pb_plan.InputSize:
+    return pb_plan.InputSize(input=size.input, dimension=size.dimension, tensor=size.tensor)
+
+
+def _step_from_proto(message: pb_plan.Step) -> Instruction:
+    match message.WhichOneof("kind"):
+        case "feed":
+            return Feed(message.feed.index, message.feed.slot)
+        case "fetch":
+            return Fetch(message.fetch.slot, message.fetch.index)
+        case "recv":
+            recv = message.recv
+            return Recv(recv.edge, Device.parse(recv.source), _slot(recv))
+        case "send":
+            send = message.send
+            return Send(send.edge, Device.parse(send.target), _slot(send))
+        case "run":
+            return _run_from_proto(message.run)
+        case "call":
+            call = message.call
+            return Call(
+                call.function,
+                tuple(call.inputs),
+                tuple(call.outputs),
+                tuple(call.constants),
+                tuple(call.resources),
+                call.attributes,
+                call.op,
+                tuple(call.variables),
+            )
+        case _:
+            raise InvalidArgumentError("a plan has an instruction of an unknown kind")
+
+
+def _run_from_proto(message: pb_plan.Run) -> Run:
+    program = None
+    if message.HasField("program"):
+        sent = message.program
+        program = Program(sent.digest, tuple(sent.constants), tuple(sent.donated))
+    return Run(
+        program=program,
+        reads=tuple(message.reads),
+        inputs=tuple(message.inputs),
+        writes=tuple(message.writes),
+        initializes=tuple(message.initializes),
+        outputs=tuple(message.outputs),
+        before=tuple((held.variable, held.slot) for held in message.before),
+        after=tuple((held.variable, held.slot) for held in message.after),
+        op=message.op,
+        defaults=tuple((one.variable, one.slot, one.default) for one in message.defaults),
+        sizes=tuple(map(_sizes_from_proto, message.sizes)),
+    )
+
+
+def _sizes_from_proto(message: pb_plan.EqualSizes) -> EqualSizes:
+    second = _size_from_proto(message.second) if message.HasField("second") else message.size
+    return EqualSizes(message.op, _size_from_proto(message.first), second)
+
+
+def _size_from_proto(message: pb_plan.InputSize) -> InputSize:
+    return InputSize(message.input, message.dimension, message.tensor)
+
+
+def _slot(message: pb_plan.Recv | pb_plan.Send) -> int | None:
+    return message.slot if message.HasField("slot") else None

@@ -1,0 +1,79 @@
+"""`Receiver`: what a client receives on its streams, from the handshake on; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jflow.base.values import Array
+from jflow.net.protocol.admission import answer_in
+from jflow.net.protocol.codec import error_of, open_message
+from jflow.net.protocol.frame import Assembler, Message, new_tuple
+from jflow.net.protocol.handshake import CallerHandshake
+from jflow.net.protocol.outcome import CallAnswer
+from jflow.net.protocol.templates import TemplateDecoder
+from jflow.net.protocol.v1 import service_pb2 as pb
+
+
+class Answered(NamedTuple):
+    """An answer to a call.
+
+    Attributes:
+      call: its id.
+      answer: what it returns, or the error with which it failed.
+      is_final: whether no other answer to that call follows.
+    """
+
+    call: int
+    answer: CallAnswer
+    is_final: bool = True
+
+
+class Receiver:
+    """The challenge of the server, its answer, and then messages, in the order in which they come.
+
+    Args:
+      handshake: of the client.
+      prove: sends the proof, when the challenge has come.
+    """
+
+    def __init__(self, handshake: CallerHandshake, prove: Callable[[bytes], object]) -> None:
+        self._handshake = handshake
+        self._prove = prove
+        self._next: Callable[[bytes], Answered | None] = self._challenge
+        self._assembler = Assembler()
+        self._decoder = TemplateDecoder()
+
+    def frame(self, frame: bytes) -> Answered | None:
+        """Takes a frame of the first stream; returns the answer that it completes, or None.
+
+        Raises:
+          OpError: if the frame is not what may come now; the session cannot go on.
+        """
+        return self._next(frame)
+
+    def message(self, message: Message) -> Answered:
+        """Takes a message. Raises as `frame`."""
+        opened = self._decoder.open(message)
+        if opened is not None and opened.template.is_plain:
+            answer = opened.template.envelope, opened.tensors
+            return new_tuple(Answered, (opened.varying.id, answer, True))
+        return _answered(*(open_message(message) if opened is None else opened.common))
+
+    def _challenge(self, frame: bytes) -> None:
+        self._next = self._introduction
+        self._prove(self._handshake.prove(frame))
+
+    def _introduction(self, frame: bytes) -> Answered:
+        self._next = self._chunk
+        return _answered(answer_in(frame, self._handshake), [])
+
+    def _chunk(self, frame: bytes) -> Answered | None:
+        message = self._assembler.feed(frame)
+        return None if message is None else self.message(message)
+
+
+def _answered(envelope: pb.Envelope, tensors: list[Array]) -> Answered:
+    failed = envelope.status.code
+    answer = error_of(envelope.status) if failed else (envelope, tensors)
+    return Answered(envelope.id, answer, is_final=not envelope.HasField("call_back"))

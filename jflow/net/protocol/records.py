@@ -1,0 +1,207 @@
+"""What the services exchange, and the conversion to messages."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from jflow.base.cluster import ClusterSpec, Device, Task
+from jflow.base.values import Array
+from jflow.errors import InternalError
+from jflow.net.protocol.offers import OFFER_NONCE_BYTES, DataOffer
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.state.effects import Effect
+
+Artifacts = Mapping[str, Array]
+"""Programs (as u8 arrays) and constants by digest."""
+
+Client = Callable[[int, Sequence[Array], "Future[Sequence[Array]]"], Awaitable[None]]
+"""Calls a function of a step's client.
+
+Takes the number of the function, its operands, and a future for the results or an OpError.
+"""
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """A device of a task.
+
+    Attributes:
+      device: the device.
+      platform: what `jax.export` calls it.
+      incarnation: which life of the process it is of.
+      transport: what carries messages between its task and the server that tells of it, "grpc" or
+        "unix"; "" if they are the same.
+      memory_limit_bytes: what it can keep; 0 if that is not known.
+      file_system: identifies the file system that its task sees; "" if that is not known.
+    """
+
+    device: Device
+    platform: str
+    incarnation: int
+    transport: str = field(default="", compare=False)
+    memory_limit_bytes: int = 0
+    file_system: str = ""
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server tells its callers in the handshake.
+
+    Attributes:
+      task: the task of the server.
+      incarnation: identifies this run of its process.
+      cluster: the cluster as the server knows it.
+      devices: its own devices, accelerators first.
+      n_compiled: the number of programs that it has compiled.
+      session_defaults: a packed `SessionDefaults`; b"" for the usual options.
+      data_offer: of a data stream for this caller.
+    """
+
+    task: Task
+    incarnation: int
+    cluster: ClusterSpec
+    devices: tuple[DeviceRecord, ...]
+    n_compiled: int
+    session_defaults: bytes = b""
+    data_offer: DataOffer | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks of its cluster."""
+        return [*self.cluster.tasks()]
+
+    @property
+    def device_names(self) -> list[str]:
+        """The full names of its devices."""
+        return [str(record.device) for record in self.devices]
+
+    def over(self, transport: str) -> ServerInfo:
+        """The same, and what carries messages to the server."""
+        return replace(self, devices=tuple(replace(d, transport=transport) for d in self.devices))
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The handle of registered plans; or the digests to send with the same call again.
+
+    Attributes:
+      n_bytes: the size of what they fetch of the results of programs, as far as that is known
+        before they run.
+    """
+
+    handle: int
+    missing: tuple[str, ...] = ()
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Riding:
+    """Values that plans send at their end to the task that asked for them: they ride on the reply.
+
+    Attributes:
+      asker: the task.
+      values: what rides, by edge; None for signals. The run of the plans fills it.
+    """
+
+    asker: Task
+    values: dict[int, Array | None] = field(default_factory=dict)
+
+
+def device_to_proto(record: DeviceRecord) -> pb.Device:
+    """A device as a message."""
+    return pb.Device(
+        name=str(record.device),
+        platform=record.platform,
+        incarnation=record.incarnation,
+        transport=record.transport,
+        memory_limit_bytes=record.memory_limit_bytes,
+        file_system=record.file_system,
+    )
+
+
+def device_from_proto(message: pb.Device) -> DeviceRecord:
+    """The device of a message. Raises ValueError if its name is malformed."""
+    device = Device.parse(message.name)
+    return DeviceRecord(
+        device,
+        message.platform,
+        message.incarnation,
+        message.transport,
+        message.memory_limit_bytes,
+        message.file_system,
+    )
+
+
+def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
+    """Server info as a message."""
+    cluster, offer = info.cluster, info.data_offer
+    return pb.ServerInfo(
+        task=str(info.task),
+        incarnation=info.incarnation,
+        cluster={str(t): cluster.task_address(t.job, t.index) for t in cluster.tasks()},
+        devices=[device_to_proto(device) for device in info.devices],
+        n_compiled=info.n_compiled,
+        session_defaults=info.session_defaults,
+        data_offer=None if offer is None else _offer_to_proto(offer),
+    )
+
+
+def _offer_to_proto(offer: DataOffer) -> pb.DataOffer:
+    return pb.DataOffer(path=offer.path, boot_id=offer.boot_id, nonce=offer.nonce, port=offer.port)
+
+
+def info_from_proto(message: pb.ServerInfo) -> ServerInfo:
+    """The server info of a message. Raises InternalError if it is malformed."""
+    try:
+        return _info(message)
+    except (TypeError, ValueError) as error:
+        raise InternalError(f"malformed server info: {error}") from None
+
+
+def _info(message: pb.ServerInfo) -> ServerInfo:
+    jobs: dict[str, dict[int, str]] = {}
+    for name, address in message.cluster.items():
+        task = Task.parse(name)
+        jobs.setdefault(task.job, {})[task.index] = address
+    return ServerInfo(
+        Task.parse(message.task),
+        message.incarnation,
+        ClusterSpec(jobs),
+        tuple(device_from_proto(device) for device in message.devices),
+        message.n_compiled,
+        message.session_defaults,
+        _offer(message.data_offer) if message.HasField("data_offer") else None,
+    )
+
+
+def _offer(message: pb.DataOffer) -> DataOffer | None:
+    """The offer of a message; None if it is not one that this version can take."""
+    if len(message.nonce) != OFFER_NONCE_BYTES or not (message.path or 0 < message.port < 1 << 16):
+        return None
+    return DataOffer(message.path, message.boot_id, message.nonce, message.port)
+
+
+def effect_to_proto(effect: Effect) -> pb.Effect:
+    """An effect as a message."""
+    return pb.Effect(
+        client=effect.client,
+        epoch=effect.epoch,
+        sequence=effect.sequence,
+        attempt=effect.attempt,
+        acknowledged=effect.acknowledged,
+        is_saved=effect.is_saved,
+    )
+
+
+def effect_from_proto(message: pb.Effect) -> Effect:
+    """The effect in a message. Raises InvalidArgumentError as `Effect`."""
+    return Effect(
+        message.client,
+        message.epoch,
+        message.sequence,
+        message.attempt,
+        message.acknowledged,
+        message.is_saved,
+    )

@@ -1,0 +1,221 @@
+"""`Rpc` and `Service`: the entries of the table in `rpcs.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.values import Array
+from jflow.errors import InternalError, InvalidArgumentError
+from jflow.net.protocol.client_functions import ClientFunctions
+from jflow.net.protocol.codec import control_of
+from jflow.net.protocol.credits import ReplySize
+from jflow.net.protocol.frame import new_tuple
+from jflow.net.protocol.templates import (
+    CallNumbers,
+    Rest,
+    TemplateEncoder,
+    TemplateMessage,
+    TemplateReply,
+    Varying,
+)
+from jflow.net.protocol.v1 import service_pb2 as pb
+
+P = ParamSpec("P")
+S_contra = TypeVar("S_contra", contravariant=True)
+R = TypeVar("R")
+
+
+class Incoming(NamedTuple):
+    """A received request; `functions` are those of the client that sent it."""
+
+    envelope: pb.Envelope
+    tensors: list[Array]
+    functions: ClientFunctions
+
+    @property
+    def deadline(self) -> Deadline:
+        """The deadline of the call, by the clock of this machine."""
+        return deadline_of(self.envelope.timeout_s, self.envelope.remaining_s)
+
+
+def deadline_of(timeout_s: float, remaining_s: float) -> Deadline:
+    """The deadline of a call, by the clock of this machine; 0 s remain if there is no limit."""
+    return Deadline(timeout_s, remaining_s) if remaining_s > 0 else FOREVER
+
+
+Outgoing = tuple[Any, Sequence[Array]]
+"""A message, None if there is nothing but tensors, and its tensors."""
+
+
+class RepeatedCall(NamedTuple):
+    """What a request has in common with others of its RPC, for the template of their messages.
+
+    Attributes:
+      key: tells its message from others, but for the numbers.
+      numbers: see `templates`.
+      tensors: its tensors.
+    """
+
+    key: Hashable
+    numbers: CallNumbers
+    tensors: Sequence[Array]
+
+
+class CallRequest:
+    """A request to send.
+
+    Args:
+      name: the field of `Envelope` that holds its message.
+      make: makes its envelope and tensors, which are the same each time.
+      repeated: see `RepeatedCall`; None if its message cannot have a template.
+    """
+
+    __slots__ = ("_made", "_make", "_name", "_repeated", "tensors")
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], tuple[pb.Envelope, Sequence[Array]]],
+        repeated: RepeatedCall | None,
+    ) -> None:
+        self._name = name
+        self._make = make
+        self._made: pb.Envelope | None = None
+        self._repeated = repeated
+        if repeated is None:
+            self._made, self.tensors = make()
+        else:
+            self.tensors = repeated.tensors
+
+    @property
+    def body(self) -> Any:
+        """The request message."""
+        return getattr(self._envelope(), self._name)
+
+    def _envelope(self) -> pb.Envelope:
+        if self._made is None:
+            self._made, _ = self._make()
+        return self._made
+
+    def control(
+        self,
+        encoder: TemplateEncoder,
+        call: int,
+        incarnation: int,
+        timeout_s: float = 0.0,
+        remaining_s: float = 0.0,
+    ) -> bytes:
+        """The control part of the request's message.
+
+        Args:
+          encoder: that of the stream.
+          call: the id of the call; 0 if it has no reply.
+          incarnation: that of the process that is meant.
+          timeout_s, remaining_s: what the caller allowed and what is left of it; 0 for no limit.
+        """
+
+        def common() -> pb.Envelope:
+            envelope = self._envelope()
+            envelope.incarnation, envelope.timeout_s = incarnation, timeout_s
+            return envelope
+
+        if self._repeated is not None:
+            key, numbers, tensors = self._repeated
+            varying = new_tuple(Varying, (call, remaining_s, numbers))
+            whole = (self._name, key, incarnation, timeout_s)
+            control = encoder.control(whole, varying, tensors, common)
+            if control is not None:
+                return control
+        envelope = common()
+        envelope.id, envelope.remaining_s = call, remaining_s
+        return control_of(envelope, self.tensors)
+
+
+def _no_method(*_: Any, **__: Any) -> Any:
+    raise AssertionError("servers do not call it")
+
+
+@dataclass(frozen=True, eq=False)
+class Rpc(Generic[S_contra, P, R]):
+    """A remote procedure of a service S, which takes arguments P and returns an R.
+
+    Attributes:
+      name: tells it from the others of its service.
+      request: makes the request message and its tensors from the arguments.
+      serve: calls the method of the service; returns the reply message and its tensors.
+      result: decodes the reply message and its tensors.
+      reply: the field of `Envelope` that holds the reply message; empty if there is none.
+      doing: describes a request, for messages about deadlines.
+      reply_size: gives the size of the last reply to such a request; None if it takes no credits.
+      repeated: says what its requests have in common; None for one that is like no other.
+      begin: as `serve`, for a request that has a template: begins the call in a plain
+        function, maybe outside of tasks. Returns the reply, or what completes the call if it has to
+        wait; await that in a task. None for a request that it cannot begin, nothing of which is
+        done then.
+      watch: waits, while a long request comes, until it can only fail, and raises its error; None
+        if nothing is known that would make it fail.
+      method: gives the method of the service that it calls, for `OwnTask.call`.
+      body: the field of `Envelope` that holds the request, if it is not the name.
+      deadline_of: finds the deadline among the arguments of a call.
+    """
+
+    name: str
+    request: Callable[P, Outgoing]
+    serve: Callable[[S_contra, Incoming], Awaitable[Outgoing]]
+    result: Callable[[Any, list[Array]], R]
+    reply: str = ""
+    doing: Callable[[Any], str] = lambda _: "a call"
+    reply_size: Callable[[Any, pb.Envelope], ReplySize | None] = lambda _, __: None
+    repeated: Callable[P, RepeatedCall | None] = lambda *_, **__: None
+    begin: Callable[[S_contra, TemplateMessage, ClientFunctions], TemplateReply | Rest | None] = (
+        lambda *_: None
+    )
+    watch: Callable[[S_contra, pb.Envelope], Awaitable[None] | None] = lambda *_: None
+    method: Callable[[S_contra], Callable[P, Awaitable[R]]] = lambda _: _no_method
+    body: str = ""
+    deadline_of: Callable[[Sequence[Any], Mapping[str, Any]], Deadline] = _no_method
+
+    def prepared(self, *args: P.args, **kwargs: P.kwargs) -> CallRequest:
+        """The request to send."""
+        make = partial(self.envelope, *args, **kwargs)
+        return CallRequest(self.body or self.name, make, self.repeated(*args, **kwargs))
+
+    def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
+        """The request with its tensors."""
+        message, tensors = self.request(*args, **kwargs)
+        return pb.Envelope(**{self.body or self.name: message}), tensors
+
+    def read(self, envelope: pb.Envelope, tensors: list[Array]) -> R:
+        """The result in a reply. Raises InternalError if the reply is malformed."""
+        try:
+            return self.result(getattr(envelope, self.reply) if self.reply else None, tensors)
+        except (TypeError, ValueError, InvalidArgumentError) as error:
+            raise InternalError(f"malformed reply to {self.name!r}: {error}") from None
+
+
+def name_of(envelope: pb.Envelope) -> str:
+    """The name of the RPC that a request is for; "" if it is none."""
+    body: str | None = envelope.WhichOneof("body")
+    return envelope.method_call.name if body == "method_call" else body or ""
+
+
+@dataclass(frozen=True, eq=False)
+class Service(Generic[S_contra]):
+    """A service that a server offers, on streams of its own.
+
+    Attributes:
+      name: the name that transports use.
+      role: the role of the server that serves it, for messages.
+      open: opens a session of the service on a server, for the task that calls, if it is one.
+      rpcs: its RPCs by name.
+    """
+
+    name: str
+    role: str
+    open: Callable[[Any, Task | None], S_contra]
+    rpcs: Mapping[str, Rpc[S_contra, ..., Any]]

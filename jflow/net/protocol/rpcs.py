@@ -1,0 +1,191 @@
+"""The table of the RPCs of a server's services.
+
+Clients, peers and the dispatcher are derived from this table. A new RPC is a method of a service
+(`services.py`) that is marked `remote`. Here are those that carry plans, whose messages are
+protobuf; those of steps are in `run_rpcs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from jflow.base.cluster import Device, Task
+from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError
+from jflow.net.protocol.plan_codec import plan_to_proto, plans_from_proto
+from jflow.net.protocol.records import (
+    Artifacts,
+    Registered,
+)
+from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc, Service
+from jflow.net.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
+from jflow.net.protocol.run_rpcs import RUN_STEP as RUN_STEP
+from jflow.net.protocol.run_rpcs import SEND_TENSORS as SEND_TENSORS
+from jflow.net.protocol.services import MasterSession, WorkerService, WorkerSession
+from jflow.net.protocol.signatures import rpcs_of
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.plan import Plan
+from jflow.state.fencing import Claim
+
+S_contra = TypeVar("S_contra", contravariant=True)
+
+# Remote procedures ------------------------------------------------------------------------------
+
+
+_DONE: Outgoing = (None, ())
+
+
+def _nothing(_: Any, __: list[Array]) -> None:
+    """The result of an RPC that returns nothing."""
+
+
+def _registered(message: pb.Registered, _: list[Array]) -> Registered:
+    return Registered(message.handle, tuple(message.missing), message.n_bytes)
+
+
+def _registered_to_proto(registered: Registered) -> Outgoing:
+    handle, missing, n_bytes = registered.handle, registered.missing, registered.n_bytes
+    return pb.Registered(handle=handle, missing=missing, n_bytes=n_bytes), ()
+
+
+def _artifacts(sent: Sequence[pb.Artifact], tensors: list[Array]) -> dict[str, Array]:
+    if len(sent) != len(tensors):
+        raise InvalidArgumentError(
+            f"expected a tensor for each of {len(sent)} artifacts, got {len(tensors)}"
+        )
+    return {artifact.digest: tensor for artifact, tensor in zip(sent, tensors, strict=True)}
+
+
+def _task(name: str) -> Task:
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None
+
+
+# Of the master ----------------------------------------------------------------------------------
+
+
+def _register_step(
+    plans: Sequence[Plan],
+    n_fetches: int,
+    artifacts: Artifacts,
+    connect_timeout: float,
+    restarted: Sequence[Task] = (),
+) -> Outgoing:
+    message = pb.RegisterStep(
+        plans=[plan_to_proto(plan) for plan in plans],
+        n_fetches=n_fetches,
+        artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
+        connect_timeout_s=connect_timeout,
+        restarted=map(str, restarted),
+    )
+    return message, list(artifacts.values())
+
+
+async def _serve_register_step(session: MasterSession, call: Incoming) -> Outgoing:
+    body = call.envelope.register_step
+    plans = await plans_from_proto(body.plans)
+    artifacts = _artifacts(body.artifacts, call.tensors)
+    patience, restarted = body.connect_timeout_s, [*map(_task, body.restarted)]
+    return _registered_to_proto(
+        await session.register(plans, body.n_fetches, artifacts, patience, call.deadline, restarted)
+    )
+
+
+REGISTER_STEP = Rpc(
+    "register_step",
+    _register_step,
+    _serve_register_step,
+    _registered,
+    "registered",
+    lambda body: (
+        "registering the step on "
+        + ", ".join(dict.fromkeys(str(Device.parse(plan.device).task) for plan in body.plans))
+    ),
+)
+
+
+def _called_back(call: int, number: int, results: Sequence[Array]) -> Outgoing:
+    return pb.CalledBack(call=call, number=number), results
+
+
+async def _serve_called_back(_: MasterSession, call: Incoming) -> Outgoing:
+    call.functions.answered(call.envelope, call.tensors)
+    return _DONE
+
+
+CALLED_BACK = Rpc("called_back", _called_back, _serve_called_back, _nothing)
+
+
+def _release(handle: int) -> Outgoing:
+    return pb.Release(handles=[handle]), ()
+
+
+async def _serve_release(session: MasterSession | WorkerService, call: Incoming) -> Outgoing:
+    for handle in call.envelope.release.handles:
+        session.release(handle)
+    return _DONE
+
+
+RELEASE = Rpc("release", _release, _serve_release, _nothing)
+
+
+# Of the worker ----------------------------------------------------------------------------------
+
+
+def _register_plans(
+    plans: Sequence[Plan],
+    artifacts: Artifacts,
+    is_restartable: bool = False,
+    claim: Claim | None = None,
+) -> Outgoing:
+    message = pb.RegisterPlans(
+        plans=[plan_to_proto(plan) for plan in plans],
+        artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
+        is_restartable=is_restartable,
+        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
+    )
+    return message, list(artifacts.values())
+
+
+async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.register_plans
+    plans = await plans_from_proto(body.plans)
+    artifacts = _artifacts(body.artifacts, call.tensors)
+    claim = Claim(body.claim.name, body.claim.epoch) if body.HasField("claim") else None
+    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, claim))
+
+
+REGISTER_PLANS = Rpc(
+    "register_plans", _register_plans, _serve_register_plans, _registered, "registered"
+)
+
+
+# The table --------------------------------------------------------------------------------------
+
+
+def _by_name(*rpcs: Rpc[S_contra, ..., Any]) -> dict[str, Rpc[S_contra, ..., Any]]:
+    return {rpc.name: rpc for rpc in rpcs}
+
+
+MASTER: Service[MasterSession] = Service(
+    "jflow.v1.Master/Session",
+    "a master",
+    lambda server, _: server.open_master_session(),
+    _by_name(
+        *(RUN_STEP, CALLED_BACK, REGISTER_STEP, RELEASE),
+        *rpcs_of(MasterSession).values(),
+    ),
+)
+
+WORKER: Service[WorkerSession] = Service(
+    "jflow.v1.Worker/Peer",
+    "a worker",
+    lambda server, caller: server.open_worker_session(caller),
+    _by_name(
+        *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE),
+        *rpcs_of(WorkerSession).values(),
+    ),
+)

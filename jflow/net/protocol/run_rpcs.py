@@ -1,0 +1,341 @@
+"""The RPCs that run steps, for the table in `rpcs.py`: all that a step takes once it is registered.
+
+Their requests are repeated, so their messages have templates, and servers begin them inline, in a
+plain function: what need not wait is answered there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from jflow.base.cluster import Task
+from jflow.base.drivers.coroutines import Started
+from jflow.base.failpoints import async_failpoint
+from jflow.base.values import Array
+from jflow.errors import InternalError, InvalidArgumentError
+from jflow.net.protocol.client_functions import ClientFunctions
+from jflow.net.protocol.frame import new_tuple
+from jflow.net.protocol.records import Riding, effect_from_proto, effect_to_proto
+from jflow.net.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
+from jflow.net.protocol.services import MasterSession, WorkerSession
+from jflow.net.protocol.templates import (
+    NO_NUMBERS,
+    CallNumbers,
+    Rest,
+    TemplateMessage,
+    TemplateReply,
+)
+from jflow.net.protocol.traced import serve_traced
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.state.core.records import Staging
+from jflow.state.effects import Effect
+
+_DONE: Outgoing = (None, ())
+_RECEIVED = TemplateReply(())
+
+
+def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
+    return tensors
+
+
+def _nothing(_: Any, __: list[Array]) -> None:
+    """The result of an RPC that returns nothing."""
+
+
+def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
+    """What an effect has in common with those of other runs of a step, and its numbers."""
+    if effect is None:
+        return None, 0, 0
+    key = effect.client, effect.epoch, effect.attempt, effect.is_saved
+    return key, effect.sequence, effect.acknowledged
+
+
+def _effect(message: pb.Effect, numbers: CallNumbers) -> Effect:
+    _, sequence, acknowledged = numbers
+    return Effect(
+        message.client,
+        message.epoch,
+        sequence,
+        message.attempt,
+        acknowledged,
+        message.is_saved,
+    )
+
+
+# The step of a client ---------------------------------------------------------------------------
+
+
+def _run_step(
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
+) -> Outgoing:
+    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced)
+    if effect is not None:
+        message.effect.CopyFrom(effect_to_proto(effect))
+    return message, feeds
+
+
+async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
+    body = call.envelope.run_step
+    effect = effect_from_proto(body.effect) if body.HasField("effect") else None
+    if not body.calls_back and not body.is_traced:
+        return None, await session.run(body.handle, call.deadline, call.tensors, effect=effect)
+    client = call.functions.of_call(call.envelope.id) if body.calls_back else None
+    run = partial(session.run, body.handle, call.deadline, call.tensors, client, effect=effect)
+    return await serve_traced(run) if body.is_traced else (None, await run())
+
+
+def _repeated_step(
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
+) -> RepeatedCall:
+    whole: Hashable = (handle, calls_back, is_traced)
+    numbers = NO_NUMBERS
+    if effect is not None:
+        key, sequence, acknowledged = _key(effect)
+        whole, numbers = (whole, key), (0, sequence, acknowledged)
+    return new_tuple(RepeatedCall, (whole, numbers, feeds))
+
+
+def _begin_step(
+    session: MasterSession, call: TemplateMessage, __: ClientFunctions
+) -> TemplateReply | Rest | None:
+    body, varying = call.template.envelope.run_step, call.varying
+    if body.calls_back or body.is_traced:
+        return None
+    effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
+    deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
+    run = session.begin(body.handle, deadline, call.tensors, effect)
+    return None if run is None else _fetched(run)
+
+
+def _fetched(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
+    """The fetched values as a reply."""
+    if not run.is_done:
+        return partial(_fetched_later, run)
+    return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
+
+
+async def _fetched_later(run: Started[Sequence[Array]]) -> TemplateReply:
+    return TemplateReply(await run.rest())
+
+
+RUN_STEP = Rpc(
+    "run_step",
+    _run_step,
+    _serve_run_step,
+    _tensors,
+    "traced",
+    lambda _: "running the step",
+    lambda session, envelope: session.reply_size(envelope.run_step.handle),
+    _repeated_step,
+    _begin_step,
+    lambda session, envelope: session.watch_tasks(envelope.run_step.handle),
+)
+
+
+# The plans of a task ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlansRequest:
+    """What a task is given to run its plans of a step.
+
+    Attributes:
+      step, handle, feeds, staging: as for `WorkerSession.run`.
+      is_traced: whether what the task notes is returned, too.
+      asker: the name of the task that takes values which ride on the reply; "" if none may.
+    """
+
+    step: int
+    handle: int
+    feeds: Sequence[Array]
+    is_traced: bool = False
+    staging: Staging | None = None
+    asker: str = ""
+
+
+def _run_plans(request: PlansRequest) -> Outgoing:
+    message = pb.RunPlans(
+        step=request.step,
+        handle=request.handle,
+        is_traced=request.is_traced,
+        asker=request.asker,
+    )
+    staging = request.staging
+    if staging is not None:
+        message.effect.CopyFrom(effect_to_proto(staging.effect))
+        message.is_alone = staging.is_alone
+        message.participants.extend(staging.participants)
+    return message, request.feeds
+
+
+async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.run_plans
+    staging = None
+    if body.HasField("effect"):
+        effect = effect_from_proto(body.effect)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
+    if body.is_traced:
+        run = partial(worker.run, body.step, body.handle, call.tensors, None, staging=staging)
+        return await serve_traced(run)
+    return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
+
+
+def _repeated_plans(request: PlansRequest) -> RepeatedCall:
+    staging = request.staging
+    key, sequence, acknowledged = _key(None if staging is None else staging.effect)
+    if staging is not None:
+        key = key, staging.is_alone, staging.participants
+    whole = request.handle, request.is_traced, request.asker, key
+    return RepeatedCall(whole, (request.step, sequence, acknowledged), request.feeds)
+
+
+def _begin_plans(
+    worker: WorkerSession, call: TemplateMessage, __: ClientFunctions
+) -> TemplateReply | Rest | None:
+    body = call.template.envelope.run_plans
+    if body.is_traced:
+        return None
+    if worker.needs_task(body.handle) and asyncio.current_task() is None:
+        return None
+    numbers, staging = call.varying.numbers, None
+    if body.HasField("effect"):
+        effect = _effect(body.effect, numbers)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
+    elif (begun := worker.begin(numbers[0], body.handle, call.tensors)) is not None:
+        return _fetched(begun)  # nothing rides on its reply: it sends nothing
+    riding = Riding(_task(body.asker)) if body.asker else None
+    run = Started(worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding))
+    if riding is None:
+        return _fetched(run)
+    return _beside(run.result, riding) if run.is_done else partial(_beside_later, run, riding)
+
+
+async def _beside_later(run: Started[Sequence[Array]], riding: Riding) -> TemplateReply:
+    return _beside(await run.rest(), riding)
+
+
+def _beside(fetched: Sequence[Array], riding: Riding) -> TemplateReply:
+    """The fetched values, and those that ride beside them, as a reply."""
+    if not riding.values:
+        return TemplateReply(fetched)
+    tensors = {edge: value for edge, value in riding.values.items() if value is not None}
+    signals = tuple(edge for edge in riding.values if edge not in tensors)
+
+    def make() -> pb.Envelope:
+        return pb.Envelope(ran_plans=pb.RanPlans(edges=tensors, signals=signals))
+
+    return TemplateReply([*fetched, *tensors.values()], (tuple(tensors), signals), make)
+
+
+def ridden(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
+    """Takes the values that ride on a reply, by edge, out of its tensors.
+
+    Raises:
+      InternalError: if the reply is malformed.
+    """
+    n_fetched = len(tensors) - len(message.edges)
+    if n_fetched < 0:
+        raise InternalError(
+            f"expected a tensor for each of {len(message.edges)} edges, got {len(tensors)}"
+        )
+    values: dict[int, Array | None] = dict(zip(message.edges, tensors[n_fetched:], strict=True))
+    del tensors[n_fetched:]
+    return values | dict.fromkeys(message.signals)
+
+
+@lru_cache(256)
+def _task(name: str) -> Task:
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None
+
+
+RUN_PLANS = Rpc(
+    "run_plans",
+    _run_plans,
+    _serve_run_plans,
+    _tensors,
+    "traced",
+    repeated=_repeated_plans,
+    begin=_begin_plans,
+)
+
+
+# Values between tasks ---------------------------------------------------------------------------
+
+
+def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
+    tensors = {edge: value for edge, value in values.items() if value is not None}
+    signals = [edge for edge in values if edge not in tensors]
+    return pb.SendTensors(step=step, edges=tensors, signals=signals), [*tensors.values()]
+
+
+async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.send_tensors
+    await _delivered(worker, body, body.step, call.tensors)
+    return _DONE
+
+
+async def _delivered(
+    worker: WorkerSession, body: pb.SendTensors, step: int, tensors: list[Array]
+) -> None:
+    """Hands over values and signals of a step."""
+    if len(body.edges) != len(tensors):
+        raise InvalidArgumentError(
+            f"expected a tensor for each of {len(body.edges)} edges, got {len(tensors)}"
+        )
+    if (action := async_failpoint("worker.before_deliver")) is not None:
+        await action
+    is_full = False
+    for edge, tensor in zip(body.edges, tensors, strict=True):
+        is_full |= worker.deliver(step, edge, tensor)
+    for edge in body.signals:
+        is_full |= worker.deliver(step, edge, None)
+    # The stream is not read meanwhile. The beginning of the step comes on another one, because its
+    # sender sends it first: see `Peer.deliver`.
+    if is_full:
+        await worker.make_room()
+
+
+def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> RepeatedCall:
+    tensors = [value for value in values.values() if value is not None]
+    key = tuple((edge, value is None) for edge, value in values.items())
+    return RepeatedCall(key, (step, 0, 0), tensors)
+
+
+def _begin_tensors(
+    worker: WorkerSession, call: TemplateMessage, __: ClientFunctions
+) -> TemplateReply | Rest:
+    body, (step, *_) = call.template.envelope.send_tensors, call.varying.numbers
+    delivered = Started(_delivered(worker, body, step, call.tensors))
+    return _RECEIVED if delivered.is_done else partial(_received, delivered)
+
+
+async def _received(delivered: Started[None]) -> TemplateReply:
+    await delivered.rest()
+    return _RECEIVED
+
+
+SEND_TENSORS = Rpc(
+    "send_tensors",
+    _send_tensors,
+    _serve_send_tensors,
+    _nothing,
+    repeated=_repeated_tensors,
+    begin=_begin_tensors,
+)

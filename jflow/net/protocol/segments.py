@@ -1,0 +1,207 @@
+"""The life of segments: shared memory in which large tensors pass between two processes.
+
+Each direction of a data stream has segments of its own. The end that sends makes them, and shares
+each with the other end once. From then on a segment is *free*, or *in use* by one message: the
+sender copies tensors into it, and the receiver, whose arrays lie in it, gives it back when none of
+them is left. So what is in a segment is never overwritten while an array refers to it.
+
+The first touch of fresh memory costs more than to send the bytes over the socket. So a segment is
+worth it only if it is used again: a message takes one that is free, or none. How many messages
+found none says whether another one is made, beside the messages. One that was not used for a while
+is dropped at both ends.
+
+State machines without I/O; M is the memory of a segment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from jflow.errors import InvalidArgumentError
+from jflow.net.protocol.buffers import capacity_for
+
+M = TypeVar("M")
+
+MIN_SHARED_BYTES = 1 << 20
+"""Smaller messages are faster over the socket."""
+
+MAX_SEGMENTS = 4
+MAX_SEGMENTS_BYTES = 512 << 20
+"""How many segments one direction of a stream has at most, and how large they are together."""
+
+N_MISSED = 2
+"""A segment is made when so many messages of about its size have found none."""
+
+
+@dataclass
+class _Sent(Generic[M]):
+    """A segment at the end that sends."""
+
+    memory: M
+    capacity: int
+    is_free: bool = True
+    was_used: bool = True  # since the last sweep
+
+
+class SentSegments(Generic[M]):
+    """The segments of the end that sends."""
+
+    def __init__(self) -> None:
+        self._segments: dict[int, _Sent[M]] = {}
+        self._n_made = 0
+        self._missed: Counter[int] = Counter()
+        self._making = 0  # the capacity of the one that is being made
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of all of them, and of the one that is being made."""
+        return sum(one.capacity for one in self._segments.values()) + self._making
+
+    def take(self, n_bytes: int) -> tuple[int, M] | None:
+        """The smallest free segment that a message fits into: its number, and its memory."""
+        fitting = [
+            (one.capacity, number)
+            for number, one in self._segments.items()
+            if one.is_free and one.capacity >= n_bytes
+        ]
+        if not fitting:
+            self._missed[capacity_for(n_bytes)] += 1
+            return None
+        number = min(fitting)[1]
+        segment = self._segments[number]
+        segment.is_free, segment.was_used = False, True
+        return number, segment.memory
+
+    def freed(self, number: int) -> None:
+        """The other end has given a segment back, or nothing was sent in it.
+
+        Raises:
+          InvalidArgumentError: if it is not in use.
+        """
+        segment = self._segments.get(number)
+        if segment is None or segment.is_free:
+            raise InvalidArgumentError(f"segment {number} was given back, and is not in use")
+        segment.is_free = True
+
+    def to_make(self) -> tuple[int | None, list[int]]:
+        """The size of a segment to make now, if there is one, and those that it displaces.
+
+        Call `made` or `not_made` then.
+        """
+        if self._making or not self._missed:
+            return None, []
+        capacity, n_missed = max(self._missed.items(), key=lambda item: (item[1], item[0]))
+        if n_missed < N_MISSED:
+            return None, []
+        self._missed.clear()
+        displaced = []
+        if len(self._segments) >= MAX_SEGMENTS:
+            smallest = min(self._segments, key=lambda number: self._segments[number].capacity)
+            # Larger ones serve small messages too, so that two sizes never displace each other.
+            if not self._segments[smallest].is_free or (
+                self._segments[smallest].capacity >= capacity
+            ):
+                return None, []
+            displaced.append(smallest)
+        kept = self.n_bytes - sum(self._segments[number].capacity for number in displaced)
+        if kept + capacity > MAX_SEGMENTS_BYTES:
+            return None, []
+        for number in displaced:
+            del self._segments[number]
+        self._making = capacity
+        return capacity, displaced
+
+    def made(self, memory: M) -> int:
+        """The segment that was to be made can be used once it was shared; returns its number."""
+        self._n_made += 1
+        self._segments[self._n_made] = _Sent(memory, self._making)
+        self._making = 0
+        return self._n_made
+
+    def not_made(self) -> None:
+        """There can be no such segment now."""
+        self._making = 0
+
+    def sweep(self) -> list[int]:
+        """Drops the segments that were not used since the last sweep; returns their numbers."""
+        dropped = [
+            number for number, one in self._segments.items() if one.is_free and not one.was_used
+        ]
+        for number in dropped:
+            del self._segments[number]
+        for one in self._segments.values():
+            one.was_used = not one.is_free
+        self._missed.clear()
+        return dropped
+
+
+class ReceivedSegments(Generic[M]):
+    """The segments of the end that receives."""
+
+    def __init__(self) -> None:
+        self._segments: dict[int, tuple[M, int]] = {}
+        self._in_use: set[int] = set()
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def check(self, number: int, capacity: int) -> None:
+        """Checks a segment that the other end shares, before its memory is mapped.
+
+        Raises:
+          InvalidArgumentError: if it is one too many, too large, or not a new one.
+        """
+        n_bytes = sum(size for _, size in self._segments.values()) + capacity
+        if not capacity or len(self) >= MAX_SEGMENTS or n_bytes > MAX_SEGMENTS_BYTES:
+            raise InvalidArgumentError(
+                f"a segment of {capacity} bytes is shared beside {len(self)} of "
+                f"{n_bytes - capacity}; the limits are {MAX_SEGMENTS} and {MAX_SEGMENTS_BYTES}"
+            )
+        if number <= self._last:
+            raise InvalidArgumentError(f"segment {number} is shared after segment {self._last}")
+
+    def shared(self, number: int, memory: M, capacity: int) -> None:
+        """Adds a segment that was checked."""
+        self._segments[number] = memory, capacity
+        self._last = number
+
+    def received(self, number: int, n_bytes: int) -> M:
+        """A message lies in a segment; returns its memory.
+
+        Raises:
+          InvalidArgumentError: if there is no such free segment, or it is too small.
+        """
+        memory, capacity = self._free(number, "a message lies in")
+        if n_bytes > capacity:
+            raise InvalidArgumentError(
+                f"a message of {n_bytes} bytes lies in segment {number}, which has {capacity}"
+            )
+        self._in_use.add(number)
+        return memory
+
+    def given_back(self, number: int) -> None:
+        """No array refers to the message in a segment any more."""
+        self._in_use.remove(number)
+
+    def dropped(self, number: int) -> None:
+        """The other end uses a segment no more.
+
+        Raises:
+          InvalidArgumentError: if there is no such free segment.
+        """
+        self._free(number, "the other end drops")
+        del self._segments[number]
+
+    def _free(self, number: int, what: str) -> tuple[M, int]:
+        found = self._segments.get(number)
+        if found is None:
+            raise InvalidArgumentError(f"{what} segment {number}, which was never shared")
+        if number in self._in_use:
+            raise InvalidArgumentError(f"{what} segment {number}, which is in use")
+        return found

@@ -1,0 +1,272 @@
+"""The services of a server, as their callers see them.
+
+A method that is marked `remote` is an RPC, whose messages follow from its signature
+(`signatures.py`); those that keep the state of
+a task are in `jflow.state.core`. The messages of steps, which are made once and parsed once, are in
+`run_rpcs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import Deadline
+from jflow.base.drivers.coroutines import Started
+from jflow.base.values import Array
+from jflow.net.protocol.credits import ReplySize
+from jflow.net.protocol.records import (
+    Artifacts,
+    Client,
+    DeviceRecord,
+    Registered,
+    Riding,
+    ServerInfo,
+)
+from jflow.plan import Plan
+from jflow.plan.trace.record import TaskRecord
+from jflow.state.core.claims import ClaimedRuns
+from jflow.state.core.cluster_state import ClusterState
+from jflow.state.core.effects import TaskEffects
+from jflow.state.core.moves import StateMoves
+from jflow.state.core.records import Staging
+from jflow.state.core.remote import remote
+from jflow.state.core.saves import StateSaves
+from jflow.state.effects import Effect
+from jflow.state.fencing import Claim
+from jflow.state.watch import SessionWaits, StatusRequest, TaskReport
+
+
+class WatchedCluster(Protocol):
+    """The tasks of a cluster, as watchers see them.
+
+    Every task is called at once and has `seconds` to answer. No task is waited for longer than that
+    and none fails the call; its report says how it answers. Without tasks, all are meant.
+
+    Raises:
+      InvalidArgumentError: if the cluster has no such task.
+    """
+
+    @remote(doing="inspecting the cluster")
+    async def inspect(
+        self, request: StatusRequest, tasks: Sequence[Task], seconds: float, deadline: Deadline
+    ) -> Sequence[TaskReport]:
+        """What tasks are, hold and do; the task of this master first."""
+
+    @remote(doing="stopping tasks")
+    async def stop(
+        self, tasks: Sequence[Task], seconds: float, deadline: Deadline
+    ) -> Sequence[TaskReport]:
+        """Stops the servers of tasks; that of this master last."""
+
+
+class WorkerService(Protocol):
+    """A worker, as the masters of the cluster call it. Every error is an `OpError`."""
+
+    @property
+    def saves(self) -> StateSaves:
+        """The saves and restores of the caller."""
+
+    @property
+    def moves(self) -> StateMoves:
+        """The moves of the caller."""
+
+    @property
+    def effects(self) -> TaskEffects:
+        """The steps of the caller that are applied once."""
+
+    @property
+    def claims(self) -> ClaimedRuns:
+        """What runs under claims."""
+
+    async def register(
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
+        claim: Claim | None = None,
+    ) -> Registered:
+        """Compiles and links plans for devices of this task, and keeps them ready to run.
+
+        Raises:
+          FencedError: if there was a later claim, now or whenever they are run.
+          MovedError: if state that they use has moved.
+        """
+
+    async def run(
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
+        riding: Riding | None = None,
+    ) -> Sequence[Array]:
+        """Runs registered plans; values are in the order of their indices.
+
+        `client` is given only on the task that the client is connected to. If there are `records`,
+        the step is traced, and what this task notes is added to them. With `staging`, what the
+        plans write is applied once: when `TaskEffects.decide` says so, or at once if this task is
+        alone. What may ride on the reply is added to `riding` instead of being sent.
+
+        Raises:
+          ConflictError: if an older step has what it waits for; nothing was done.
+          AbortedError: if a later attempt of the step has taken over.
+          UnimplementedError: if the plans do more than to write variables, and are to be staged.
+        """
+
+    def begin(
+        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+    ) -> Started[Sequence[Array]] | None:
+        """Begins `run` in one plain function, maybe outside of tasks.
+
+        Returns:
+          None unless nothing in the plans waits for other steps or takes long; nothing was done.
+        """
+
+    @remote()
+    async def inspect(self, request: StatusRequest) -> Array:
+        """What the task is, holds and does: a packed `TaskStatus`, u8[n]."""
+
+    @remote()
+    async def stop(self) -> None:
+        """Stops the server of the task soon, after this call was answered."""
+
+    @remote()
+    async def reset(self, containers: Sequence[str]) -> None:
+        """Frees containers of this task."""
+
+    def release(self, handle: int) -> None:
+        """Forgets registered plans."""
+
+
+class WorkerSession(WorkerService, Protocol):
+    """A worker service for one caller."""
+
+    def deliver(self, step: int, edge: int, tensor: Array | None) -> bool:
+        """Receives what another task sends under an edge of a step.
+
+        Returns:
+          Whether the caller has sent too much for steps that have not begun here.
+        """
+
+    async def make_room(self) -> None:
+        """Waits until the caller may send more for such steps."""
+
+    def needs_task(self, handle: int) -> bool:
+        """Whether plans must be run in a task from the beginning, because of what may end them."""
+
+    def close(self) -> None:
+        """Forgets everything that the caller registered, after its running calls were cancelled."""
+
+
+class MasterSession(Protocol):
+    """A client's session, as the client calls it. Every error is an `OpError`.
+
+    Every call has a deadline; `connect_timeout` is the longest time to wait for another task that
+    does not answer, in seconds.
+    """
+
+    @property
+    def watch(self) -> WatchedCluster:
+        """The tasks of the cluster, as watchers see them."""
+
+    @property
+    def state(self) -> ClusterState:
+        """What the session does with the state of the cluster."""
+
+    @remote(doing="listing the devices of {tasks}")
+    async def list_devices(
+        self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
+    ) -> Sequence[DeviceRecord]:
+        """The devices of tasks; with `only_up` those that do not answer are omitted."""
+
+    async def register(
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline,
+        restarted: Sequence[Task] = (),
+    ) -> Registered:
+        """Registers a step on every task that takes part.
+
+        Tasks that are `restarted` may be in another life than when the session first used them.
+        """
+
+    async def run(
+        self,
+        handle: int,
+        deadline: Deadline,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
+    ) -> Sequence[Array]:
+        """Runs a registered step; one with callbacks requires `client`.
+
+        If there are `records`, it is traced, and what each task notes is added to them. With an
+        effect, it is applied once.
+        """
+
+    def begin(
+        self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
+    ) -> Started[Sequence[Array]] | None:
+        """Begins `run` in a plain function, maybe outside of tasks.
+
+        Returns:
+          None if it cannot be begun so; nothing was done then.
+        """
+
+    @remote()
+    async def find_waits(self) -> SessionWaits:
+        """What the calls of this session wait for, as far as the tasks tell within a second."""
+
+    def watch_tasks(self, handle: int) -> Awaitable[None] | None:
+        """Waits until a task is lost that a registered step needs; None if it needs no other one.
+
+        It goes on for ever if none is. It raises what the step would raise if it began then.
+        """
+
+    def reply_size(self, handle: int) -> ReplySize | None:
+        """The size of a step's last reply; None if the step may wait for others, or is unknown."""
+
+    def release(self, handle: int) -> None:
+        """Forgets a registered step, here and on the tasks that take part."""
+
+    @remote(doing="resetting containers")
+    async def reset(
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline,
+        tasks: Sequence[Task] = (),
+    ) -> None:
+        """Frees containers on tasks, all if none are given, and closes this server's sessions.
+
+        Raises:
+          InvalidArgumentError: if the cluster has no such task.
+        """
+
+    def close(self) -> None:
+        """Releases what the session registered, after its running calls were cancelled."""
+
+
+class ServerRoles(Protocol):
+    """The roles of a server: a master for clients, a worker for other servers."""
+
+    def info(self) -> ServerInfo:
+        """The current server info."""
+
+    def open_master_session(self) -> MasterSession:
+        """Opens a session for a client."""
+
+    def open_worker_session(self, caller: Task | None) -> WorkerSession:
+        """Opens a session for another server.
+
+        Args:
+          caller: the task of that server; None if it has none.
+        """

@@ -1,0 +1,277 @@
+"""RPCs that follow from the signatures of methods.
+
+A method of a service that is marked `remote` is an RPC: its arguments and its result travel as
+MessagePack records whose types its annotations say (msgspec), and arrays as the tensors of the
+message, of which the record has the numbers. A record is canonical: what its values would not be
+encoded as is refused.
+
+A parameter that is annotated as a `Deadline` does not travel: each message says what is left of it.
+
+How a service changes: a method, and a parameter that has a default, say the version of the
+protocol that they came with. A message for an earlier version leaves the parameter out, and one of
+an earlier version is read with the default. Within a version nothing may be missing, unknown, in
+another order or of another type.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import Parameter
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from jflow.base.deadline import Deadline
+from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError, OpError
+from jflow.net.protocol.codec import error_of, error_to_status
+from jflow.net.protocol.handshake import VERSION
+from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc
+from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.net.protocol.v1 import tensor_pb2 as pb_tensor
+from jflow.state.core.remote import RemoteMark
+
+CALL = "method_call"
+"""The field of `Envelope` that holds the arguments of every RPC that follows from a method."""
+
+_RETURNED = "method_result"
+_BOUNDS = {
+    float: Annotated[float, msgspec.Meta(ge=0.0, le=sys.float_info.max)],
+    int: Annotated[int, msgspec.Meta(ge=0)],
+}
+"""What parameters may be: seconds and numbers are finite, and not negative."""
+
+
+class Since(NamedTuple):
+    """Annotates a parameter with the version of the protocol that it came with."""
+
+    version: int
+
+
+def rpc_of(method: Callable[..., Any]) -> Rpc[Any, ..., Any]:
+    """The RPC that a method of a service is, which `rpcs_of` has derived."""
+    return _RPCS[method]
+
+
+def rpcs_of(service: type[Any]) -> dict[Callable[..., Any], Rpc[Any, ..., Any]]:
+    """The RPCs of a service, and of the services that it has as properties, by their methods."""
+    return dict(_derived(service, ()))
+
+
+_RPCS: dict[Callable[..., Any], Rpc[Any, ..., Any]] = {}
+
+
+def _derived(
+    service: type[Any], path: tuple[str, ...]
+) -> Iterator[tuple[Callable[..., Any], Rpc[Any, ..., Any]]]:
+    for name in dir(service):
+        member = inspect.getattr_static(service, name)
+        if isinstance(member, property) and not path:
+            inner = typing.get_type_hints(member.fget).get("return")
+            if isinstance(inner, type):
+                yield from _derived(inner, (name,))
+        elif (mark := getattr(member, "__remote__", None)) is not None:
+            if member not in _RPCS:
+                _RPCS[member] = _rpc(member, mark, (*path, name))
+            yield member, _RPCS[member]
+
+
+def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) -> Rpc[Any, ..., Any]:
+    """The RPC of a method that is found in a session under a path of attributes."""
+    name = ".".join(path)
+    signature, of_session = MethodSignature(method, name), attrgetter(name)
+
+    def request(*args: Any, **kwargs: Any) -> Outgoing:
+        arguments, tensors = signature.encode(args, kwargs)
+        return pb.MethodCall(name=name, arguments=arguments), tensors
+
+    async def serve(session: Any, call: Incoming) -> Outgoing:
+        arguments = signature.decode(call.envelope.method_call.arguments, call.tensors)
+        result = await of_session(session)(*signature.with_deadline(arguments, call.deadline))
+        value, tensors = signature.encode_result(result)
+        return pb.MethodResult(value=value), tensors
+
+    def doing(body: pb.MethodCall) -> str:
+        arguments = signature.decode(body.arguments, ())
+        return mark.doing.format(**{key: _Said(value) for key, value in arguments.items()})
+
+    return Rpc(
+        name,
+        request,
+        serve,
+        lambda message, tensors: signature.decode_result(message.value, tensors),
+        _RETURNED,
+        doing,
+        method=of_session,
+        body=CALL,
+        deadline_of=signature.deadline_of,
+    )
+
+
+class MethodSignature:
+    """How the arguments and the result of a method travel.
+
+    Args:
+      method: the method, of which every parameter but `self` is annotated.
+      name: what messages call it.
+
+    Raises:
+      TypeError: if values of an annotated type cannot travel.
+    """
+
+    def __init__(self, method: Callable[..., Any], name: str) -> None:
+        hints = typing.get_type_hints(method, include_extras=True)
+        _, *parameters = inspect.signature(method).parameters.values()
+        self._name = name
+        self._names = [one.name for one in parameters]
+        self._defaults = {
+            one.name: one.default for one in parameters if one.default is not Parameter.empty
+        }
+        self._deadline = next((one for one in self._names if hints[one] is Deadline), None)
+        self._sent = [
+            _Sent(one, hints[one.name]) for one in parameters if one.name != self._deadline
+        ]
+        self._arguments = functools.cache(self._arguments_of)
+        self._arguments(VERSION)
+        self._result = _Codec(hints["return"], f"result of {name!r}")
+
+    def encode(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], version: int = VERSION
+    ) -> tuple[bytes, Sequence[Array]]:
+        """The arguments of a call as a record of a version, and its arrays."""
+        given = self._defaults | dict(zip(self._names, args, strict=False)) | dict(kwargs)
+        codec = self._arguments(version)
+        values = (one.sent(given[one.name]) for one in self._sent if one.since <= version)
+        return codec.encode(codec.kind(*values))
+
+    def decode(
+        self, record: bytes, tensors: Sequence[Array], version: int = VERSION
+    ) -> dict[str, Any]:
+        """The arguments of a call by name. Raises InvalidArgumentError if they are malformed."""
+        found = self._arguments(version).decode(record, tensors)
+        return {one.name: getattr(found, one.name, one.default) for one in self._sent}
+
+    def encode_result(self, result: Any) -> tuple[bytes, Sequence[Array]]:
+        """A result as a record and its arrays."""
+        return self._result.encode(result)
+
+    def decode_result(self, record: bytes, tensors: Sequence[Array]) -> Any:
+        """The result in a record. Raises InvalidArgumentError if it is malformed."""
+        return self._result.decode(record, tensors)
+
+    def with_deadline(self, arguments: Mapping[str, Any], deadline: Deadline) -> list[Any]:
+        """All arguments in their order."""
+        return [deadline if one == self._deadline else arguments[one] for one in self._names]
+
+    def deadline_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Deadline:
+        """The deadline among the arguments of a call."""
+        assert self._deadline is not None, f"{self._name} has no deadline"
+        given = dict(zip(self._names, args, strict=False)) | dict(kwargs)
+        deadline: Deadline = given[self._deadline]
+        return deadline
+
+    def _arguments_of(self, version: int) -> _Codec:
+        """What encodes the arguments of a call for a version of the protocol."""
+        fields = [(one.name, one.type) for one in self._sent if one.since <= version]
+        kind = msgspec.defstruct(self._name.replace(".", "_"), fields, forbid_unknown_fields=True)
+        return _Codec(kind, f"arguments of {self._name!r}")
+
+
+class _Sent:
+    """A parameter whose arguments travel."""
+
+    def __init__(self, parameter: Parameter, hint: Any) -> None:
+        extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+        self.name = parameter.name
+        self.default = parameter.default
+        self.since = next((one.version for one in extras if isinstance(one, Since)), 0)
+        plain = typing.get_args(hint)[0] if self.since else hint
+        self.type = _BOUNDS.get(plain, plain)
+        self._is_float = plain is float
+
+    def sent(self, argument: Any) -> Any:
+        """An argument as it is encoded: seconds may be given as an integer."""
+        return float(argument) if self._is_float else argument
+
+
+class _Said:
+    """An argument in the description of a call: items of a list are written with commas."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __format__(self, _: str) -> str:
+        value = self._value
+        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    def __repr__(self) -> str:
+        return repr(self._value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._value[key]
+
+
+class _Codec:
+    """Encodes values of one type, and decodes them.
+
+    Args:
+      kind: the type.
+      what: what messages call a value.
+    """
+
+    def __init__(self, kind: Any, what: str) -> None:
+        self.kind = kind
+        self._what = what
+
+    def encode(self, value: Any) -> tuple[bytes, Sequence[Array]]:
+        """A value as a record and its arrays."""
+        beside = _Beside(())
+        return msgspec.msgpack.encode(value, enc_hook=beside.plain), beside.arrays
+
+    def decode(self, record: bytes, arrays: Sequence[Array]) -> Any:
+        """The value of a record. Raises InvalidArgumentError if it is malformed."""
+        beside = _Beside(arrays)
+        try:
+            value = msgspec.msgpack.decode(record, type=self.kind, dec_hook=beside.read)
+        except (msgspec.MsgspecError, DecodeError, ValueError) as error:
+            raise InvalidArgumentError(f"malformed {self._what}: {error}") from None
+        again, used = self.encode(value)
+        if again != record or len(used) != len(arrays):
+            raise InvalidArgumentError(
+                f"malformed {self._what}: it is not in its canonical form, which has "
+                f"{len(again)} bytes and {len(used)} arrays, got {len(record)} and {len(arrays)}"
+            )
+        return value
+
+
+class _Beside:
+    """What of a value is not in its record: its arrays; and the forms of what is no plain value."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.arrays = [*arrays]
+        self._n_read = 0
+
+    def plain(self, value: Any) -> Any:
+        """An error as its status, and an array as its number."""
+        if isinstance(value, OpError):
+            return error_to_status(value, value.task or "").SerializeToString(deterministic=True)
+        self.arrays.append(value)
+        return len(self.arrays) - 1
+
+    def read(self, kind: Any, plain: Any) -> Any:
+        """The error or array that a plain value stands for. Raises ValueError if it is none."""
+        if kind is OpError:
+            return error_of(pb_tensor.Status.FromString(plain))
+        if kind != Array:
+            raise TypeError(f"values of type {kind} cannot travel")
+        if type(plain) is not int or plain != self._n_read or plain >= len(self.arrays):
+            raise ValueError(f"expected the number of one of {len(self.arrays)} arrays, in order")
+        self._n_read += 1
+        return np.asarray(self.arrays[plain])

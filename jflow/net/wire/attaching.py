@@ -1,0 +1,350 @@
+"""Attaches data streams to sessions: both ends, on an event loop and on threads.
+
+What both ends do is written once, as generators that give what they wait for (`Wait`). `carried`
+runs them on an event loop, `carried_here` in a thread that may block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import os
+import select
+import socket
+import ssl
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from jflow.base.deadline import Deadline
+from jflow.base.deadline.clock import now
+from jflow.errors import UnavailableError
+from jflow.net.protocol import settings
+from jflow.net.protocol.frame import Buffers
+from jflow.net.protocol.offers import PROOF_BYTES, DataOffer
+from jflow.net.wire.connections import DataConnection, SocketConnection
+from jflow.net.wire.data_streams import DataStreams, tell, without
+from jflow.net.wire.descriptors import close_aside
+from jflow.net.wire.machine import boot_id
+from jflow.net.wire.socket_stream import SocketStream, unsent
+from jflow.net.wire.tls_connection import TlsConnection
+from jflow.net.wire.unix_sockets import is_of_this_user
+
+T = TypeVar("T")
+
+CONNECT_S = 2.0
+"""How long one address may take to accept a connection, in seconds. A firewall that lets only
+gRPC's port through may leave attempts without an answer."""
+
+
+class UnattachedError(Exception):
+    """There can be no data stream; the reason is part of a sentence."""
+
+
+class Wait(NamedTuple):
+    """What a generator waits for; it is resumed with whether that has come in time.
+
+    Attributes:
+      descriptor: of a socket.
+      events: of `select.poll`, POLLIN or POLLOUT.
+      seconds: how long it waits.
+    """
+
+    descriptor: int
+    events: int
+    seconds: float = settings.HELLO_S
+
+
+Resumable = Generator[Wait, bool, T]
+"""Gives what it waits for, and returns a T."""
+
+
+async def carried(waiting: Resumable[T]) -> T:
+    """Runs a generator on the event loop."""
+    is_ready = False
+    try:
+        wait = next(waiting)
+        while True:
+            is_ready = await _is_ready(wait)
+            wait = waiting.send(is_ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        waiting.close()
+
+
+async def _is_ready(wait: Wait) -> bool:
+    """Waits on the event loop; False if it takes too long."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    is_input = wait.events == select.POLLIN
+    add, remove = (
+        (loop.add_reader, loop.remove_reader) if is_input else (loop.add_writer, loop.remove_writer)
+    )
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add(wait.descriptor, wake)
+    try:
+        async with asyncio.timeout(wait.seconds):
+            await ready
+    except TimeoutError:
+        return False
+    finally:
+        remove(wait.descriptor)
+    return True
+
+
+def carried_here(waiting: Resumable[T], limit: Deadline) -> T:
+    """Runs a generator in this thread.
+
+    Raises:
+      OpError: if the limit passes.
+    """
+    try:
+        wait = next(waiting)
+        while True:
+            poll = select.poll()
+            poll.register(wait.descriptor, wait.events)
+            until = now() + wait.seconds
+            left = limit.remaining()
+            seconds = wait.seconds if left is None else min(wait.seconds, left)
+            is_ready = bool(poll.poll(seconds * 1000))
+            if not is_ready and now() < until:
+                # Not without the data stream then: the server may have attached it.
+                raise limit.error("attaching the data stream of a session")
+            wait = waiting.send(is_ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        waiting.close()
+
+
+def connected_to(connecting: socket.socket, address: str | tuple[object, ...]) -> Resumable[None]:
+    """Connects a socket that does not block. Raises OSError."""
+    error = connecting.connect_ex(address)
+    if error == errno.EINPROGRESS:
+        if not (yield Wait(connecting.fileno(), select.POLLOUT, CONNECT_S)):
+            raise TimeoutError(errno.ETIMEDOUT, f"no answer within {CONNECT_S:g} s")
+        error = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+def encrypted(connection: TlsConnection) -> Resumable[None]:
+    """Performs the handshake of TLS. Raises OSError."""
+    handshake = connection.begin()
+    for events in handshake:
+        if not (yield Wait(connection.fileno(), events)):
+            handshake.close()
+            raise TimeoutError(errno.ETIMEDOUT, "the handshake of TLS takes too long")
+
+
+def sent(connection: DataConnection, data: bytes) -> Resumable[None]:
+    """Sends bytes. Raises OSError."""
+    left: Buffers = [data]
+    while left or connection.has_unsent:
+        try:
+            left = unsent(left, connection.send(left))
+        except BlockingIOError:
+            if not (yield Wait(connection.fileno(), select.POLLOUT)):
+                raise _late() from None
+
+
+def received(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
+    """Receives so many bytes, fewer at the end of the stream. Raises OSError."""
+    buffer = memoryview(bytearray(n_bytes))
+    n_received = 0
+    while n_received < n_bytes:
+        try:
+            n_more = connection.receive_into(buffer[n_received:], close_aside)
+        except BlockingIOError:
+            if not (yield Wait(connection.fileno(), select.POLLIN)):
+                raise _late() from None
+            continue
+        if not n_more:
+            break
+        n_received += n_more
+    return bytes(buffer[:n_received])
+
+
+def _late() -> TimeoutError:
+    return TimeoutError(errno.ETIMEDOUT, f"no answer within {settings.HELLO_S:g} s")
+
+
+class _Way(NamedTuple):
+    """A place at which a server may take a data stream.
+
+    Attributes:
+      family: of the socket.
+      address: what to connect it to.
+      name: of the place, for messages.
+    """
+
+    family: int
+    address: str | tuple[object, ...]
+    name: str
+
+
+@dataclass(frozen=True)
+class Dialler:
+    """How a caller attaches data streams to sessions with one server.
+
+    Attributes:
+      choice: whether it does.
+      context: for TLS; without it, nothing is encrypted.
+      addresses: the numeric addresses of the server's host.
+      name: the name that the server's certificate must have.
+      is_direct: whether the address is that of the server, and not the near end of a tunnel.
+    """
+
+    choice: DataStreams = DataStreams.NEVER
+    context: ssl.SSLContext | None = None
+    addresses: Sequence[str] = ()
+    name: str = ""
+    is_direct: bool = True
+
+    async def attach(self, offer: DataOffer | None) -> SocketStream | None:
+        """The data stream of an offer, on the event loop; None if gRPC carries the messages.
+
+        Raises:
+          UnavailableError: if there can be none and there must be one, or the server may have
+            attached it and does not say so.
+        """
+        if self.choice is DataStreams.NEVER:
+            return None
+        try:
+            return SocketStream(await carried(self.attaching(offer)))
+        except UnattachedError as error:
+            without(self.choice, str(error), "the server")
+            return None
+
+    def attach_here(self, offer: DataOffer | None, limit: Deadline) -> DataConnection | None:
+        """The connection of a data stream, for use by threads; otherwise as `attach`.
+
+        Raises:
+          OpError: if the limit passes, too.
+        """
+        if self.choice is DataStreams.NEVER:
+            return None
+        try:
+            return carried_here(self.attaching(offer), limit)
+        except UnattachedError as error:
+            without(self.choice, str(error), "the server")
+            return None
+
+    def attaching(self, offer: DataOffer | None) -> Resumable[DataConnection]:
+        """Attaches the data stream of an offer.
+
+        Raises:
+          UnattachedError: if there can be none.
+          UnavailableError: if the server may have attached it and does not say so.
+        """
+        if not self.is_direct:  # what passes a tunnel is meant to pass it
+            raise UnattachedError("the target leads through a tunnel")
+        if offer is None:
+            raise UnattachedError("the server offers none")
+        reasons = self._reasons(offer)
+        for way in self._ways(offer):
+            connecting = socket.socket(way.family, socket.SOCK_STREAM)
+            try:
+                connection = yield from self._connected(connecting, way)
+            except OSError as error:
+                connecting.close()
+                why = error.strerror or error
+                reasons.append(f"{way.name} cannot be reached ({why})")
+                continue
+            except BaseException:
+                connecting.close()
+                raise
+            yield from _proven(connection, offer, way)
+            _tell(connection, reasons, self.choice)
+            return connection
+        raise UnattachedError("; ".join(reasons) or "the server's host has no address")
+
+    def _reasons(self, offer: DataOffer) -> list[str]:
+        """Why there can be no data stream of the kinds that might be used."""
+        reasons = []
+        if self.choice.has_unix and not _is_near(offer):
+            elsewhere = "the server is on another machine"
+            reasons.append(elsewhere if offer.path else "the server has no Unix socket")
+        if self.choice.has_tcp and not offer.port:
+            reasons.append("the server takes none over TCP")
+        return reasons
+
+    def _ways(self, offer: DataOffer) -> Iterator[_Way]:
+        """Where to try, the best one first."""
+        if self.choice.has_unix and _is_near(offer):
+            yield _Way(socket.AF_UNIX, offer.path, "its socket")
+        if self.choice.has_tcp and offer.port:
+            for address in self.addresses:
+                found = socket.getaddrinfo(
+                    address, offer.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+                )
+                for family, *_, where in found:
+                    yield _Way(family, where, f"port {offer.port} of {address}")
+
+    def _connected(self, connecting: socket.socket, way: _Way) -> Resumable[DataConnection]:
+        """Connects a socket, encrypted if that is how it has to be. Raises OSError."""
+        connecting.setblocking(False)
+        yield from connected_to(connecting, way.address)
+        is_near = way.family == socket.AF_UNIX
+        if is_near and not is_of_this_user(connecting):
+            raise PermissionError(errno.EPERM, "a process of another user listens there")
+        if is_near or self.context is None:
+            return SocketConnection(connecting)
+        connection = TlsConnection(connecting, self.context, self.name)
+        yield from encrypted(connection)
+        return connection
+
+
+WITHOUT = Dialler()
+"""Attaches none."""
+
+
+def _is_near(offer: DataOffer) -> bool:
+    """Whether the Unix socket of an offer is on this machine."""
+    return bool(offer.path and boot_id()) and offer.boot_id == boot_id()
+
+
+def _proven(connection: DataConnection, offer: DataOffer, way: _Way) -> Resumable[None]:
+    """Proves the offer, and has the server prove it, too.
+
+    No other way is tried then: the server may have attached this one, and a process that is at its
+    place has got the proof.
+    """
+    try:
+        yield from sent(connection, offer.caller_proof)
+        answer = yield from received(connection, PROOF_BYTES)
+        if not answer:
+            raise UnattachedError("the server has refused the data stream")
+        if not hmac.compare_digest(answer, offer.server_proof):
+            raise UnattachedError(f"another process listens at {way.name}")
+    except TimeoutError as error:
+        connection.close()
+        raise UnavailableError(
+            f"the server does not answer at {way.name}, where its data stream was to be attached: "
+            f"{error.strerror}"
+        ) from None
+    except OSError as error:
+        connection.close()
+        raise UnattachedError(f"{way.name} cannot be used ({error.strerror or error})") from None
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _tell(connection: DataConnection, reasons: Sequence[str], choice: DataStreams) -> None:
+    """Logs which kind of data stream is used, and why."""
+    what = "a Unix socket" if connection.kind == "unix" else "TCP"
+    if connection.is_encrypted:
+        what += " with TLS"
+    why = "both ends are on this machine" if connection.kind == "unix" else "; ".join(reasons)
+    if choice is not DataStreams.WHERE_POSSIBLE:
+        why = f"JFLOW_TRANSPORT={choice.value}"
+    tell(f"messages go over {what}: {why}")

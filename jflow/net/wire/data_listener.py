@@ -1,0 +1,191 @@
+"""`DataListener`: where callers attach data streams to their sessions, on a server's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jflow.errors import OpError
+from jflow.net.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, OpenOffers
+from jflow.net.protocol.tasks import TaskSet
+from jflow.net.protocol.unproven import Unproven
+from jflow.net.wire import tcp_sockets, unix_sockets
+from jflow.net.wire.attaching import Resumable, carried, encrypted, received
+from jflow.net.wire.connections import DataConnection, SocketConnection
+from jflow.net.wire.data_streams import DataStreams
+from jflow.net.wire.machine import boot_id
+from jflow.net.wire.socket_stream import SocketStream
+from jflow.net.wire.tls import Tls
+from jflow.net.wire.tls_connection import TlsConnection
+from jflow.net.wire.unix_sockets import is_of_this_user
+
+_LOG = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+"""How long no connections are accepted once the process has too many open files, in seconds."""
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@dataclass(frozen=True)
+class OpenOffer:
+    """An offer to one caller.
+
+    Attributes:
+      offer: what the caller is told.
+      caller_names: the DNS names in the certificate of the caller; None if nothing is encrypted.
+      attached: the data stream, once the caller has attached it.
+    """
+
+    offer: DataOffer
+    caller_names: frozenset[str] | None
+    attached: asyncio.Future[SocketStream]
+
+
+class DataListener:
+    """Listens at a path of its own and at a port; makes offers for both. On the event loop only.
+
+    Args:
+      choice: whether it listens at both. Over TCP it listens where other machines reach the server,
+        or if nothing else is to be used.
+      tls: the certificates of the server; without them, nothing is encrypted.
+    """
+
+    def __init__(self, choice: DataStreams, tls: Tls | None = None) -> None:
+        self._choice = choice
+        self._context = None if tls is None else tls.data_server_context()
+        self._listening: list[socket.socket] = []
+        self._place = DataOffer("", "", b"")
+        self._directory: unix_sockets.HeldDirectory | None = None
+        self._offers: OpenOffers[OpenOffer] = OpenOffers()
+        self._unproven = Unproven()
+        self._proving = TaskSet()
+
+    def start(self, hosts: Sequence[str]) -> None:
+        """Starts listening; without a place for a socket, no offers are made.
+
+        Args:
+          hosts: the numeric addresses of the server.
+        """
+        if self._choice.has_unix:
+            self._listen_near()
+        is_far = not tcp_sockets.are_loopback(hosts)
+        if self._choice is DataStreams.TCP or (self._choice.has_tcp and is_far):
+            self._listen_far(hosts)
+        for listening in self._listening:
+            self._accept_from(listening)
+
+    def _listen_near(self) -> None:
+        try:
+            directory = unix_sockets.socket_directory()
+            self._directory = unix_sockets.held(directory)
+            unix_sockets.remove_stale(directory)
+            unix_sockets.remove_earlier(directory)
+            listening, path = unix_sockets.listen(directory)
+        except OpError as error:
+            _LOG.info("no data streams are offered over Unix sockets: %s", error.message)
+            return
+        self._listening.append(listening)
+        self._place = replace(self._place, path=path, boot_id=boot_id())
+
+    def _listen_far(self, hosts: Sequence[str]) -> None:
+        try:
+            listening, port = tcp_sockets.listen(hosts)
+        except OpError as error:
+            _LOG.info("no data streams are offered over TCP: %s", error.message)
+            return
+        self._listening += listening
+        self._place = replace(self._place, port=port)
+
+    def stop(self) -> None:
+        """Stops listening; streams that are attached are not ended by that."""
+        for listening in self._listening:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+            listening.close()
+        self._listening.clear()
+        if self._place.path:
+            unix_sockets.remove(self._place.path)
+        if self._directory is not None:
+            self._directory.close()
+        self._proving.cancel()
+
+    def offer(self, caller_names: frozenset[str] | None = None) -> OpenOffer | None:
+        """A new offer; None if nothing listens."""
+        if not self._listening:
+            return None
+        loop = asyncio.get_running_loop()
+        offer = replace(self._place, nonce=os.urandom(OFFER_NONCE_BYTES))
+        made = OpenOffer(offer, caller_names, loop.create_future())
+        self._offers.add(made.offer, made, loop.time())
+        return made
+
+    def cancel(self, made: OpenOffer) -> None:
+        """Ends an offer, and the stream that was attached by it and has no owner."""
+        self._offers.cancel(made.offer)
+        if made.attached.done():
+            if not made.attached.cancelled():
+                made.attached.result().end(None)
+        else:
+            made.attached.cancel()
+
+    def _accept_from(self, listening: socket.socket) -> None:
+        if listening in self._listening:  # it may have been stopped in a pause
+            loop = asyncio.get_running_loop()
+            loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            connected, _ = listening.accept()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:  # it would be called again at once
+                _LOG.warning("no data streams are accepted for %g s: %s", PAUSE_S, error)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening.fileno())
+                loop.call_later(PAUSE_S, self._accept_from, listening)
+            return
+        is_near = connected.family == socket.AF_UNIX
+        if is_near and not is_of_this_user(connected):
+            connected.close()
+            return
+        if is_near or self._context is None:
+            self._proving.start(self._prove(SocketConnection(connected)))
+        else:
+            self._proving.start(self._prove(TlsConnection(connected, self._context, None)))
+
+    async def _prove(self, connection: SocketConnection | TlsConnection) -> None:
+        """Attaches a connection to the session whose offer it proves to have, or closes it."""
+        is_taken = False
+        try:
+            async with self._unproven.reading():
+                proof = await carried(_proof(connection))
+            is_taken = self._attach(connection, proof)
+        except (OSError, OpError):  # the caller is gone, or is no caller
+            pass
+        finally:
+            if not is_taken:
+                connection.close()
+
+    def _attach(self, connection: SocketConnection | TlsConnection, proof: bytes) -> bool:
+        """Makes a connection the stream of an offer; False if there is none of that proof."""
+        found = self._offers.take(proof, asyncio.get_running_loop().time())
+        if found is None or found[1].attached.done():
+            return False
+        offer, made = found
+        if isinstance(connection, TlsConnection) and connection.peer_names != made.caller_names:
+            return False
+        # Never too much for a buffer in which nothing is.
+        connection.send([offer.server_proof])
+        made.attached.set_result(SocketStream(connection))
+        return True
+
+
+def _proof(connection: DataConnection) -> Resumable[bytes]:
+    """What a caller proves itself by, once what it says is encrypted."""
+    if isinstance(connection, TlsConnection):
+        yield from encrypted(connection)
+    return (yield from received(connection, PROOF_BYTES))

@@ -1,0 +1,232 @@
+"""The reason why two ends cannot agree on encryption, which gRPC does not tell its callers."""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from jflow.base.cluster import numeric_host, split_address
+from jflow.base.deadline.clock import now
+from jflow.net.wire.tls import VARIABLE, Tls
+
+T = TypeVar("T")
+
+_ATTEMPT_S = 5.0
+"""How long an attempt may take, in seconds."""
+
+_AGAIN_S = 1.0
+"""How long after an attempt that has found nothing to try again, in seconds."""
+
+_LOOK_S = 0.05
+"""How often to see whether the answer is still wanted, in seconds."""
+
+
+def look_for_refusal(
+    tls: Tls | None, address: str, name: str, over: threading.Event, after_s: float = 0.0
+) -> Future[str | None]:
+    """Connects to a server beside gRPC, in a thread, to learn why gRPC cannot.
+
+    Args:
+      tls: this end's certificates; None if it has none.
+      address: "host:port".
+      name: the name that the server's certificate must have.
+      over: set when the answer is not wanted any more.
+      after_s: how long to wait for that before the first attempt, in seconds.
+
+    Returns:
+      What is wrong, as a sentence without its subject, the server; None if `over` was set before
+      that was known, for example because nothing listens at the address.
+    """
+    found: Future[str | None] = Future()
+    found.set_running_or_notify_cancel()
+
+    def look() -> None:
+        refusal = None
+        wait_s = after_s
+        while refusal is None and not over.wait(wait_s):
+            refusal = _refusal(tls, address, name, _Limit(over))
+            if tls is not None and refusal == _refused(tls):
+                # A server that is just stopping closes a connection, too, and refuses the next one.
+                refusal = _refusal(tls, address, name, _Limit(over))
+            wait_s = _AGAIN_S
+        found.set_result(refusal)
+
+    # A daemon thread, so that a server that does not answer cannot keep the process from exiting.
+    threading.Thread(target=look, name=f"jflow asks {address}", daemon=True).start()
+    return found
+
+
+class _Limit:
+    """How long an attempt may take: all of it, whatever the other end sends meanwhile.
+
+    Args:
+      over: set when the answer is not wanted any more.
+    """
+
+    def __init__(self, over: threading.Event) -> None:
+        self._over, self._end = over, now() + _ATTEMPT_S
+
+    def wait(self, connection: socket.socket, events: int) -> None:
+        """Waits until a connection is ready for one of `select`'s events.
+
+        Raises:
+          TimeoutError: if the time is up, or the answer is not wanted any more.
+        """
+        ready = select.poll()  # unlike select, it takes descriptors of any number
+        ready.register(connection, events)
+        while not self._over.is_set() and now() < self._end:
+            if ready.poll(_LOOK_S * 1000):
+                return
+        raise TimeoutError
+
+
+def _refusal(tls: Tls | None, address: str, name: str, limit: _Limit) -> str | None:
+    host, port = split_address(address)
+    try:
+        connection = _connected(numeric_host(host), port, limit)
+    except OSError:
+        return None
+    with connection:
+        if tls is None:
+            return _refusal_of_plain(connection, limit)
+        return _refusal_of(tls, connection, name, limit)
+
+
+def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
+    """A connection to the first address of a host that accepts one. Raises OSError."""
+    for kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connection = socket.socket(kind)
+        try:
+            connection.setblocking(False)
+            if connection.connect_ex(address) in (0, errno.EINPROGRESS):
+                limit.wait(connection, select.POLLOUT)
+                if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    return connection
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+    raise ConnectionRefusedError
+
+
+def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
+    """What is wrong for an end without certificates: that the server speaks TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        _TlsStream(context, connection, limit).begin()
+    except ssl.SSLError as error:
+        if "ALERT" not in (error.reason or ""):
+            return None
+    except (OSError, ValueError):
+        return None
+    return (
+        f"encrypts its streams, and this end does not: name the directory of its certificates by "
+        f"{VARIABLE} (see `jflow certs init`)"
+    )
+
+
+def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
+    stream = _TlsStream(tls.client_context(), connection, limit, name)
+    try:
+        stream.begin()
+    except ssl.SSLCertVerificationError as error:
+        return (
+            f"has a certificate that was refused: {error.verify_message}; expected one of "
+            f"{name} that {tls.authority_path} has signed"
+        )
+    except ssl.SSLError as error:
+        return _of_protocol(error, tls)
+    except (OSError, ValueError):
+        return None
+    return None if _is_admitted(stream) else _refused(tls)
+
+
+class _TlsStream:
+    """TLS over a connection that does not block, which the caller closes.
+
+    The sockets of `ssl` take the connection over, and leave it open if its peer has reset it by
+    then.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        connection: socket.socket,
+        limit: _Limit,
+        name: str | None = None,
+    ) -> None:
+        self._connection, self._limit = connection, limit
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+
+    def begin(self) -> None:
+        """Performs the handshake. Raises OSError, of which an SSLError is one."""
+        self._carried(self._tls.do_handshake)
+
+    def receive(self) -> bytes:
+        """A byte; none at the end. Raises as `begin`."""
+        return self._carried(lambda: self._tls.read(1))
+
+    def _carried(self, attempt: Callable[[], T]) -> T:
+        """Repeats an attempt until it does not need anything from the other end.
+
+        Raises TimeoutError at the limit.
+        """
+        while True:
+            try:
+                result = attempt()
+            except ssl.SSLWantReadError:
+                self._send()
+                self._limit.wait(self._connection, select.POLLIN)
+                if received := self._connection.recv(1 << 16):
+                    self._incoming.write(received)
+                else:
+                    self._incoming.write_eof()
+            else:
+                self._send()
+                return result
+
+    def _send(self) -> None:
+        """Sends what is to be sent."""
+        unsent = self._outgoing.read()
+        while unsent:
+            self._limit.wait(self._connection, select.POLLOUT)
+            unsent = unsent[self._connection.send(unsent) :]
+
+
+def _is_admitted(stream: _TlsStream) -> bool:
+    """Whether a server goes on after the handshake; with TLS 1.3 it refuses its caller only then.
+
+    gRPC's servers do not say why, they close the connection. Otherwise they speak first.
+    """
+    try:
+        return bool(stream.receive())
+    except TimeoutError:
+        return True
+    except OSError:  # which an SSLError is
+        return False
+
+
+def _of_protocol(error: ssl.SSLError, tls: Tls) -> str:
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "alert" in reason:
+        return _refused(tls)
+    return (
+        f"does not speak TLS ({reason}), and this end encrypts its streams: start the server with "
+        f"its certificates in {VARIABLE}, or unset that for this end"
+    )
+
+
+def _refused(tls: Tls) -> str:
+    return (
+        f"refused the certificate in {tls.identity_path}: it has expired, or another authority "
+        "than the server's has signed it; make certificates for both with one `jflow certs init`"
+    )

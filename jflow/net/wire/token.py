@@ -1,0 +1,89 @@
+"""The secret that clients and servers of one user prove to each other that they have.
+
+It is created at its first use, in a file that only the user can read, so on one machine nothing has
+to be set up. Several machines need copies of that file, or the variable JFLOW_TOKEN.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from jflow.net.wire.private_files import make_private_directory, read_private
+
+_N_BYTES = 32
+_MAX_LENGTH = 4096
+MIN_LENGTH = 22
+"""The least number of characters of a token that a user chose: those of 128 bits in base64."""
+
+_HOW_TO_MAKE = (
+    "use the token of the other tasks (~/.jflow/token where they run), or one for all of them "
+    "from `python -c 'import secrets; print(secrets.token_hex(32))'`"
+)
+
+
+def load_token(environ: Mapping[str, str] = os.environ) -> str:
+    """The token: JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE, else ~/.jflow/token.
+
+    Only the default file is created if it is missing: a new token in a file that was named would
+    differ from that of the other tasks.
+
+    Raises:
+      PermissionDeniedError: if the file cannot be read, other users may read or replace it, or it
+        is another user's.
+      NotFoundError: if the file that JFLOW_TOKEN_FILE names does not exist.
+      InvalidArgumentError: if the token is too short or not printable ASCII, as headers require.
+    """
+    told = environ.get("JFLOW_TOKEN", "").strip()
+    if told:
+        return _checked(told, "JFLOW_TOKEN")
+    named = environ.get("JFLOW_TOKEN_FILE")
+    path = Path(named) if named else Path.home() / ".jflow" / "token"
+    try:
+        if not path.exists():
+            if named:
+                raise NotFoundError(
+                    f"JFLOW_TOKEN_FILE names {named!r}, which does not exist; {_HOW_TO_MAKE}"
+                )
+            _create(path)
+        token = read_private(path)[:_MAX_LENGTH].decode().strip()
+    except PermissionDeniedError as error:
+        raise PermissionDeniedError(f"the token file: {error.message}; {_HOW_TO_MAKE}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
+    if not token:
+        raise PermissionDeniedError(
+            f"the token file {path} must contain a token; delete it to get a new one, or "
+            f"{_HOW_TO_MAKE}"
+        )
+    return _checked(token, f"the token file {path}")
+
+
+def _checked(token: str, source: str) -> str:
+    if len(token) < MIN_LENGTH:
+        raise InvalidArgumentError(
+            f"{source} has a token of {len(token)} characters; at least {MIN_LENGTH} are required "
+            f"so that it cannot be guessed; {_HOW_TO_MAKE}"
+        )
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidArgumentError(
+            f"{source} has a token with characters that are not printable ASCII; {_HOW_TO_MAKE}"
+        )
+    return token
+
+
+def _create(path: Path) -> None:
+    make_private_directory(path.parent)
+    # Written to another file and linked into place, so that concurrent first uses get one token.
+    aside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(_N_BYTES))
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        pass
+    finally:
+        aside.unlink()

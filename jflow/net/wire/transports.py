@@ -1,0 +1,76 @@
+"""The registry of transports, by the names in targets and servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from jflow.base.cluster import Target, checked_cluster_name
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.errors import InvalidArgumentError
+from jflow.net.protocol import MasterClient, Secret, Transport
+from jflow.net.wire.data_streams import chosen_data_streams
+from jflow.net.wire.grpc_transport import GrpcTransport
+from jflow.net.wire.inproc import InprocTransport
+from jflow.net.wire.tls import Tls, load_tls
+from jflow.net.wire.token import load_token
+
+_CLUSTER_VARIABLE = "JFLOW_CLUSTER"
+
+
+def _grpc(tls: Tls | None) -> Transport:
+    """gRPC with data streams beside it, and what stays in this process."""
+    choice = chosen_data_streams()
+    transport = GrpcTransport(tls, choice)
+    if not choice.has_inproc:
+        return transport
+    return InprocTransport(transport, is_encrypted=tls is not None)
+
+
+TRANSPORTS: Mapping[str, Callable[[Tls | None], Transport]] = {
+    "grpc": _grpc,
+}
+"""Constructors of transports, by the name of the protocol; with the certificates of this end."""
+
+
+def load_secret() -> Secret:
+    """This user's token. Raises as `load_token`."""
+    return Secret(load_token())
+
+
+def cluster_name() -> str:
+    """The name of the cluster that this process belongs to: JFLOW_CLUSTER; "" if it is not set.
+
+    Raises:
+      InvalidArgumentError: if it is not a valid name.
+    """
+    try:
+        return checked_cluster_name(os.environ.get(_CLUSTER_VARIABLE, ""))
+    except ValueError as error:
+        raise InvalidArgumentError(f"{_CLUSTER_VARIABLE}: {error}") from None
+
+
+def connect(
+    target: str | Target,
+    connect_timeout: float,
+    deadline: Deadline = FOREVER,
+    protocol: str = "grpc",
+) -> MasterClient:
+    """Opens a client's session on a server.
+
+    Args:
+      target: the server that is meant; a text is parsed as `Target.parse` does.
+      connect_timeout: the longest time to wait for it, in seconds.
+      deadline: of the call that needs the session.
+      protocol: the name of the transport.
+
+    Raises:
+      OpError: as `MasterClient`, `load_token`, `load_tls` and `cluster_name`.
+      ValueError: if the target is malformed.
+    """
+    meant = Target.parse(target) if isinstance(target, str) else target
+    if not meant.cluster:
+        meant = replace(meant, cluster=cluster_name())
+    transport = TRANSPORTS[protocol](load_tls(None))
+    return MasterClient(transport, load_secret(), meant, connect_timeout, deadline)

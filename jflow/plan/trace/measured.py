@@ -1,0 +1,130 @@
+"""`measured`: the trace of a real step, from what its tasks noted and what their plans are called.
+
+A transfer between tasks begins when its value is ready to leave and ends when the copy to the
+target's device would have ended had it begun on arrival: the time for which the receiver was busy
+with something else is not the transfer's. Inside of a task a value does not move before the
+receiver copies it, so the copy is the transfer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jflow.plan.trace.record import TaskRecord
+from jflow.plan.trace.spans import KINDS, PROGRAM, Detail, Span, Transfer
+from jflow.plan.trace.trace import Trace
+
+
+class Label(NamedTuple):
+    """What an instruction is called.
+
+    Attributes:
+      name: of the operation that it is called by.
+      operations: of the graph, that it consists of.
+      target: what it runs or calls: the digest of a program, the name of a function.
+    """
+
+    name: str
+    operations: tuple[str, ...] = ()
+    target: str = ""
+
+
+class EdgeNames(NamedTuple):
+    """What an edge between two plans is called, and the names of their devices."""
+
+    name: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class StepNames:
+    """What the instructions and edges of a step are called.
+
+    Attributes:
+      labels: for each device those of its instructions, in the order of its plan.
+      edges: by number.
+      lines: the user's lines that made the operations which instructions are called by.
+    """
+
+    labels: Mapping[str, Sequence[Label]]
+    edges: Mapping[int, EdgeNames]
+    lines: Mapping[str, str] = field(default_factory=dict)
+
+    def op_text(self, op: str) -> str:
+        """An operation with the user's line that made it, for messages."""
+        line = self.lines.get(op)
+        return f"{op!r} (made at {line})" if line else repr(op)
+
+
+NO_NAMES = StepNames({}, {})
+
+
+def measured(records: Iterable[TaskRecord], names: StepNames, start: float, finish: float) -> Trace:
+    """The trace of a real step.
+
+    Args:
+      records: what its tasks noted, by the clock of the client.
+      names: what the plans are called.
+      start, finish: of the call, by the same clock.
+    """
+    found = sorted(records, key=lambda record: _natural(record.task))
+    details: dict[str, Detail] = {"seconds of the call": finish - start}
+    for record in found:
+        details[f"clock error of {record.task} in seconds"] = record.error
+        if record.n_dropped:
+            details[f"spans and transfers of {record.task} not noted"] = record.n_dropped
+    spans = [span for record in found for span in _spans(record, names, start)]
+    spans.sort(key=lambda span: (_natural(span.device), span.start))
+    return Trace("measured", tuple(spans), tuple(_transfers(found, names, start)), details)
+
+
+def _spans(record: TaskRecord, names: StepNames, zero: float) -> Iterable[Span]:
+    for row in record.rows("spans").tolist():
+        device, kind = record.devices[int(row[0])], KINDS[int(row[2])]
+        label = _label(names, device, int(row[1]))
+        start, dispatched, finish = (max(time - zero, 0.0) for time in row[3:])
+        details: dict[str, Detail] = {}
+        if label.target:
+            details["runs" if kind == PROGRAM else "calls"] = label.target
+        if kind == PROGRAM:
+            details["operations"] = ", ".join(label.operations)
+            details["seconds of dispatch"] = max(dispatched - start, 0.0)
+        yield Span(label.name, kind, device, start, max(start, finish), details)
+
+
+def _label(names: StepNames, device: str, number: int) -> Label:
+    labels = names.labels.get(device, ())
+    if 0 <= number < len(labels):
+        return labels[number]
+    return Label(f"instruction {number}")
+
+
+def _transfers(records: Sequence[TaskRecord], names: StepNames, zero: float) -> Iterable[Transfer]:
+    left = {
+        int(edge): (record.task, time)
+        for record in records
+        for edge, time in record.rows("sent").tolist()
+    }
+    found = []
+    for record in records:
+        for number, n_bytes, arrived, copied, ended in record.rows("received").tolist():
+            edge = names.edges.get(int(number))
+            task, ready = left.get(int(number), ("", 0.0))
+            if edge is None or not task:
+                continue  # a span that was too many, or of another graph
+            if task == record.task:
+                start, finish = copied, ended
+            else:
+                start, finish = ready, max(arrived, ready) + (ended - copied)
+            begun = max(start - zero, 0.0)
+            found.append(Transfer(*edge, int(n_bytes), begun, max(finish - zero, begun)))
+    return sorted(found, key=lambda one: one.start)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key by which "task:10" comes after "task:9"."""
+    return [(int(x), "") if x.isdigit() else (0, x) for x in re.split(r"(\d+)", name)]

@@ -1,0 +1,193 @@
+"""`TaskRecord`: what one task noted of a traced step, as it travels; `Recorder`: what notes it.
+
+A record has numbers only: a device is a position in its list, an instruction one in the plan of
+the device. What they are called the client knows (`jflow.plan.trace.measured`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jflow.base.packing import Limits, Record
+from jflow.errors import InvalidArgumentError
+from jflow.plan.trace.spans import KINDS
+
+MAX_ROWS = 20_000
+"""How many spans, and how many transfers, one task notes of a step; it counts the others."""
+
+Rows = np.ndarray[Any, np.dtype[np.float64]]
+
+_SPAN_TIMES = slice(3, 6)
+_COLUMNS = {"spans": 6, "sent": 2, "received": 5}
+
+
+@dataclass(frozen=True)
+class TaskRecord(Record):
+    """What one task noted of a traced step. All times are in seconds, by one clock.
+
+    Attributes:
+      task: the task.
+      devices: names of the devices of its plans.
+      begun, ended: when its part of the step did.
+      error: by how much its times may differ from those of other records, in seconds.
+      n_dropped: how many spans and transfers were too many to be noted.
+      spans: f64[n, 6]: device, instruction, kind (a position in `KINDS`), start, the end of the
+        dispatch, finish.
+      sent: f64[n, 2]: edge, when its value was ready to leave.
+      received: f64[n, 5]: edge, bytes, when it arrived, and when its copy to the device began and
+        ended.
+
+    Raises:
+      InvalidArgumentError: if the rows are malformed.
+    """
+
+    task: str
+    devices: tuple[str, ...]
+    begun: float
+    ended: float
+    error: float
+    n_dropped: int
+    spans: bytes
+    sent: bytes
+    received: bytes
+
+    what: ClassVar[str] = "the record of a traced step"
+    limits: ClassVar[Limits] = Limits(n_bytes=4 << 20, n_text=1 << 20)
+
+    def __post_init__(self) -> None:
+        for name, n_columns in _COLUMNS.items():
+            if len(getattr(self, name)) % (8 * n_columns):
+                raise InvalidArgumentError(f"expected rows of {n_columns} numbers as {name}")
+            if not np.isfinite(self.rows(name)).all():
+                raise InvalidArgumentError(f"expected finite numbers as {name}")
+        devices, kinds = self.rows("spans")[:, 0], self.rows("spans")[:, 2]
+        for numbers, limit in ((devices, len(self.devices)), (kinds, len(KINDS))):
+            if not ((numbers >= 0) & (numbers < limit)).all():
+                raise InvalidArgumentError(f"expected positions below {limit}, got {numbers}")
+
+    def rows(self, name: str) -> Rows:
+        """One of `spans`, `sent` and `received` as an array."""
+        return np.frombuffer(getattr(self, name), "<f8").reshape(-1, _COLUMNS[name])
+
+    def shifted(self, offset: float, error: float) -> TaskRecord:
+        """The record by another clock.
+
+        Args:
+          offset: what to add to its times, in seconds.
+          error: by how much that may be wrong, in seconds.
+        """
+        if not offset:
+            return replace(self, error=self.error + error)
+        moved = {
+            "spans": _SPAN_TIMES,
+            "sent": slice(1, 2),
+            "received": slice(2, 5),
+        }
+        changed: dict[str, Any] = {}
+        for name, times in moved.items():
+            rows = self.rows(name).copy()
+            rows[:, times] += offset
+            changed[name] = rows.tobytes()
+        return replace(
+            self,
+            begun=self.begun + offset,
+            ended=self.ended + offset,
+            error=self.error + error,
+            **changed,
+        )
+
+
+class Recorder:
+    """Notes what the plans of one task do in one step; threads may use it at the same time.
+
+    Args:
+      task: name of the task.
+      now: the clock, in seconds.
+    """
+
+    def __init__(self, task: str, now: Callable[[], float]) -> None:
+        self.now = now
+        self._task = task
+        self._begun = now()
+        self._devices: list[str] = []
+        # Appending to a list needs no lock.
+        self.spans: list[tuple[float, ...]] = []
+        self.sent: list[tuple[float, ...]] = []
+        self.received: list[tuple[float, ...]] = []
+        self._arrivals: dict[int, float] = {}
+
+    def of_plan(self, device: str, instructions: Sequence[object]) -> PlanRecorder:
+        """What notes the instructions of one plan."""
+        self._devices.append(device)
+        return PlanRecorder(self, len(self._devices) - 1, instructions)
+
+    def arrived(self, edge: int) -> None:
+        """Notes that the value of an edge has come from another task."""
+        self._arrivals[edge] = self.now()
+
+    def arrival(self, edge: int) -> float:
+        """When a value came; the start of the step here if it came before."""
+        return self._arrivals.get(edge, self._begun)
+
+    def record(self) -> TaskRecord:
+        """All that was noted."""
+        ended = self.now()
+        tables = {"spans": self.spans, "sent": self.sent, "received": self.received}
+        return TaskRecord(
+            task=self._task,
+            devices=tuple(self._devices),
+            begun=self._begun,
+            ended=ended,
+            error=0.0,
+            n_dropped=sum(max(len(rows) - MAX_ROWS, 0) for rows in tables.values()),
+            **{name: np.array(rows[:MAX_ROWS], "<f8").tobytes() for name, rows in tables.items()},
+        )
+
+
+class PlanRecorder:
+    """Notes what one plan does in one step.
+
+    Args:
+      recorder: that of its task.
+      device: the number of its device there.
+      instructions: those of the plan, in order.
+    """
+
+    __slots__ = ("_device", "_numbers", "_recorder", "now")
+
+    def __init__(self, recorder: Recorder, device: int, instructions: Sequence[object]) -> None:
+        self.now = recorder.now
+        self._recorder = recorder
+        self._device = device
+        # By identity: a plan may have equal instructions.
+        self._numbers = {id(one): number for number, one in enumerate(instructions)}
+
+    def span(
+        self, kind: str, instruction: object, start: float, dispatched: float | None = None
+    ) -> None:
+        """Notes a span that ends now.
+
+        Args:
+          kind: one of `KINDS`.
+          instruction: the instruction of the plan, the same object.
+          start: when it started.
+          dispatched: when the device had been told of it; None if that is not apart.
+        """
+        finish = self.now()
+        number = self._numbers.get(id(instruction), -1)
+        told = finish if dispatched is None else dispatched
+        row = (self._device, number, KINDS.index(kind), start, told, finish)
+        self._recorder.spans.append(row)
+
+    def sent(self, edge: int) -> None:
+        """Notes that the value of an edge is ready to leave."""
+        self._recorder.sent.append((edge, self.now()))
+
+    def received(self, edge: int, n_bytes: int, start: float) -> None:
+        """Notes that the value of an edge is on the device; its copy to it began at `start`."""
+        arrived = self._recorder.arrival(edge)
+        self._recorder.received.append((edge, n_bytes, arrived, start, self.now()))

@@ -1,0 +1,77 @@
+"""`Trace`: what happened in one step, on all of its devices.
+
+A measured trace and a simulated one have this one form, so that both open in one viewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from jflow.plan.trace.chrome import chrome_json
+from jflow.plan.trace.spans import Detail, Span, Transfer
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What happened in one step.
+
+    Attributes:
+      title: what a viewer calls it, such as "simulated" or "measured".
+      spans: in any order.
+      transfers: in any order.
+      details: what is known about the whole of it, such as how well the clocks of tasks agree.
+    """
+
+    title: str
+    spans: tuple[Span, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    details: Mapping[str, Detail] = field(default_factory=dict, hash=False)
+
+    @property
+    def seconds(self) -> float:
+        """When the last span or transfer finishes; 0.0 if there is none."""
+        ends = [*(span.finish for span in self.spans), *(one.finish for one in self.transfers)]
+        return max(ends, default=0.0)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices, in the order in which spans, then transfers, name them."""
+        return tuple(
+            dict.fromkeys(
+                [
+                    *(span.device for span in self.spans),
+                    *(device for one in self.transfers for device in (one.source, one.target)),
+                ]
+            )
+        )
+
+    def to_chrome(self) -> str:
+        """The trace as JSON that https://ui.perfetto.dev and chrome://tracing open.
+
+        Each device is a process; transfers are arrows between them. See `jflow.plan.trace.chrome`.
+        """
+        about = {"title": self.title, **self.details}
+        return chrome_json(self.devices, self.spans, self.transfers, about)
+
+
+def merged(*traces: Trace) -> Trace:
+    """Several traces in one, one above the other; all of them start at 0.
+
+    The names of its devices begin with the title of each, and its number if titles repeat.
+    """
+    titles = [trace.title for trace in traces]
+    spans: list[Span] = []
+    transfers: list[Transfer] = []
+    details: dict[str, Detail] = {}
+    for number, trace in enumerate(traces):
+        title = trace.title
+        if titles.count(title) > 1:
+            title = f"{title} {number}"
+        spans += [replace(one, device=f"{title}: {one.device}") for one in trace.spans]
+        transfers += [
+            replace(one, source=f"{title}: {one.source}", target=f"{title}: {one.target}")
+            for one in trace.transfers
+        ]
+        details |= {f"{title}: {name}": value for name, value in trace.details.items()}
+    return Trace(", ".join(titles), tuple(spans), tuple(transfers), details)

@@ -1,0 +1,132 @@
+"""Caches of what takes long to make: the programs that were exported or compiled in a process."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Generic, TypeVar
+
+import jax
+
+from jflow.plan.xla.compile import CompiledProgram, compile_exported
+from jflow.plan.xla.validation import ValidProgram
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_Key = tuple[str, str, tuple[int, ...]]
+
+
+class SharedCache(Generic[K, V]):
+    """A thread-safe LRU cache of values that take long to make.
+
+    Threads that request the same value at the same time share one making.
+
+    Args:
+      capacity: maximum number of values.
+
+    Attributes:
+      n_made: number of values made so far.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, Future[V]] = OrderedDict()
+        self.n_made = 0
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """Returns the value, made by `make()` if it is not cached.
+
+        Raises what that raises, also in the threads that wait for it; a failure is not cached.
+        """
+        while True:
+            with self._lock:
+                future = self._values.get(key)
+                mine = future is None
+                if future is None:
+                    future = self._values[key] = Future()
+                    future.set_running_or_notify_cancel()  # waiters cannot cancel it
+                self._values.move_to_end(key)
+            if mine:
+                self._make(key, future, make)
+            try:
+                return future.result()
+            except _InterruptedError:
+                continue
+
+    def begun(self, key: K) -> Future[V] | None:
+        """Returns the finished or running making of a value, or None."""
+        with self._lock:
+            return self._values.get(key)
+
+    def clear(self) -> None:
+        """Forgets all values, except for those that are being made."""
+        with self._lock:
+            for key in [key for key, future in self._values.items() if future.done()]:
+                del self._values[key]
+
+    def _make(self, key: K, future: Future[V], make: Callable[[], V]) -> None:
+        try:
+            value = make()
+        except BaseException as error:
+            with self._lock:
+                self._values.pop(key, None)
+            # Ctrl-C is meant for the thread that makes the value, and for no other.
+            future.set_exception(error if isinstance(error, Exception) else _InterruptedError())
+            raise
+        with self._lock:
+            self.n_made += 1
+            while len(self._values) > self._capacity:
+                self._values.popitem(last=False)
+        future.set_result(value)
+
+
+class _InterruptedError(Exception):
+    """The thread that made a value was interrupted."""
+
+
+class ProgramCache:
+    """A thread-safe LRU cache of executables by the digests of their programs.
+
+    Each program is compiled once per device.
+
+    Args:
+      capacity: maximum number of executables; registered plans keep theirs in any case.
+    """
+
+    def __init__(self, capacity: int = 512) -> None:
+        self._executables: SharedCache[_Key, CompiledProgram] = SharedCache(capacity)
+
+    @property
+    def n_compiled(self) -> int:
+        """Number of compilations so far."""
+        return self._executables.n_made
+
+    def has(self, digest: str, device: jax.Device, donated: tuple[int, ...]) -> bool:
+        """Whether the program is compiled or being compiled."""
+        return self.begun(digest, device, donated) is not None
+
+    def get(
+        self,
+        digest: str,
+        device: jax.Device,
+        donated: tuple[int, ...],
+        source: Callable[[], ValidProgram],
+    ) -> CompiledProgram:
+        """Returns the executable, compiled from `source()` if it is not cached.
+
+        Raises:
+          InvalidArgumentError: if the program cannot be compiled; the failure is not cached.
+        """
+        return self._executables.get(
+            (digest, str(device), donated), lambda: compile_exported(source(), device, donated)
+        )
+
+    def begun(
+        self, digest: str, device: jax.Device, donated: tuple[int, ...]
+    ) -> Future[CompiledProgram] | None:
+        """Returns the finished or running compilation of a program, or None."""
+        return self._executables.begun((digest, str(device), donated))

@@ -1,0 +1,128 @@
+"""Compilation of programs to executables for one device of this process."""
+
+from __future__ import annotations
+
+import math
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.export
+import numpy as np
+
+from jflow.errors import InvalidArgumentError, OpError
+from jflow.plan.xla import internals
+from jflow.plan.xla.modules import check_module
+from jflow.plan.xla.validation import ValidProgram, is_dynamic
+
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+CompiledProgram = Callable[..., list[jax.Array]]
+"""Takes JAX or NumPy arrays, returns arrays on its device, and consumes donated arguments."""
+
+_MAX_TRIPS = 1000
+"""Loops in branches count as bounded up to this number of iterations."""
+
+_IMPURE: weakref.WeakSet[Any] = weakref.WeakSet()
+
+_BOUNDED: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def is_bounded(executable: CompiledProgram) -> bool:
+    """Whether a program's run time depends little on the values of its arguments.
+
+    It is not bounded if a loop ends on a computed condition, or is long and inside a branch.
+    """
+    return _BOUNDED.get(executable, True)
+
+
+def result_bytes(executable: CompiledProgram) -> list[int]:
+    """The size of each of its results, in bytes; nothing if they depend on the arguments."""
+    results = jax.tree.leaves(getattr(executable, "out_info", ()))
+    return [math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in results]
+
+
+def is_pure(executable: CompiledProgram) -> bool:
+    """Whether a program gives the same results whenever it is given the same arguments."""
+    return executable not in _IMPURE
+
+
+def _loops_are_bounded(hlo: str) -> bool:
+    loops = [line for line in hlo.splitlines() if " while(" in line]
+    trips = [_TRIPS.search(line) for line in loops]
+    if None in trips:
+        return False
+    has_branches = " conditional(" in hlo
+    return not has_branches or all(found and int(found[1]) <= _MAX_TRIPS for found in trips)
+
+
+def compile_exported(
+    valid: ValidProgram, device: jax.Device, donated: tuple[int, ...]
+) -> CompiledProgram:
+    """Compiles a program that was exported in this or another process.
+
+    Raises:
+      InvalidArgumentError: if it is for another platform, or XLA refuses it.
+    """
+    try:
+        exported = jax.export.deserialize(bytearray(valid.data))
+        program = jitted(exported.call, device, donated)
+        if is_dynamic(exported.in_avals):
+            # Compiled again for each new size; JAX checks the types of arguments.
+            is_checked = valid.is_own and not valid.facts.calls_native
+            dynamic: CompiledProgram = program if is_checked else _checked(program)
+            _note(dynamic, valid, is_bounded=not valid.facts.has_loops)
+            return dynamic
+        # An ahead-of-time executable refuses arguments of other types that a client may send.
+        executable: Any = program.lower(*_shapes(exported.in_avals)).compile()
+        bounded = not valid.facts.has_loops or _loops_are_bounded(executable.as_text())
+        _note(executable, valid, is_bounded=bounded)
+        return executable  # type: ignore[no-any-return]
+    except OpError:
+        raise
+    except Exception as error:
+        # The program may come from another process; JAX raises many kinds of errors for bad ones.
+        raise InvalidArgumentError(
+            f"a program of {len(valid.data)} bytes cannot be compiled for {device}: {error}"
+        ) from error
+
+
+def _note(executable: CompiledProgram, valid: ValidProgram, *, is_bounded: bool) -> None:
+    _BOUNDED[executable] = is_bounded
+    if not valid.facts.is_pure:
+        _IMPURE.add(executable)
+
+
+def _checked(program: Any) -> CompiledProgram:
+    """Wraps a program of symbolic sizes to check its sizes and native calls for each new size."""
+    known: set[Any] = set()
+
+    def call(*args: Any) -> list[jax.Array]:
+        shapes = tuple(arg.shape for arg in args)
+        if shapes not in known:
+            refined = internals.refined_program(program.lower(*args))
+            with refined.context:
+                check_module(refined, sizes_known=True, is_refined=True)
+            known.add(shapes)
+        results: list[jax.Array] = program(*args)
+        return results
+
+    return call
+
+
+def jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
+    """Returns `fun` under `jax.jit` for one device."""
+    here = jax.sharding.SingleDeviceSharding(device)
+    return jax.jit(
+        fun,
+        keep_unused=True,
+        donate_argnums=donated,
+        in_shardings=here,
+        out_shardings=here,
+    )
+
+
+def _shapes(avals: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]

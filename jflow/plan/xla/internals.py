@@ -1,0 +1,288 @@
+"""The only file that uses non-public names of JAX, each with its reason.
+
+`tests/plan/xla/test_internals.py` checks each of them against the installed version of JAX.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from operator import attrgetter
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import array, config, core, dtypes, traceback_util, xla_bridge
+from jax._src.interpreters import mlir, pxla
+from jax._src.lib import _jax as jaxlib
+from jax._src.lib.mlir import dialects, ir, passmanager
+from jax._src.numpy import array_methods
+from jax._src.random import prng
+
+NEEDED: Any = (
+    *(config.traceback_in_locations_limit, core.ShapedArray, core.eval_trace, core.trace_ctx),
+    *(ir.Context, ir.DictAttr, ir.Module, ir.RankedTensorType, ir.StringAttr, ir.WalkResult),
+    *(dialects.sdy, dtypes.register_canonicalize_value_handler, jaxlib.mlir),
+    passmanager.PassManager,
+    *(mlir.make_ir_context, mlir.refine_polymorphic_shapes, prng.PRNGKeyArray),
+    *(pxla.batched_device_put, traceback_util._exclude_paths),
+    xla_bridge.backends_are_initialized,
+)
+"""What functions of this file use, so that a name that JAX lacks is missed at once."""
+
+ConcreteArray = array.ArrayImpl
+"""The type of concrete arrays; `isinstance(x, jax.Array)` takes ten times as long."""
+
+
+def has_started() -> bool:
+    """Whether JAX has initialized its backends in this process; device settings are then fixed.
+
+    `jax.distributed.is_initialized()` does not tell this.
+    """
+    return xla_bridge.backends_are_initialized()
+
+
+def no_source_locations() -> AbstractContextManager[Any]:
+    """Returns a block in which lowering on this thread writes no source locations into programs.
+
+    `jax.config.update("jax_traceback_in_locations_limit", 0)` is the public form, but changes the
+    setting for the whole process, user code included.
+    """
+    limit: Any = config.traceback_in_locations_limit
+    context: AbstractContextManager[Any] = limit(0)
+    return context
+
+
+MLIR: Any = ir
+"""MLIR's Python API; JAX has no public name for it."""
+
+output_operand_alias: Callable[[Any], Any] = dialects.hlo.OutputOperandAlias
+"""Returns an attribute as an alias of a result and an operand of a native call."""
+
+
+def mesh_size(mesh: Any) -> int:
+    """Returns the number of devices of a mesh in a program."""
+    mesh_of: Any = dialects.sdy.MeshAttr(mesh)
+    sizes: Any = (dialects.sdy.MeshAxisAttr(axis) for axis in mesh_of.axes)
+    return math.prod(axis.size for axis in sizes)
+
+
+def program_context() -> Any:
+    """Returns an MLIR context, as a block, that knows what programs consist of and nothing else.
+
+    JAX's own, which knows all dialects, takes ten times as long.
+    """
+    context = ir.Context()
+    context.enable_multithreading(False)
+    dialects.hlo.register_dialect(context)
+    dialects.sdy.register_dialect(context)
+    return context
+
+
+def parsed_program(data: bytes) -> Any:
+    """Returns a StableHLO module of the bytes in a `jax.export.Exported`, in the current context.
+
+    MLIR crashes the process on some malformed bytes.
+    """
+    return jaxlib.mlir.deserialize_portable_artifact(data)
+
+
+def serialized_program(module: Any) -> bytes:
+    """Returns the bytes of a StableHLO module, for this version of JAX only.
+
+    The module and the bytes lose their source locations.
+    """
+    passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+    version = dialects.hlo.get_current_version()
+    # As JAX does, which has attributes beside those of StableHLO: shardings, sizes of segments.
+    data: bytes = jaxlib.mlir.serialize_portable_artifact(module, version, True)
+    return data
+
+
+def refined_program(lowered: Any) -> Any:
+    """Returns the module of a program of symbolic sizes that was lowered for concrete sizes.
+
+    JAX refines the sizes only when it compiles.
+    """
+    module = lowered.compiler_ir("stablehlo")
+    with module.context:
+        return mlir.refine_polymorphic_shapes(module)
+
+
+trace_context: Callable[[], Hashable] = config.trace_context
+"""Returns all settings and scopes of this thread that affect tracing, metadata included.
+
+JAX uses it as the key of its own caches of traced functions.
+"""
+
+
+def mesh_around(eqn: Any) -> Any:
+    """Returns the abstract mesh of the `jax.set_mesh` or `shard_map` around an equation."""
+    return eqn.ctx.cur_abstract_mesh
+
+
+debug_nans: Any = config.debug_nans
+"""`jax.config.jax_debug_nans`; reading its `value` takes a quarter of the time."""
+
+
+def is_tracing() -> bool:
+    """Whether JAX is tracing or transforming a function on this thread.
+
+    `jax.core.trace_state_clean` was the public name until it was removed.
+    """
+    return core.trace_ctx.trace is not core.eval_trace
+
+
+def current_trace() -> Any:
+    """What identifies the innermost trace or transformation on this thread."""
+    return core.trace_ctx.trace
+
+
+key_data: Callable[[Any], Any] = attrgetter("_base_array")
+"""Returns the integers of a concrete random key; `jax.random.key_data` takes 4 µs more."""
+
+
+is_committed: Callable[[Any], Any] = attrgetter("_committed")
+"""Whether a concrete array is committed to its device; `committed` takes three times as long."""
+
+
+def key_maker(dtype: Any) -> Callable[[Any], Any]:
+    """Returns a function from an array of integers to a concrete random key.
+
+    `jax.random.wrap_key_data` takes 5 µs more.
+    """
+    return functools.partial(prng.PRNGKeyArray, dtype._impl)
+
+
+default_device: Callable[[], jax.Device] = pxla.get_default_device
+"""Returns the device of `jax.default_device`, or the first one of this process."""
+
+
+def to_device(value: np.ndarray[Any, Any], device: jax.Device | None = None) -> jax.Array:
+    """Returns a NumPy array as a JAX array on a device.
+
+    On a CPU it shares the array's memory where that is aligned for XLA, so nothing may write to it
+    afterwards; elsewhere nothing may until it is copied. The dtype stays, also if it has 64 bits
+    and JAX's present settings do not allow them. `jax.device_put` does the rest in 37 µs for a
+    scalar; this takes 5 µs.
+
+    Args:
+      value: the array.
+      device: where the result is committed to; an uncommitted one is on JAX's default device.
+    """
+    on = device or default_device()
+    aval, sharding = _aval_of(value.shape, value.dtype), _sharding_on(on)
+    array: jax.Array = pxla.batched_device_put(
+        aval, sharding, [value], [on], committed=device is not None, enable_x64=True
+    )
+    return array
+
+
+@functools.lru_cache(maxsize=4096)
+def _aval_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> core.ShapedArray:
+    return core.ShapedArray(shape, dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _sharding_on(device: jax.Device) -> jax.sharding.SingleDeviceSharding:
+    return jax.sharding.SingleDeviceSharding(device)
+
+
+release_host_memory: Callable[[], None] = jaxlib.collect_garbage
+"""Releases the NumPy arrays whose memory freed JAX arrays have shared, in 0.1 µs.
+
+JAX does so itself when it next puts an array on a device, or when Python collects garbage.
+"""
+
+
+_FLAT_TREE: Any = (
+    importlib.import_module("jax._src.flattree").FlatTree
+    if importlib.util.find_spec("jax._src.flattree")
+    else ()
+)
+
+
+def is_structure(value: Any) -> bool:
+    """Whether a parameter of an equation is a structure of arguments or results, without values.
+
+    Such parameters exist since JAX 0.12; equal ones are equal and have equal hashes.
+    """
+    return isinstance(value, _FLAT_TREE)
+
+
+def scan_sizes(params: dict[str, Any]) -> tuple[int, int]:
+    """Returns the number of constants of a `scan`, and that of carried values."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carry, _ = params["ft_in"].unpack()
+    return len(constants), len(carry)
+
+
+def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
+    """Returns the parameters of a `scan` that takes `n` more constants before the others.
+
+    JAX 0.10 stores their number; JAX 0.12 stores the structure of all arguments as a tree.
+    """
+    if "num_consts" in params:
+        return params | {"num_consts": params["num_consts"] + n}
+    trees: Any = importlib.import_module("jax._src.flattree")
+    constants, carry, xs = params["ft_in"].unpack()
+    return params | {"ft_in": trees.pack(((trees.nones(n), constants), carry, xs))}
+
+
+def hidden_files() -> tuple[str, ...]:
+    """Returns the path prefixes of files whose frames JAX hides from tracebacks.
+
+    Libraries built on JAX register their own files too.
+    """
+    return tuple(traceback_util._exclude_paths)
+
+
+def n_hidden() -> int:
+    """Returns the number of `hidden_files`."""
+    return len(traceback_util._exclude_paths)
+
+
+def is_of_own_array(effect: Any) -> bool:
+    """Whether an effect means that a function uses a mutable array only internally.
+
+    JAX 0.10 has this effect; a function that has no other effect is pure.
+    """
+    return type(effect).__name__ == "InternalMutableArrayEffect"
+
+
+class Asker(enum.Enum):
+    """The part of JAX that looks up `__jax_array__` on an object."""
+
+    OPERATOR = enum.auto()
+    """An array operator; it defers to the other operand if there is no such attribute."""
+    JIT = enum.auto()
+    """A compiled function that determines shape and dtype; it does not call the attribute."""
+    CONVERSION = enum.auto()
+    """A function that calls the attribute."""
+
+
+_ASKERS = {array_methods.__file__: Asker.OPERATOR, core.__file__: Asker.JIT}
+
+
+def asker() -> Asker:
+    """Returns the part of JAX that looks up the property that calls this function.
+
+    JAX uses one protocol for three purposes; symbolic tensors support only some of them.
+    """
+    return _ASKERS.get(sys._getframe(2).f_code.co_filename, Asker.CONVERSION)
+
+
+def convert_by_jax_array(kind: type) -> None:
+    """Makes primitives ask operands of a class for `__jax_array__`, as `jax.numpy.asarray` does.
+
+    Otherwise `jax.lax.exp` and `jax.nn.relu` say that the class is not valid, whatever is to be
+    done about it.
+    """
+    dtypes.register_canonicalize_value_handler(kind, lambda value: value.__jax_array__())

@@ -1,0 +1,1 @@
+"""What outlives a step: resources, records in files, checkpoints, moves, effects, claims."""

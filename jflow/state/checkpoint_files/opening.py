@@ -1,0 +1,47 @@
+"""Opens checkpoints of either format."""
+
+from __future__ import annotations
+
+import os
+
+from jflow.errors import PermissionDeniedError
+from jflow.state.checkpoint_files.checkpoint import Checkpoint
+from jflow.state.checkpoint_files.commit import exists
+from jflow.state.checkpoint_files.native import NativeCheckpoint
+from jflow.state.checkpoint_files.orbax import OrbaxCheckpoint, item_of
+from jflow.state.checkpoint_files.prefix import ANYWHERE, locate
+from jflow.state.records.allowed_directories import AllowedDirectories
+
+
+def open_checkpoint(
+    prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE
+) -> Checkpoint:
+    """Opens a checkpoint that jflow or Orbax wrote.
+
+    Args:
+      prefix: the prefix, such as "runs/model.ckpt-100", or a directory that Orbax wrote.
+      allowed: where checkpoints may be.
+
+    Raises:
+      DataLossError: if it is damaged.
+      InvalidArgumentError: if it is not a valid prefix.
+      NotFoundError: if there is no such checkpoint.
+      PermissionDeniedError: if it is outside the roots, or the process may not read it.
+      UnimplementedError: if it is one of Orbax, and `orbax-checkpoint` is not installed.
+    """
+    located = locate(prefix, allowed)
+    if not exists(located):
+        directory = item_of(located.path)
+        if directory is not None:
+            located.close()
+            return _open_orbax(directory, allowed)
+    return NativeCheckpoint(located)
+
+
+def _open_orbax(directory: str, allowed: AllowedDirectories) -> Checkpoint:
+    if not allowed.is_anywhere:
+        raise PermissionDeniedError(
+            f"{directory!r} is a checkpoint of Orbax, which follows links when it reads; a task "
+            "with checkpoint roots opens checkpoints of jflow only"
+        )
+    return OrbaxCheckpoint(directory)

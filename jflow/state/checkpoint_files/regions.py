@@ -1,0 +1,108 @@
+"""Regions of tensors: boxes given by their first and last indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jflow.base.values import Array
+
+_CHUNK_BYTES = 4 << 20
+_ALIGNMENT = 64  # so that JAX on a CPU can use the memory as it is
+
+ReadBytes = Callable[[int, memoryview], None]
+"""Fills a buffer with the bytes of an array from an offset on."""
+
+
+class TensorBox(NamedTuple):
+    """A region of a tensor.
+
+    Attributes:
+      begin: the first index in each dimension.
+      end: the index behind the last one.
+    """
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the region."""
+        return tuple(end - begin for begin, end in zip(*self, strict=True))
+
+    def common(self, other: TensorBox) -> TensorBox | None:
+        """The region that both have in common; None if it is empty."""
+        begin = tuple(map(max, zip(self.begin, other.begin, strict=True)))
+        end = tuple(map(min, zip(self.end, other.end, strict=True)))
+        is_empty = any(low >= high for low, high in zip(begin, end, strict=True))
+        return None if is_empty else TensorBox(begin, end)
+
+    def within(self, origin: tuple[int, ...]) -> TensorBox:
+        """The same region, with indices counted from another one."""
+        begin, end = (
+            tuple(index - first for index, first in zip(corner, origin, strict=True))
+            for corner in self
+        )
+        return TensorBox(begin, end)
+
+    @property
+    def index(self) -> Any:
+        """What an array is indexed with for a view of the region, also if it has no dimensions."""
+        return (*map(slice, self.begin, self.end), ...)
+
+
+def box_of(begin: Sequence[int], shape: Sequence[int]) -> TensorBox:
+    """The region of some sizes that begins at an index."""
+    return TensorBox(tuple(begin), tuple(map(sum, zip(begin, shape, strict=True))))
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+    """Uninitialized memory that JAX can use without a copy."""
+    n_bytes = math.prod(shape) * dtype.itemsize
+    memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + n_bytes].view(dtype).reshape(shape)
+
+
+def read_box(read: ReadBytes, shape: Sequence[int], box: TensorBox, target: Array) -> None:
+    """Reads a region of a stored array, with a few MiB of memory beyond the target.
+
+    Args:
+      read: reads bytes of the array, which is in C order.
+      shape: the shape of the array.
+      box: the region, not empty.
+      target: an array or view of the shape of the region and the dtype of the array.
+    """
+    _read(read, 0, tuple(shape), box, target)
+
+
+def _read(
+    read: ReadBytes, offset: int, shape: tuple[int, ...], box: TensorBox, target: Array
+) -> None:
+    """As `read_box`, of an array at an offset."""
+    if not shape:
+        read(offset, _bytes_of(target))
+        return
+    (low, *lows), (high, *highs) = box
+    row_bytes = math.prod(shape[1:]) * target.itemsize
+    has_whole_rows = not any(lows) and tuple(highs) == shape[1:]
+    inner = TensorBox(tuple(lows), tuple(highs))
+    if has_whole_rows and target.flags.c_contiguous:
+        read(offset + low * row_bytes, _bytes_of(target))
+    elif row_bytes > _CHUNK_BYTES:
+        for row in range(low, high):
+            _read(read, offset + row * row_bytes, shape[1:], inner, target[row - low])
+    else:
+        n_rows = max(1, _CHUNK_BYTES // row_bytes)
+        for row in range(low, high, n_rows):
+            n = min(n_rows, high - row)
+            rows = np.empty((n, *shape[1:]), target.dtype)
+            read(offset + row * row_bytes, _bytes_of(rows))
+            target[row - low : row - low + n] = rows[(slice(None), *inner.index)]
+
+
+def _bytes_of(contiguous: Array) -> memoryview:
+    return contiguous.reshape(-1).view(np.uint8).data

@@ -1,0 +1,159 @@
+"""Reading of a shard: every byte is compared with its checksum before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from jflow.state.checkpoint_files.layout import BLOCK_BYTES, ShardRecord, ShardTable, TensorEntry
+from jflow.state.checkpoint_files.prefix import CheckpointPrefix
+from jflow.state.checkpoint_files.regions import ReadBytes
+from jflow.state.checkpoint_files.storage import FileSource
+from jflow.state.records.crc32c import checksum
+
+_SUM_BYTES = 4
+
+
+class ShardReader:
+    """An open shard.
+
+    Args:
+      prefix: the checkpoint.
+      record: the shard, as the manifest names it.
+
+    Attributes:
+      table: what is in it.
+
+    Raises:
+      DataLossError: if it is missing, damaged or has another size.
+    """
+
+    def __init__(self, prefix: CheckpointPrefix, record: ShardRecord) -> None:
+        try:
+            self._file: FileSource = prefix.storage.open(prefix.file(record.file))
+        except NotFoundError as error:
+            raise DataLossError(f"{error.message}; it belongs to {prefix.path!r}") from error
+        try:
+            self._open(record)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, record: ShardRecord) -> None:
+        file = self._file
+        if file.n_bytes != record.n_bytes:
+            raise DataLossError(
+                f"{file.path!r} is damaged: expected {record.n_bytes} bytes, got {file.n_bytes}"
+            )
+        begin = record.n_bytes - record.n_table - record.n_sums
+        head = file.read(0, record.n_head)
+        table = file.read(begin, record.n_table)
+        sums = file.read(begin + record.n_table, record.n_sums)
+        if checksum(head + table + sums) != record.crc:
+            raise DataLossError(
+                f"{file.path!r} is damaged: wrong CRC of the header, offset 0 to {record.n_head}, "
+                f"or the table, offset {begin} to {record.n_bytes}"
+            )
+        try:
+            self.table = ShardTable.from_bytes(table)
+        except InvalidArgumentError as error:
+            raise DataLossError(
+                f"{file.path!r} cannot be read: at offset {begin}: {error.message}"
+            ) from None
+        self._begin = record.n_head
+        self._sums = np.frombuffer(sums, "<u4")
+        self._check_table(begin - record.n_head)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def reader(self, entry: TensorEntry, key: str) -> ReadBytes:
+        """What reads the bytes of an entry.
+
+        Args:
+          entry: the entry.
+          key: the tensor or state, for messages.
+        """
+        return _EntryReader(self._file, entry, key, self._begin, self.table, self._sums).read
+
+    def entries(self) -> Iterator[tuple[str, TensorEntry]]:
+        """All entries, with the keys of the tensors and states that they belong to."""
+        for entry in self.table.entries:
+            yield entry.key, entry
+        for state in self.table.states:
+            for entry in state.arrays:
+                yield state.key, entry
+
+    def verify(self) -> None:
+        """Reads everything. Raises DataLossError for what is damaged."""
+        scratch = memoryview(bytearray(BLOCK_BYTES))
+        for key, entry in self.entries():
+            read = self.reader(entry, key)
+            for begin in range(0, entry.n_bytes, BLOCK_BYTES):
+                read(begin, scratch[: min(BLOCK_BYTES, entry.n_bytes - begin)])
+
+    def _check_table(self, n_data: int) -> None:
+        """Refuses a table whose entries are not exactly the data: no gaps, nothing twice."""
+        entries = sorted((entry for _, entry in self.entries()), key=lambda one: one.offset)
+        offset = n_blocks = 0
+        for entry in entries:
+            if entry.n_bytes and (entry.offset, entry.first_sum) != (offset, n_blocks):
+                raise self._malformed(entry.key)
+            offset += entry.n_bytes
+            n_blocks += -(-entry.n_bytes // self.table.block_bytes)
+        if offset != n_data or n_blocks != len(self._sums):
+            raise self._malformed("its end")
+
+    def _malformed(self, where: str) -> DataLossError:
+        return DataLossError(
+            f"{self._file.path!r} cannot be read: its table does not match its data at {where!r}"
+        )
+
+
+class _EntryReader:
+    """Reads ranges of the bytes of an entry, block by block.
+
+    A block that is wanted as a whole is read to where it is wanted; the last other one is kept.
+    """
+
+    def __init__(
+        self,
+        file: FileSource,
+        entry: TensorEntry,
+        key: str,
+        begin: int,
+        table: ShardTable,
+        sums: np.ndarray[tuple[int], np.dtype[np.uint32]],
+    ) -> None:
+        self._file, self._entry, self._key, self._sums = file, entry, key, sums
+        self._begin = begin + entry.offset
+        self._block_bytes = table.block_bytes
+        self._kept: tuple[int, memoryview] = (-1, memoryview(b""))
+
+    def read(self, offset: int, data: memoryview) -> None:
+        """Fills a buffer from an offset on. Raises DataLossError for a wrong checksum."""
+        end = offset + len(data)
+        size = self._block_bytes
+        for number in range(offset // size, -(-end // size)):
+            first, last = number * size, min((number + 1) * size, self._entry.n_bytes)
+            if offset <= first and last <= end:
+                self._read_block(number, data[first - offset : last - offset])
+                continue
+            if self._kept[0] != number:
+                block = memoryview(bytearray(last - first))
+                self._read_block(number, block)
+                self._kept = number, block
+            low, high = max(first, offset), min(last, end)
+            data[low - offset : high - offset] = self._kept[1][low - first : high - first]
+
+    def _read_block(self, number: int, data: memoryview) -> None:
+        at = self._begin + number * self._block_bytes
+        self._file.read_into(at, data)
+        if checksum(np.frombuffer(data, np.uint8)) != self._sums[self._entry.first_sum + number]:
+            raise DataLossError(
+                f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {at} to "
+                f"{at + len(data)}"
+            )

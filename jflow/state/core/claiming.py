@@ -1,0 +1,94 @@
+"""`SessionClaim`: what a client's session works under, so that its successor can fence it off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jflow.base.cluster import Task
+from jflow.errors import AbortedError, UnavailableError
+from jflow.state.core.claims import ClaimedRuns
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, call_task
+from jflow.state.core.view import ClusterView
+from jflow.state.fencing import Claim, next_epoch
+
+_MAX_TRIES = 16
+_CLAIM_TIMEOUT_S = 0.5
+"""How long a task that does not answer is asked about a claim that exists, in seconds."""
+
+
+class SessionClaim:
+    """The claim of one session, if it has one.
+
+    Args:
+      servers: the master's view of the cluster.
+
+    Attributes:
+      claim: what the session works under; None if it has claimed nothing.
+    """
+
+    def __init__(self, servers: ClusterView[Any, Any]) -> None:
+        self._servers = servers
+        self.claim: Claim | None = None
+
+    def check(self) -> None:
+        """Raises FencedError if there was a later claim, as far as this task has heard."""
+        if self.claim is not None:
+            self._servers.fences.check(self.claim)
+
+    async def make(self, name: str, epoch: int, connect_timeout: float) -> int:
+        """See `ClusterState.claim`; without its deadline."""
+        patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
+        if epoch:
+            self.claim = await self._present(Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S))
+        else:
+            self.claim = await self._new(name, patience)
+        return self.claim.epoch
+
+    async def spread(self, tasks: Iterable[Task]) -> None:
+        """Lets tasks hear of the claim. Raises FencedError if one has heard of a later one."""
+        claim = self.claim
+        if claim is None:
+            return
+        known = await self._servers.driver.all_of(
+            self._tell(task, claim.name, claim.epoch) for task in tasks
+        )
+        if (highest := max(known, default=0)) > claim.epoch:
+            await self._tell(self._servers.info().task, claim.name, highest)
+            self.check()
+
+    async def _present(self, claim: Claim, patience: float) -> Claim:
+        """A claim that was made before; all tasks are asked, as this one may have been down."""
+        tasks = self._servers.info().tasks
+        highest = await self._told(tasks, claim.name, claim.epoch, patience)
+        await self._tell(self._servers.info().task, claim.name, highest)
+        self._servers.fences.check(claim)
+        return claim
+
+    async def _new(self, name: str, patience: float) -> Claim:
+        """A claim that is higher than all before, on all tasks that are up."""
+        tasks = [*self._servers.info().tasks]
+        highest = await self._told(tasks, name, 0, patience)
+        for _ in range(_MAX_TRIES):
+            claim = Claim(name, next_epoch(highest, self._servers.driver.random_bits(32)))
+            highest = await self._told(tasks, name, claim.epoch, patience)
+            if highest == claim.epoch:
+                return claim
+        raise AbortedError(f"{name!r} is claimed by other programs all the time; try again later")
+
+    async def _told(self, tasks: Iterable[Task], name: str, epoch: int, patience: float) -> int:
+        """Tells tasks of an epoch; returns the highest that one of them knows."""
+
+        async def tell(task: Task) -> int:
+            try:
+                await self._servers.tasks[task].connect(patience)
+                return await self._tell(task, name, epoch)
+            except (AbortedError, UnavailableError):
+                return 0  # it is down; it hears of the claim with the first call under it
+
+        return max(await self._servers.driver.all_of(map(tell, tasks)))
+
+    async def _tell(self, task: Task, name: str, epoch: int) -> int:
+        return await call_task(
+            self._servers.tasks, task, ClaimedRuns.learn, RECONNECT_TIMEOUT_S, name, epoch
+        )

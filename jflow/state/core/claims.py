@@ -1,0 +1,120 @@
+"""`ClaimedRuns`: the running steps of clients that have claimed a name, and what ends them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jflow.base.drivers import CoreDriver, Event, Job
+from jflow.base.logs import event
+from jflow.errors import DeadlineExceededError
+from jflow.state.core.remote import remote
+from jflow.state.fencing import Claim, Fences
+
+_LOG = logging.getLogger(__name__)
+_PATIENCE_S = 10.0
+"""How long to wait for steps that were cancelled, in seconds."""
+
+
+class ClaimedRuns:
+    """What runs under claims on one task.
+
+    Args:
+      driver: runs it.
+
+    Attributes:
+      fences: the claims that the task has heard of.
+    """
+
+    def __init__(self, driver: CoreDriver) -> None:
+        self.fences = Fences()
+        self._driver = driver
+        self._running: dict[Claim, dict[Event, Job[Any]]] = {}
+        self.fences.add_user(lambda: self._running)
+
+    @property
+    def n_running(self) -> int:
+        """How many steps run under claims."""
+        return sum(map(len, self._running.values()))
+
+    @contextmanager
+    def running(self, claim: Claim) -> Iterator[None]:
+        """A block of the coroutine that runs, which ends when there is a later claim.
+
+        Raises:
+          FencedError: if there was or is a later claim.
+        """
+        self.fences.check(claim)
+        jobs = self._running.setdefault(claim, {})
+        ended = self._driver.event()
+        jobs[ended] = self._driver.current()
+        try:
+            yield
+        except self._driver.Cancelled:
+            self.fences.check(claim)
+            raise
+        finally:
+            del jobs[ended]
+            ended.set()
+            if not jobs:
+                self._running.pop(claim, None)
+
+    async def admit(self, claim: Claim) -> None:
+        """Takes note of the claim of a call. Raises FencedError if there was a later one."""
+        await self._learn(claim)
+        self.fences.check(claim)
+
+    @remote()
+    async def learn(self, name: str, epoch: int) -> int:
+        """Refuses lower epochs of a name from now on, and ends what runs under one.
+
+        Epoch 0 changes nothing.
+
+        Returns:
+          The highest epoch of the name that this task has heard of; 0 if there is none.
+        """
+        if epoch:
+            await self._learn(Claim(name, epoch))
+        return self.fences.epoch(name)
+
+    async def _learn(self, claim: Claim) -> None:
+        """Takes note of a claim, and ends what runs under earlier ones of that name.
+
+        Returns when all of it has ended, so that nothing of it is applied later.
+
+        Raises:
+          DeadlineExceededError: if it does not end.
+        """
+        former = self.fences.epoch(claim.name)
+        if not self.fences.learn(claim):
+            return
+        earlier = [
+            one
+            for other, jobs in self._running.items()
+            if other.name == claim.name and other.epoch < claim.epoch
+            for one in jobs.items()
+        ]
+        if former:
+            event(
+                _LOG,
+                logging.INFO,
+                "claim_fenced",
+                claim=claim.name,
+                epoch=f"{former:x}",
+                by=f"{claim.epoch:x}",
+                n_steps=len(earlier),
+            )
+        for _, job in earlier:
+            job.cancel()
+        try:
+            async with self._driver.limit(_PATIENCE_S):
+                for ended, _ in earlier:
+                    await ended.wait()
+        except TimeoutError:
+            n_late = sum(not ended.is_set() for ended, _ in earlier)
+            raise DeadlineExceededError(
+                f"{n_late} steps under an earlier claim of {claim.name!r} did not end within "
+                f"{_PATIENCE_S:g} s; claim it again"
+            ) from None

@@ -1,0 +1,408 @@
+"""`TaskEffects`: the steps of a task that are applied once, from their start to their decision."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from jflow.base.cluster import Task
+from jflow.base.drivers import CoreDriver, Event, Started, TimerHandle
+from jflow.base.failpoints import async_failpoint
+from jflow.base.values import Array
+from jflow.errors import AbortedError, DataLossError, InvalidArgumentError, OpError
+from jflow.state.core.mutex import Mutex
+from jflow.state.core.records import Staging
+from jflow.state.core.remote import remote
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task, every
+from jflow.state.effects import Earlier, Effect, EffectKey, Ledger, Phase, kept_results, verdict
+from jflow.state.resources import Containers, SingleWrite, Transaction, VariableId
+
+_LOG = logging.getLogger(__name__)
+
+STAGED_S = 10.0
+"""How long a task waits for the decision of a step that it has staged, in seconds, before it asks
+the other tasks itself."""
+
+RETRY_S = 1.0
+"""The time between two queries if one of them does not answer, in seconds."""
+
+N_TRIES = 60
+"""The number of queries. Then it gives the step up, because nothing may be held for ever."""
+
+StepEffect = Transaction | SingleWrite
+"""What keeps the writes of an attempt until they are applied."""
+
+CallTask = Callable[..., Awaitable[Any]]
+"""Calls a remote method of a task, given both and the arguments."""
+
+_Run = Callable[[StepEffect], Coroutine[Any, Any, list[Array]]]
+"""Runs the plans of a step; what they write is kept by the argument."""
+
+
+@dataclass(frozen=True)
+class WritesOfTask:
+    """What plans of one task write.
+
+    Attributes:
+      variables: the variables.
+      n_programs: how many programs write.
+    """
+
+    variables: frozenset[VariableId]
+    n_programs: int
+
+    def effect(
+        self, containers: Containers, effect: Effect, *, is_alone: bool, is_wide: bool
+    ) -> StepEffect:
+        """What keeps the writes of an attempt.
+
+        Args:
+          containers: the state of the task.
+          effect: the attempt.
+          is_alone: whether no other task takes part in the step.
+          is_wide: whether it writes on other tasks, too.
+        """
+        if is_alone and self.n_programs == 1:
+            return SingleWrite(containers, effect)
+        return Transaction(containers, effect, self.variables, is_wide=is_wide)
+
+
+def repeated(effect: Effect, earlier: Earlier) -> list[Array]:
+    """The results of an earlier attempt, which was applied.
+
+    Raises:
+      OpError: what it failed with after it was applied.
+      DataLossError: if its results were not kept.
+    """
+    if earlier.error is not None:
+        error = earlier.error
+        raise type(error)(error.message, op=error.op, task=error.task)
+    if earlier.results is None:
+        raise DataLossError(
+            f"step {effect.sequence} of {effect.client!r} was applied by attempt "
+            f"{earlier.attempt}, but its results are gone: they were too large to be kept, or too "
+            "many were. It is not applied again; let it return less, or keep results in variables"
+        )
+    return [*earlier.results]
+
+
+@dataclass
+class _Open:
+    """A step that has begun on this task and is not decided.
+
+    Attributes:
+      taker: the attempt that decides it if its own master does not.
+      timer: waits for the decision once it is staged.
+    """
+
+    effect: Effect
+    transaction: Transaction
+    participants: tuple[str, ...]
+    taker: Effect
+    timer: TimerHandle | None = None
+
+
+class TaskEffects:
+    """The steps of one caller that a task applies once.
+
+    Args:
+      state: the task.
+    """
+
+    def __init__(self, state: TaskCore) -> None:
+        self._state = state
+        self._open: dict[EffectKey, _Open] = {}
+        self._applying: dict[EffectKey, list[Event]] = {}
+        self._mutex = Mutex(state.driver)
+        self._of_caller: set[EffectKey] = set()
+
+    def of_caller(self) -> TaskEffects:
+        """The steps of another caller on the same task."""
+        other = copy.copy(self)
+        other._of_caller = set()
+        return other
+
+    # Running ----------------------------------------------------------------------------------
+
+    async def apply_alone(self, effect: Effect, writes: WritesOfTask, run: _Run) -> list[Array]:
+        """Runs an attempt on this task alone, or returns what an earlier one has given.
+
+        One of them runs at a time, so none waits for another one that waits for it.
+
+        Args:
+          effect, writes, run: as for `run`.
+
+        Raises:
+          AbortedError: if a later attempt was run, or a later epoch of the client.
+          DataLossError: if the step was applied, but its results were not kept.
+          OpError: as `run`; nothing is applied then, unless the step is a single program that was.
+        """
+        async with self._mutex:
+            earlier = await self.take_over(effect)
+            if earlier.phase is Phase.COMMITTED:
+                return repeated(effect, earlier)
+            return await self.run(Staging(effect, True, (str(self._state.task),)), writes, run)
+
+    async def run(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
+        """Runs this task's part of an attempt, and stages or applies what it writes.
+
+        Args:
+          staging: the attempt, and the tasks that take part.
+          writes: what the plans write.
+          run: runs them.
+
+        Raises:
+          AbortedError: as `Ledger.begin` and `Ledger.stage`.
+          OpError: as `run`; nothing is staged then.
+        """
+        effect, containers = staging.effect, self._state.containers
+        if (action := async_failpoint("worker.before_effect")) is not None:
+            await action
+        containers.ledger(Ledger.begin, effect, staging.participants)
+        is_wide = len(staging.participants) > 1
+        kept = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
+        if staging.is_alone:
+            return await self._run_alone(effect, kept, run)
+        assert isinstance(kept, Transaction)
+        return await self._run_staged(effect, kept, staging.participants, run)
+
+    async def _run_staged(
+        self, effect: Effect, transaction: Transaction, participants: tuple[str, ...], run: _Run
+    ) -> list[Array]:
+        key, containers = effect.key, self._state.containers
+        step = self._open[key] = _Open(effect, transaction, participants, effect.again())
+        self._of_caller.add(key)
+        try:
+            values = await run(transaction)
+            containers.ledger(Ledger.stage, effect)
+            self._wait_for_decision(key, step)
+            if (action := async_failpoint("worker.after_stage")) is not None:
+                await action
+        except BaseException:
+            # What is staged stays so if a later attempt has taken over, which decides it.
+            if containers.ledger(Ledger.abort, effect, effect.attempt):
+                self._close(key)
+            raise
+        return values
+
+    async def _run_alone(self, effect: Effect, kept: StepEffect, run: _Run) -> list[Array]:
+        containers = self._state.containers
+        try:
+            begun = Started(run(kept))
+            values = begun.result if begun.is_done else await self._complete(effect, kept, begun)
+            _finish(containers, effect, kept, values)
+        except BaseException as error:
+            _give_up(containers, effect, kept, error)
+            raise
+        if (action := async_failpoint("worker.after_effect")) is not None:
+            await action
+        return values
+
+    async def _complete(
+        self, effect: Effect, kept: StepEffect, begun: Started[list[Array]]
+    ) -> list[Array]:
+        """Completes plans that have to wait; a later attempt waits for what is being applied."""
+        key, waiting = effect.key, list[Event]()
+        self._applying[key] = waiting
+        try:
+            # A write that is being applied cannot be taken back, and a repeat needs the results.
+            return await self._state.driver.completing(
+                begun.rest(), lambda: isinstance(kept, SingleWrite) and kept.is_applied
+            )
+        finally:
+            # What waits for this goes on once the ledger knows of the end.
+            for one in waiting:
+                one.set()
+            if self._applying.get(key) is waiting:
+                del self._applying[key]
+
+    # Decisions --------------------------------------------------------------------------------
+
+    @remote()
+    async def decide(
+        self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
+    ) -> None:
+        """Applies or drops what an attempt has staged; see `Ledger.commit`. It may be repeated.
+
+        Args:
+          effect: the attempt.
+          by: the attempt that decides.
+          is_commit: whether it is applied.
+          results: what a repeat of the step is answered with; None if that is not kept.
+        """
+        if (action := async_failpoint("worker.before_decision")) is not None:
+            await action
+        ledger = self._state.containers.ledger
+        if not is_commit:
+            if ledger(Ledger.abort, effect, by):
+                self._close(effect.key)
+        else:
+            kept = None if results is None else kept_results(results, is_saved=True)
+            if ledger(Ledger.commit, effect, by, kept):
+                self._close(effect.key, is_commit=True)
+        if (action := async_failpoint("worker.after_decision")) is not None:
+            await action
+
+    @remote()
+    async def take_over(self, effect: Effect) -> Earlier:
+        """Takes over from earlier attempts of a step; see `Ledger.take_over`.
+
+        Waits for one that is being applied.
+        """
+        key = effect.key
+        while True:
+            earlier = self._state.containers.ledger(Ledger.take_over, effect)
+            if earlier.phase is not Phase.APPLYING:
+                break
+            ended = self._state.driver.event()
+            self._applying[key].append(ended)
+            await ended.wait()
+        step = self._open.get(key)
+        if step is not None:
+            step.taker = effect
+            if earlier.phase is Phase.STAGED:
+                self._wait_for_decision(key, step)  # of the one that takes over
+            else:
+                self._close(key)
+        if (action := async_failpoint("worker.after_take_over")) is not None:
+            await action
+        return earlier
+
+    def close(self) -> None:
+        """The caller is gone: asks the other tasks what it decided last."""
+        for key in [*self._of_caller]:
+            self._ask_others(key)
+
+    def _close(self, key: EffectKey, *, is_commit: bool = False) -> None:
+        step = self._open.pop(key, None)
+        self._of_caller.discard(key)
+        if step is None:
+            return
+        if step.timer is not None:
+            step.timer.cancel()
+        if is_commit:
+            step.transaction.commit()
+        else:
+            step.transaction.abort()
+
+    def _wait_for_decision(self, key: EffectKey, step: _Open) -> None:
+        if step.timer is not None:
+            step.timer.cancel()
+        step.timer = self._state.driver.later(STAGED_S, self._ask_others, key)
+
+    # In doubt ---------------------------------------------------------------------------------
+
+    def _ask_others(self, key: EffectKey) -> None:
+        self._of_caller.discard(key)
+        step = self._open.get(key)
+        if step is not None and step.timer is not None:  # it is staged
+            step.timer.cancel()
+            self._state.driver.start(self._resolve(key))
+
+    async def _resolve(self, key: EffectKey) -> None:
+        """Finds out whether a step that this task has staged was committed, and ends it."""
+        for _ in range(N_TRIES):
+            step = self._open.get(key)
+            if step is None:
+                return
+            try:
+                participants = map(Task.parse, step.participants)
+                await take_over(step.taker, participants, self._call, self._state.driver)
+            except OpError as error:
+                _LOG.warning("%s is not decided: %s", step.effect, error)
+                await self._state.driver.sleep(RETRY_S)
+        step = self._open.get(key)
+        if step is not None:
+            _LOG.error("%s is given up: a task that it wrote on does not answer", step.effect)
+            await self.decide(step.effect, step.taker.attempt, False, None)
+
+    async def _call(self, task: Task, method: Callable[..., Any], *args: Any) -> Any:
+        return await call_task(self._state.tasks, task, method, RECONNECT_TIMEOUT_S, *args)
+
+
+def _finish(
+    containers: Containers, effect: Effect, kept: StepEffect, values: Sequence[Array]
+) -> None:
+    """Applies an attempt that no other task takes part in, and keeps its results.
+
+    Raises:
+      SupersededError: if a later attempt has taken over, and nothing was applied.
+    """
+    results = kept_results(values, is_saved=effect.is_saved)
+    containers.ledger(Ledger.finish, effect, results)
+    kept.commit()
+
+
+def _give_up(
+    containers: Containers, effect: Effect, kept: StepEffect, error: BaseException
+) -> None:
+    """An attempt that no other task takes part in has failed."""
+    said = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
+    is_applied = containers.ledger(Ledger.finish, effect, None, said)
+    if isinstance(error, OpError):
+        error.is_rolled_back = not is_applied
+    kept.abort()
+
+
+async def take_over(
+    effect: Effect, tasks: Iterable[Task], call: CallTask, driver: CoreDriver
+) -> Earlier | None:
+    """Decides what becomes of the earlier attempts of a step; afterwards none of them is active.
+
+    First all tasks are taken over, after which each ignores the master of the earlier attempt. Then
+    what they know is final, and all that take over decide the same, in any order: if a task has
+    committed the attempt, all had staged it, and the others commit it now.
+
+    Args:
+      effect: the later attempt.
+      tasks: the tasks that it writes on.
+      call: calls a method of `TaskEffects` on one of them.
+      driver: runs this.
+
+    Returns:
+      The earlier attempt that is applied; None if there is none.
+
+    Raises:
+      SupersededError: if a still later attempt has taken over.
+      UnavailableError: if a task is lost.
+    """
+    wanted = [*tasks]
+    taken = await driver.all_of(call(task, TaskEffects.take_over, effect) for task in wanted)
+    found: dict[Task, Earlier] = dict(zip(wanted, taken, strict=True))
+    # An earlier attempt may have written on other tasks, too, such as the worker that it ran on. If
+    # such a task is lost, what it had is lost as well.
+    for task in _others(found.values()) - found.keys():
+        with suppress(OpError):
+            found[task] = await call(task, TaskEffects.take_over, effect)
+    applied = verdict(found.values())
+    decisions = [
+        _decide(call, task, effect, earlier, applied)
+        for task, earlier in found.items()
+        if earlier.phase is Phase.STAGED
+    ]
+    await every(driver, decisions)
+    return applied
+
+
+async def _decide(
+    call: CallTask, task: Task, effect: Effect, earlier: Earlier, applied: Earlier | None
+) -> None:
+    is_commit = applied is not None and applied.attempt == earlier.attempt
+    decided = Effect(effect.client, effect.epoch, effect.sequence, earlier.attempt)
+    results = applied.results if applied is not None and is_commit else None
+    await call(task, TaskEffects.decide, decided, effect.attempt, is_commit, results)
+
+
+def _others(found: Iterable[Earlier]) -> set[Task]:
+    return {_task(name) for earlier in found for name in earlier.participants}
+
+
+def _task(name: str) -> Task:
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(f"a task of a step cannot be read: {error}") from None

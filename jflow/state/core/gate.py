@@ -1,0 +1,118 @@
+"""`Gate`: makes steps wait while the state that they use is moved, saved or restored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import NamedTuple
+
+from jflow.base.drivers import CoreDriver, Event
+from jflow.state.moves import Directory, StateId, Use
+
+
+class GateWait(NamedTuple):
+    """A step that waits at a gate.
+
+    Attributes:
+      use: what it uses.
+      since: when it began to wait, by the driver's clock.
+    """
+
+    use: Use
+    since: float
+
+
+class Gate:
+    """A `Directory`, and what waits for it to change.
+
+    Args:
+      driver: runs what waits.
+
+    Attributes:
+      directory: what has moved and what is held. What it does goes through here if it may end a
+        wait.
+      waiting: the steps that wait to begin, by what identifies each of them.
+    """
+
+    def __init__(self, driver: CoreDriver) -> None:
+        self.directory = Directory()
+        self.waiting: dict[object, GateWait] = {}
+        self._driver = driver
+        self._change: list[Event] = []
+
+    async def enter(self, use: Use, step: object) -> None:
+        """A step begins once nothing holds what it uses.
+
+        Args:
+          use: what it uses.
+          step: identifies it.
+
+        Raises:
+          MovedError: if some of it has moved.
+        """
+        self.waiting[step] = GateWait(use, self._driver.now())
+        try:
+            while not self.directory.enter(use):
+                await self.changed()
+        finally:
+            del self.waiting[step]
+
+    def leave(self, use: Use) -> None:
+        """A step that had begun ends."""
+        self.directory.leave(use)
+        if self._change:
+            self.notify()
+
+    async def idle(self, hold: str) -> None:
+        """Waits until nothing uses what a hold holds. Raises AbortedError if the hold ends."""
+        while not self.directory.is_idle(hold):
+            await self.changed()
+
+    async def released(self, states: Collection[StateId]) -> None:
+        """Waits until nothing holds any of the state. Raises MovedError if some has moved."""
+        while self.directory.is_held(states):
+            await self.changed()
+        self.directory.check(states)
+
+    async def quiet(self, pause: str) -> None:
+        """Waits until no step runs whose changes of paused state could be seen in part."""
+        while not self.directory.is_quiet(pause):
+            await self.changed()
+
+    def resume(self, pause: str) -> None:
+        """Ends a pause, if it has not ended."""
+        self.directory.resume(pause)
+        self.notify()
+
+    def release(self, hold: str) -> None:
+        """Ends a hold, if it has not ended, without a move."""
+        self.directory.release(hold)
+        self.notify()
+
+    def move(self, hold: str) -> None:
+        """Ends a hold with the move. Raises AbortedError if it has ended."""
+        self.directory.move(hold)
+        self.notify()
+
+    def clear(self, containers: Collection[str]) -> None:
+        """Forgets moves of state in containers and breaks holds of it."""
+        self.directory.clear(containers)
+        self.notify()
+
+    def notify(self) -> None:
+        """Lets everything that waits look again."""
+        changes, self._change = self._change, []
+        for change in changes:
+            change.set()
+
+    async def changed(self) -> None:
+        """Waits for the next change."""
+        # An event a wait, because an event belongs to the call that waits for it.
+        change = self._driver.event()
+        self._change.append(change)
+        try:
+            await change.wait()
+        except BaseException:
+            with suppress(ValueError):  # it has just happened
+                self._change.remove(change)
+            raise

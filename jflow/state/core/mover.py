@@ -1,0 +1,192 @@
+"""`StateMover`: acts out one move of state (`jflow.state.moves.move`) on the tasks of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from jflow.base.cluster import Device, Task
+from jflow.base.deadline import seconds_text
+from jflow.base.drivers import Job
+from jflow.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InternalError,
+    InvalidArgumentError,
+    OpError,
+)
+from jflow.state.core.moves import SavedState, StateMoves
+from jflow.state.core.task import ConnectedTasks, new_name
+from jflow.state.core.view import ClusterView
+from jflow.state.moves import (
+    EndHold,
+    Failed,
+    HoldState,
+    Move,
+    MoveAction,
+    Moved,
+    PutState,
+    SaveState,
+    StateId,
+)
+
+_LONGER = 2.0
+"""How much longer the other tasks hold than the source: steps begin elsewhere only once it knows
+that nothing moves."""
+
+_WAITING = 0.5
+"""The part of a hold's time in which the steps that it waits for have to end."""
+
+_Call = HoldState | SaveState | PutState | EndHold
+
+
+class StateMover:
+    """One move.
+
+    Args:
+      servers: the master's view of the cluster.
+      states: what moves; all of one device, and shared by name.
+      target: the full name of the device that it moves to.
+      hold_s: the longest time that steps are held, in seconds.
+      connect_timeout: the longest time to wait for a task that does not answer, in seconds.
+
+    Raises:
+      InvalidArgumentError: if there is nothing to move, the state is of several devices or belongs
+        to one session, or a device is malformed or of no task of the cluster.
+    """
+
+    def __init__(
+        self,
+        servers: ClusterView[Any, Any],
+        states: Sequence[StateId],
+        target: str,
+        hold_s: float,
+        connect_timeout: float,
+    ) -> None:
+        tasks = tuple(servers.info().tasks)
+        self._servers = servers
+        self._states = states
+        self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
+        self._source_task, self._target_task = _checked(states, target, tasks)
+        self._name = new_name(servers.driver)
+        self._connected = ConnectedTasks(servers.tasks)
+        self._move = Move(tasks, self._source_task, self._target_task)
+        self._saved: SavedState | None = None
+        self._calls: dict[Task, Job[None]] = {}
+        self._error: OpError | None = None
+
+    async def run(self) -> None:
+        """Moves the state. What has been decided goes on if the caller is cancelled.
+
+        Raises:
+          AbortedError: if another move holds some of it, or a container was reset.
+          AlreadyExistsError: if there is other state of that name at the target.
+          DeadlineExceededError: if steps that use it do not end in time.
+          MovedError: if some of it is elsewhere.
+          UnavailableError: if a task does not answer.
+        """
+        driver = self._servers.driver
+        await driver.all_of(map(self._connect, self._servers.info().tasks))
+        self._is_over = driver.event()
+        self._act(self._move.begin())
+        try:
+            await self._is_over.wait()
+        except driver.Cancelled:
+            self._act(self._move.cancelled(CancelledError("the move was cancelled")))
+            raise
+        if self._error is not None:
+            raise self._error
+
+    async def _connect(self, task: Task) -> None:
+        info = await self._connected.connect(task, self._connect_timeout)
+        if task == self._target_task and self._target not in info.device_names:
+            raise InvalidArgumentError(
+                f"{task} has no device {self._target}; it has {[*info.device_names]}"
+            )
+
+    def _act(self, actions: Sequence[MoveAction]) -> None:
+        for action in actions:
+            match action:
+                case Moved():
+                    self._is_over.set()
+                case Failed(error):
+                    self._error = error
+                    self._is_over.set()
+                case HoldState(task) | SaveState(task) | PutState(task) | EndHold(task):
+                    if (former := self._calls.get(task)) is not None:
+                        former.cancel()  # a hold that waits, if anything
+                    self._calls[task] = self._servers.driver.start(self._performed(action))
+
+    async def _performed(self, action: _Call) -> None:
+        failure: OpError | None = None
+        try:
+            await self._call(action)
+        except OpError as error:
+            failure = error
+        except Exception as error:
+            failure = InternalError(f"{type(error).__name__}: {error}")
+        if self._calls.get(action.task) is self._servers.driver.current():
+            del self._calls[action.task]  # or else another one has taken its place
+        move = self._move
+        try:
+            self._act(move.done(action) if failure is None else move.failed(action, failure))
+        except Exception as error:  # a fault of this code, which nothing may wait for
+            self._error = InternalError(f"{type(error).__name__}: {error}")
+            self._is_over.set()
+            raise
+
+    async def _call(self, action: _Call) -> None:
+        match action:
+            case HoldState(task):
+                await self._hold(task)
+            case SaveState(task):
+                self._saved = await self._connected.call(task, StateMoves.save, self._name)
+            case PutState(task):
+                assert self._saved is not None
+                saved, self._saved = self._saved, None
+                await self._connected.call(task, StateMoves.put, self._name, *saved)
+            case EndHold(task, end):
+                await self._connected.call(task, StateMoves.end, self._name, end)
+
+    async def _hold(self, task: Task) -> None:
+        seconds = self._hold_s
+        if task != self._source_task:
+            seconds *= _LONGER
+        arguments = (self._name, self._states, self._target, seconds)
+        try:
+            async with self._servers.driver.limit(self._hold_s * _WAITING):
+                await self._connected.call(task, StateMoves.hold, *arguments)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"steps that {task} started and that use {self._states[0]} did not end within "
+                f"{seconds_text(self._hold_s * _WAITING)}; nothing has moved. A step that waits "
+                "for a queue can be moved only if it does nothing else that has an effect",
+                task=str(task),
+            ) from None
+
+
+def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:
+    """The tasks of source and target. Raises as `StateMover`."""
+    devices = sorted({state.device for state in states})
+    if len(devices) != 1 or devices == [target]:
+        raise InvalidArgumentError(
+            f"expected state of one device to move to another one, got state of {devices} to move "
+            f"to {target!r}"
+        )
+    for state in states:
+        if state.session:
+            raise InvalidArgumentError(
+                f"{state} belongs to one session and cannot move; give it a shared_name"
+            )
+    found = []
+    for name in (*devices, target):
+        try:
+            device = Device.parse(name)
+        except ValueError as error:
+            raise InvalidArgumentError(str(error)) from None
+        if device.task not in tasks:
+            raise InvalidArgumentError(
+                f"there is no task {device.task} in the cluster; it has {[*map(str, tasks)]}"
+            )
+        found.append(device.task)
+    return found[0], found[1]

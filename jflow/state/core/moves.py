@@ -1,0 +1,274 @@
+"""`StateMoves`: what a task does in moves of state (`jflow.state.moves`).
+
+A hold ends once: by its mover, or by itself when its time is over or the stream of its mover has
+ended. One that ends by itself has not moved what is here: only the task that has the state, the
+*source*, decides. Every other task asks it, because the mover may have been lost after the source
+had ended its hold as moved.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jflow.base.cluster import Device, Task
+from jflow.base.drivers import TimerHandle
+from jflow.base.failpoints import async_failpoint
+from jflow.base.values import Array
+from jflow.errors import AbortedError, InternalError, InvalidArgumentError, OpError
+from jflow.state.core.gate import Gate
+from jflow.state.core.remote import remote
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task
+from jflow.state.moves import End, StateId
+from jflow.state.resources.moving import Arrival, Departure, discard
+
+_LOG = logging.getLogger(__name__)
+
+MAX_OUTCOMES = 4096
+"""How many moves a task remembers, for tasks that ask how they ended."""
+
+ASK_S = 60.0
+"""How long a task asks the source how a move has ended, in seconds. It is longer than a stream may
+be silent before it counts as lost: the copy of the target may be the only one."""
+
+TRY_S = 5.0
+"""How long it waits for one answer, in seconds."""
+
+RETRY_S = 1.0
+"""The time between two queries if one of them fails, in seconds."""
+
+
+class SavedState(NamedTuple):
+    """State as it travels: a packed record, and the arrays that it describes."""
+
+    record: bytes
+    tensors: Sequence[Array]
+
+
+@dataclass
+class _Hold:
+    """A hold that has not ended.
+
+    Attributes:
+      states, target: what is to move to which device.
+      caller: identifies the mover's stream.
+      timer: ends it.
+      arrival: the copies that the target has.
+      is_ending: whether the source is being asked how it has ended.
+    """
+
+    states: Sequence[StateId]
+    target: str
+    caller: object
+    timer: TimerHandle
+    arrival: Arrival | None = None
+    is_ending: bool = False
+
+    @property
+    def source(self) -> Task:
+        return Device.parse(self.states[0].device).task
+
+
+class StateMoves:
+    """What a task does in moves, for one caller. A hold ends by `end`, after its seconds, or with
+    the caller's stream.
+
+    Args:
+      state: the task.
+
+    Attributes:
+      steps: what the steps wait at that the task's master starts.
+      plans: what the plans wait at that the task's worker runs.
+    """
+
+    def __init__(self, state: TaskCore) -> None:
+        self.steps = Gate(state.driver)
+        self.plans = Gate(state.driver)
+        self._state = state
+        self._caller = object()
+        self._holds: dict[str, _Hold] = {}
+        self._moved: OrderedDict[str, None] = OrderedDict()
+
+    def of_caller(self) -> StateMoves:
+        """The moves of another caller on the same task."""
+        made = copy.copy(self)
+        made._caller = object()
+        return made
+
+    @remote()
+    async def hold(self, name: str, states: Sequence[StateId], target: str, seconds: float) -> None:
+        """Starts no step that uses state until the hold ends; waits for those that run.
+
+        Raises:
+          AbortedError: if another move holds some of it, or the hold ends.
+          MovedError: if some of it is elsewhere.
+        """
+        if name in self._holds or not states:
+            raise InvalidArgumentError(f"hold {name!r} exists already, or holds nothing")
+        self.steps.directory.hold(name, states, target)
+        timer = self._state.driver.later(seconds, self._over, name)
+        self._holds[name] = _Hold(states, target, self._caller, timer)
+        self._state.parked.leave(states)
+        try:
+            await self.steps.idle(name)
+        except BaseException:
+            self._finish(name, has_moved=False)
+            raise
+
+    @remote()
+    async def save(self, name: str) -> SavedState:
+        """The state that a hold holds, of this task; nothing uses it until the hold ends."""
+        hold = self._hold(name)
+        if (action := async_failpoint("worker.before_save")) is not None:
+            await action
+        await self._close_plans(name, hold)
+        departure = Departure(self._state.containers, hold.states)
+        await self._state.waited(departure.wanted)
+        return SavedState(*await self._state.driver.work(departure.saved))
+
+    @remote()
+    async def put(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:
+        """Keeps a copy of state that a hold holds, which becomes the state if that ends so.
+
+        Raises:
+          AlreadyExistsError: if there is other state of that name on the target.
+        """
+        hold, devices = self._hold(name), self._state.devices
+        if hold.target not in devices:
+            raise InvalidArgumentError(
+                f"{self._state.task} has no device {hold.target}; it has {', '.join(devices)}"
+            )
+        await self._close_plans(name, hold)
+        copies = (self._state.containers, hold.states, hold.target, record, tensors)
+        hold.arrival = await self._state.driver.work(Arrival, *copies, devices[hold.target])
+
+    @remote()
+    async def end(self, name: str, end: End) -> None:
+        """Ends a hold.
+
+        Raises:
+          AbortedError: if it has ended without a move, and this end is another one.
+        """
+        hold = self._holds.get(name)
+        match end:
+            case End.KEPT:
+                self._finish(name, has_moved=False)
+            case End.UNKNOWN:
+                self._over(name)
+            case End.MOVED if hold is None:
+                raise AbortedError(
+                    "the hold has ended before the state moved; the state is where it was",
+                    task=str(self._state.task),
+                )
+            case End.MOVED:
+                self._finish(name, has_moved=True)
+                if (action := async_failpoint("worker.after_move")) is not None:
+                    await action
+
+    @remote()
+    async def outcome(self, name: str) -> bool:
+        """Whether the state of this task that a hold held has moved; waits for its end."""
+        while name in self._holds:
+            await self.steps.changed()
+        return name in self._moved
+
+    def close(self) -> None:
+        """Ends the holds of the caller, because it is gone."""
+        for name in [name for name, hold in self._holds.items() if hold.caller is self._caller]:
+            self._over(name)
+
+    def clear(self, containers: Sequence[str]) -> None:
+        """Forgets moves of state in containers, which are reset, and breaks holds of it."""
+        freed = {"" if name == self._state.task.job else name for name in containers}
+        self.steps.clear(freed)
+        self.plans.clear(freed)
+
+    def _hold(self, name: str) -> _Hold:
+        self.steps.directory.states(name)  # a reset may have broken it
+        hold = self._holds.get(name)
+        if hold is None:
+            raise InternalError(f"hold {name!r} is not known")
+        return hold
+
+    async def _close_plans(self, name: str, hold: _Hold) -> None:
+        """Waits until no plan runs that uses the state; those that come later wait.
+
+        There is usually none: the masters have waited for their steps. One may have lost its hold.
+        """
+        if not self.plans.directory.is_holding(name):
+            self.plans.directory.hold(name, hold.states, hold.target)
+        await self.plans.idle(name)
+
+    def _over(self, name: str) -> None:
+        """Ends a hold that the mover has not ended, or cannot."""
+        hold = self._holds.get(name)
+        if hold is None or hold.is_ending:
+            return
+        if hold.source == self._state.task:
+            self._finish(name, has_moved=False)
+        else:
+            hold.is_ending = True
+            self._state.driver.start(self._resolve(name, hold))
+
+    async def _resolve(self, name: str, hold: _Hold) -> None:
+        """Ends a hold as the source has ended its own."""
+        has_moved, driver = False, self._state.driver
+        try:
+            async with driver.limit(ASK_S):
+                while (found := await self._query_source(name, hold)) is None:
+                    await driver.sleep(RETRY_S)
+            has_moved = found
+        except TimeoutError:
+            _LOG.warning(
+                "%s does not know whether %s has moved to %s: %s has not answered for %g s; it "
+                "goes on as if it had not",
+                *(self._state.task, hold.states[0], hold.target, hold.source, ASK_S),
+            )
+        with suppress(AbortedError):
+            self._finish(name, has_moved=has_moved)
+
+    async def _query_source(self, name: str, hold: _Hold) -> bool | None:
+        """Whether the state has moved, as the source says; None if it does not answer."""
+        try:
+            async with self._state.driver.limit(TRY_S):
+                return await call_task(
+                    self._state.tasks, hold.source, StateMoves.outcome, RECONNECT_TIMEOUT_S, name
+                )
+        except (OpError, TimeoutError):
+            return None
+
+    def _finish(self, name: str, *, has_moved: bool) -> None:
+        """Ends a hold. At the source, and only there, this is the moment of the move.
+
+        Raises:
+          AbortedError: if it is to end with a move, but a reset has broken it.
+        """
+        hold = self._holds.pop(name, None)
+        if hold is None:
+            return
+        hold.timer.cancel()
+        self._state.parked.stay(hold.states)
+        is_broken = not self.steps.directory.is_holding(name)
+        if not has_moved or is_broken:
+            self.plans.release(name)
+            self.steps.release(name)
+            if has_moved:
+                raise AbortedError("its container was reset while the state moved")
+            return
+        if not self.plans.directory.is_holding(name):
+            self.plans.directory.hold(name, hold.states, hold.target)
+        # Without a wait in between: no step sees both copies, or none.
+        if hold.source == self._state.task:
+            discard(self._state.containers, hold.states)
+            self._moved[name] = None
+            if len(self._moved) > MAX_OUTCOMES:
+                self._moved.popitem(last=False)
+        if hold.arrival is not None:
+            hold.arrival.finish()
+        self.plans.move(name)
+        self.steps.move(name)

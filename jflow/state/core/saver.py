@@ -1,0 +1,322 @@
+"""`CheckpointSaver`: acts out one save or restore on the tasks of a cluster.
+
+A save: steps are paused, each task that has state takes its snapshot, the pauses end, the tasks
+write, and one of them commits. What can be seen in part is only what changes state of several tasks
+in one step, or resources and variables together: such steps have to end before the snapshots. If
+they do not in a short time, because one waits for what the pause holds back, everything goes on and
+it is tried again with more time. A checkpoint exists from the commit on, and not before.
+
+A consistent save pauses the steps of every task that answers. One that does not, and has nothing of
+what is saved, is left out: the steps of a lost master have ended, because tasks cancel their parts.
+If it is cut off from this task only, the tasks that have the state tell, and the save is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import Deadline
+from jflow.errors import (
+    AbortedError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+    RestartedError,
+    UnavailableError,
+)
+from jflow.state.core.claiming import SessionClaim
+from jflow.state.core.saves import StateSaves
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, ConnectedTasks, new_name
+from jflow.state.core.view import ClusterView
+from jflow.state.fencing import CLAIMS
+from jflow.state.moves import StateId
+from jflow.state.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task
+
+_LOG = logging.getLogger(__name__)
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CheckpointSaver:
+    """One save or restore.
+
+    Args:
+      servers: the master's view of the cluster.
+      session: whose steps are held back, unless those of all sessions are.
+      prefix: the path of the checkpoint.
+      items: what is saved or restored.
+      patience: the longest time to wait for a task that does not answer, in seconds.
+      deadline: of the call.
+      claim: what the session works under; nothing if None.
+
+    Attributes:
+      is_private: whether some of it belongs to the session; a restore is then ended by `forget`.
+
+    Raises:
+      InvalidArgumentError: if there is nothing to save, or some of it is on no task of the cluster.
+    """
+
+    def __init__(
+        self,
+        servers: ClusterView[Any, Any],
+        session: object,
+        prefix: str,
+        items: StateItems,
+        patience: Callable[[Task], float],
+        deadline: Deadline,
+        claim: SessionClaim | None = None,
+    ) -> None:
+        self._servers = servers
+        self._claim = claim or SessionClaim(servers)
+        self._own = servers.info().task
+        self._session = session
+        self._prefix = prefix
+        self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
+        self._driver = servers.driver
+        self._states = [item.state for item in items.items]
+        self.is_private = any(state.session for state in self._states)
+        self._patience = patience
+        self._deadline = deadline
+        self._name = new_name(servers.driver)
+        self._names = itertools.count()
+        self._tasks = ConnectedTasks(servers.tasks)
+        self._held_s = 0.0
+        self._refused_at: float | None = None
+        known = {*servers.info().tasks}
+        for task in self._by_task:
+            if task not in known:
+                raise InvalidArgumentError(
+                    f"there is no task {task} in the cluster; it has {[*map(str, known)]}"
+                )
+        if not self._by_task:
+            raise InvalidArgumentError("there is nothing to save or restore")
+
+    async def save(self, is_consistent: bool, about: Mapping[str, str]) -> SaveReport:
+        """Saves the state. Raises as `ClusterState.save`."""
+        begun = self._driver.now()
+        await self._connect()
+        is_committing = has_taken = False
+
+        async def take(seconds: float) -> list[int]:
+            nonlocal has_taken
+            if has_taken:
+                await self._end(is_committed=False)  # what an attempt before this one has taken
+            has_taken = True
+            return await self._driver.all_of(self._take(task, seconds) for task in self._by_task)
+
+        try:
+            sizes = await self._undisturbed(take, is_consistent=is_consistent, is_exclusive=False)
+            shards = await self._driver.all_of(map(self._write, self._by_task))
+            await self._claim.spread(self._by_task)  # once more: there may have been a later claim
+            is_committing = True
+            if claims := self._servers.fences.to_text():
+                about = {**about, CLAIMS: claims}
+            first = next(iter(self._by_task))
+            await self._tasks.call(
+                first, StateSaves.commit, self._name, self._prefix, shards, about
+            )
+        except ResourceExhaustedError:
+            is_committing = False  # the manifest could not be written
+            raise
+        finally:
+            # Nothing that may be committed is removed; the next save removes it if it was not.
+            self._in_background(self._end(is_committed=is_committing))
+        return self._report(sizes, begun)
+
+    async def restore(self) -> SaveReport:
+        """Restores the state. Raises as `ClusterState.restore`."""
+        begun = self._driver.now()
+        await self._connect()
+
+        async def put(seconds: float) -> None:
+            await self._driver.all_of(
+                self._tasks.call(task, StateSaves.close_writes, self._name, seconds)
+                for task in self._by_task
+            )
+            # From here on it is not tried again: some tasks may have set what others have not.
+            try:
+                await self._driver.all_of(
+                    self._tasks.call(task, StateSaves.put, self._name, PATIENCE_S)
+                    for task in self._by_task
+                )
+            except DeadlineExceededError as error:
+                raise AbortedError(f"only a part was restored: {error.message}") from None
+
+        try:
+            sizes = await self._driver.all_of(
+                self._tasks.call(task, StateSaves.load, self._name, self._prefix, items)
+                for task, items in self._by_task.items()
+            )
+            # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
+            await self._claim.spread(self._by_task)
+            await self._undisturbed(put, is_consistent=False, is_exclusive=True)
+        except BaseException:
+            self._in_background(self.forget())
+            raise
+        return self._report(sizes, begun)
+
+    def _report(self, sizes: Sequence[int], begun: float) -> SaveReport:
+        tasks = tuple(map(str, self._by_task))
+        return SaveReport(sum(sizes), self._held_s, self._driver.now() - begun, self._prefix, tasks)
+
+    # Taking -----------------------------------------------------------------------------------
+
+    async def _undisturbed(
+        self, act: Callable[[float], Awaitable[R]], *, is_consistent: bool, is_exclusive: bool
+    ) -> R:
+        """Acts while no step is running whose changes could be seen in part.
+
+        Raises:
+          DeadlineExceededError: if steps that run do not end in time.
+        """
+        attempts = Pauses(self._states, self._deadline, self._driver.now)
+        for seconds in attempts:
+            begun = self._driver.now()
+            try:
+                async with self._pause(seconds, is_consistent, is_exclusive) as resume:
+                    result = await act(seconds)
+                    if await resume():
+                        return result
+                error: OpError = AbortedError("a pause ended before every task had its snapshot")
+            except (DeadlineExceededError, _DisturbedError) as caught:
+                error = caught
+            finally:
+                self._held_s = self._driver.now() - begun
+            attempts.failed(seconds, error)
+            await self._driver.sleep(seconds)  # what was held back goes on meanwhile
+        raise AssertionError("attempts never end")
+
+    @asynccontextmanager
+    async def _pause(
+        self, seconds: float, is_consistent: bool, is_exclusive: bool
+    ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+        """A block in which steps are held back; gives what ends the pauses, if all have lasted."""
+        name = f"{self._name}-{next(self._names)}"
+        tasks = await self._masters() if is_consistent else []
+        gate = self._servers.gate
+        states: Sequence[StateId] = self._states
+
+        async def resume() -> bool:
+            gate.resume(name)
+            ends = (self._on_master(task, StateSaves.resume, name) for task in tasks)
+            return all(await self._driver.all_of(ends))
+
+        await gate.released(states)
+        gate.directory.pause(
+            name,
+            states,
+            is_exclusive=is_exclusive,
+            session=None if is_consistent else self._session,
+        )
+        try:
+            try:
+                async with self._driver.limit(seconds):
+                    if is_consistent:
+                        # Longer than the attempt takes, which waits for two things in a row.
+                        arguments = (name, states, 3 * seconds, is_exclusive, tasks)
+                        await self._driver.all_of(
+                            self._on_master(task, StateSaves.pause, *arguments) for task in tasks
+                        )
+                    else:
+                        await gate.quiet(name)
+            except TimeoutError:
+                raise _DisturbedError(
+                    f"{self._own} waited for steps that change {states[0]} and more"
+                ) from None
+            yield resume
+        finally:
+            gate.resume(name)
+            self._in_background(self._quietly(resume()))
+
+    async def _take(self, task: Task, seconds: float) -> int:
+        return await self._tasks.call(
+            task, StateSaves.take, self._name, self._by_task[task], seconds
+        )
+
+    async def _write(self, task: Task) -> bytes:
+        return await self._tasks.call(task, StateSaves.write, self._name, self._prefix)
+
+    # Ending -----------------------------------------------------------------------------------
+
+    async def _end(self, *, is_committed: bool) -> None:
+        for task in self._by_task:
+            await self._quietly(self._tasks.call(task, StateSaves.end, self._name, is_committed))
+
+    async def forget(self) -> None:
+        """Ends a restore, once nothing of its session needs what was restored for it alone."""
+        for task in self._by_task:
+            await self._quietly(self._tasks.call(task, StateSaves.forget, self._name))
+
+    async def _quietly(self, call: Awaitable[Any]) -> None:
+        """Ends something on a task; one that is lost has ended it itself."""
+        with suppress(OpError):
+            await call
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._driver.start(work)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """Connects to the tasks that have what is saved or restored."""
+
+        async def connect(task: Task) -> None:
+            await self._tasks.connect(task, self._patience(task), self._deadline)
+
+        await self._driver.all_of(map(connect, self._by_task))
+        await self._claim.spread(self._by_task)
+
+    async def _masters(self) -> Sequence[Task]:
+        """The tasks of which steps are held back in a consistent save: all that answer."""
+
+        async def answers(task: Task) -> bool:
+            if task in self._by_task:
+                return True
+            try:
+                patience = min(self._patience(task), RECONNECT_TIMEOUT_S)
+                await self._tasks.connect(task, patience, self._deadline)
+            except UnavailableError as error:
+                _LOG.warning("saving %s without pausing steps of %s", self._prefix, error.task)
+                return False
+            return True
+
+        tasks = [*self._servers.info().tasks]
+        found = await self._driver.all_of(map(answers, tasks))
+        return [task for task, is_there in zip(tasks, found, strict=True) if is_there]
+
+    async def _on_master(
+        self,
+        task: Task,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a task for its steps; if that is lost, and nothing else, the save tries again."""
+        try:
+            return await self._tasks.call(task, method, *args, **kwargs)
+        except (RestartedError, UnavailableError) as error:
+            if task in self._by_task:
+                raise
+            raise _DisturbedError(f"{task} was lost: {error.message}") from None
+        except FailedPreconditionError as error:
+            self._refused_at = self._refused_at or self._driver.now()
+            # It may be lost, and not missed yet.
+            if self._driver.now() - self._refused_at < self._servers.liveness_s():
+                raise _DisturbedError(error.message) from None
+            raise UnavailableError(
+                f"a consistent save is not possible: {error.message}; save from another task, end "
+                "its sessions, or save without consistent=True"
+            ) from None
+
+
+class _DisturbedError(AbortedError):
+    """Steps did not end within the time of one attempt, or the task that runs them was lost."""

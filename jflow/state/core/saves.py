@@ -1,0 +1,386 @@
+"""`StateSaves`: what a task does when a master saves or restores state.
+
+A save pauses steps at their masters, takes a snapshot of each task, ends the pauses and lets each
+task write what it has taken; one task then commits the checkpoint. Whatever a master leaves behind,
+because it fails or is lost, ends with its stream: pauses, leases and files that were not committed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import seconds_text
+from jflow.base.drivers import TimerHandle
+from jflow.base.failpoints import async_failpoint
+from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
+from jflow.state.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
+from jflow.state.core.moves import StateMoves
+from jflow.state.core.remote import remote
+from jflow.state.core.task import TaskCore
+from jflow.state.core.unpaused import UnpausedMasters
+from jflow.state.fencing import CLAIMS, Fences
+from jflow.state.moves import Change, StateId
+from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources.kernel import Wanted
+from jflow.state.saves import RestoreOfTask, SnapshotOfTask, StateItems
+
+
+@dataclass
+class _Save:
+    """A snapshot that the task has taken, and the shard that it writes.
+
+    Attributes:
+      prefix, shard: the checkpoint, and the file once it is written.
+      is_writing: whether writing has begun, which ends the leases of what is written.
+      is_over: whether the save has ended; a shard that is still being written is dropped then.
+    """
+
+    snapshot: SnapshotOfTask
+    prefix: str = ""
+    shard: ShardRecord | None = None
+    is_writing: bool = False
+    is_over: bool = False
+
+    def has_ended(self) -> bool:
+        """Whether the save has ended by now; another thread may end it at any time."""
+        return self.is_over
+
+
+@dataclass
+class _Begun:
+    """What one caller has begun and not ended, by the name of the save.
+
+    Attributes:
+      owners: the sessions that some of what was restored belongs to.
+    """
+
+    pauses: dict[str, TimerHandle] = field(default_factory=dict)
+    saves: dict[str, _Save] = field(default_factory=dict)
+    restores: dict[str, RestoreOfTask] = field(default_factory=dict)
+    closings: dict[str, Wanted] = field(default_factory=dict)
+    owners: dict[str, Collection[str]] = field(default_factory=dict)
+
+
+class StateSaves:
+    """The saves and restores of one caller on a task; what it has not ended ends with its stream.
+
+    The name is that of the save or restore; no two have the same. Items are packed `StateItems`.
+
+    Args:
+      state: the task.
+      moves: what the steps wait at, and where state is.
+      roots: the directories that checkpoints may be in.
+      is_used: whether registered plans use resources of a session.
+      fences: the claims that the task has heard of.
+    """
+
+    def __init__(
+        self,
+        state: TaskCore,
+        moves: StateMoves,
+        roots: AllowedDirectories,
+        is_used: Callable[[str], bool],
+        fences: Fences,
+    ) -> None:
+        self._state = state
+        self._moves = moves
+        self._roots = roots
+        self._is_used = is_used
+        self._fences = fences
+        self._masters = UnpausedMasters()
+        self._caller: Task | None = state.task
+        self._begun = _Begun()
+
+    def of_caller(self, caller: Task | None) -> StateSaves:
+        """The saves of another caller on the same task: of that task, if it is known."""
+        made = copy.copy(self)
+        made._begun, made._caller = _Begun(), caller
+        return made
+
+    # Pauses -----------------------------------------------------------------------------------
+
+    def registered(self, handle: int, changes: Collection[Change]) -> None:
+        """The caller has registered plans that make changes."""
+        self._masters.registered(handle, self._caller, frozenset().union(*changes))
+
+    def released(self, handle: int) -> None:
+        """The caller's plans were released."""
+        self._masters.released(handle)
+
+    @remote()
+    async def pause(
+        self,
+        name: str,
+        states: Sequence[StateId],
+        seconds: float,
+        is_exclusive: bool,
+        masters: Sequence[Task],
+    ) -> None:
+        """Lets the task's master start no step that changes state until `resume`.
+
+        Waits until none is running whose changes could be seen in part. The pause ends by itself
+        after its seconds. If it is exclusive, steps that only read the state have to wait, too.
+        The masters are the tasks that are paused.
+
+        Raises:
+          FailedPreconditionError: if steps of another master change the state on this task.
+          MovedError: if some of the state is elsewhere.
+        """
+        self._check_new(name, self._begun.pauses)
+        await self._moves.steps.released(states)
+        self._moves.steps.directory.pause(name, states, is_exclusive=is_exclusive)
+        self._begun.pauses[name] = self._state.driver.later(seconds, self._resumed, name)
+        try:
+            self._masters.begin(name, masters, states)
+            await self._moves.steps.quiet(name)
+        except BaseException:
+            self._resumed(name)
+            raise
+
+    @remote()
+    async def resume(self, name: str) -> bool:
+        """Ends a pause; returns whether it had lasted until now."""
+        return self._resumed(name)
+
+    def _resumed(self, name: str) -> bool:
+        timer = self._begun.pauses.pop(name, None)
+        if timer is None:
+            return False
+        timer.cancel()
+        self._moves.steps.resume(name)
+        return self._masters.end(name)
+
+    # Saves ------------------------------------------------------------------------------------
+
+    @remote()
+    async def take(self, name: str, items: bytes, seconds: float) -> int:
+        """Takes a snapshot at one moment, without copying variables; returns its size in bytes.
+
+        Raises:
+          DeadlineExceededError: if steps that are in the middle of their writes do not end within
+            these seconds.
+          FailedPreconditionError: if a variable is not initialized.
+          MovedError: if some of the state is elsewhere.
+        """
+        self._check_new(name, self._begun.saves)
+        wanted = self._own(items)
+        await self._moves.plans.released([item.state for item in wanted.items])
+        if (action := async_failpoint("worker.before_snapshot")) is not None:
+            await action
+        containers = self._state.containers
+        snapshot, closing = SnapshotOfTask(containers, wanted), containers.closing()
+        save = self._begun.saves[name] = _Save(snapshot)
+        try:
+            await self._waited(seconds, closing, snapshot.wanted)
+            await self._state.driver.work(snapshot.take)
+            if save.is_over:
+                raise AbortedError("the save was given up while the snapshot was taken")
+        except BaseException:
+            self._end(name)
+            raise
+        finally:
+            containers.reopen(closing)
+        return snapshot.n_bytes
+
+    @remote()
+    async def write(self, name: str, prefix: str) -> bytes:
+        """Writes a snapshot to a file; returns its packed `ShardRecord`.
+
+        Raises:
+          PermissionDeniedError: if the prefix is outside the checkpoint roots of the task.
+          ResourceExhaustedError: if the disk is full.
+        """
+        save = self._begun.saves.get(name)
+        if save is None:
+            raise AbortedError(
+                "the snapshot is gone, because the save was given up",
+                task=str(self._state.task),
+            )
+        task = self._state.task
+        shard = f"{task.job}-{task.index}"
+        record = await self._state.driver.work(self._written, save, prefix, name, shard)
+        return record.to_bytes()
+
+    def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
+        save.prefix, save.is_writing = prefix, True
+        if save.has_ended():
+            save.snapshot.drop()
+            raise AbortedError("the save was given up before its shard was written")
+        try:
+            with self._located("saving", prefix):
+                record = save.snapshot.write(prefix, number, shard, self._roots)
+        finally:
+            save.snapshot.drop()
+        save.shard = record
+        if save.is_over:
+            self._discard(save)
+            raise AbortedError("the save was given up while its shard was written")
+        return record
+
+    def _discard(self, save: _Save) -> None:
+        """Removes a shard that is not committed. The next save does it if this fails."""
+        if save.shard is not None:
+            with suppress(OpError), locate(save.prefix, self._roots) as place:
+                place.storage.remove(place.file(save.shard.file))
+
+    @remote()
+    async def commit(
+        self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
+    ) -> None:
+        """Makes shards the checkpoint of this prefix, in place of a former one."""
+        records = [ShardRecord.from_bytes(shard) for shard in shards]
+        await self._state.driver.work(self._committed, name, prefix, records, about)
+        if (action := async_failpoint("worker.after_commit")) is not None:
+            await action
+
+    def _committed(
+        self, number: str, prefix: str, shards: Sequence[ShardRecord], about: Mapping[str, str]
+    ) -> None:
+        with self._located("saving", prefix), locate(prefix, self._roots) as place:
+            commit(place, number, shards, about=about)
+
+    @remote()
+    async def end(self, name: str, is_committed: bool) -> None:
+        """Forgets a snapshot, and removes its file unless it is committed."""
+        save = self._end(name)
+        if save is not None and save.shard is not None and not is_committed:
+            await self._state.driver.work(self._discard, save)
+
+    def _end(self, name: str) -> _Save | None:
+        save = self._begun.saves.pop(name, None)
+        if save is not None:
+            save.is_over = True
+            if not save.is_writing:
+                save.snapshot.drop()
+        return save
+
+    # Restores ---------------------------------------------------------------------------------
+
+    @remote()
+    async def load(self, name: str, prefix: str, items: bytes) -> int:
+        """Reads state from a checkpoint without setting it; returns its size in bytes.
+
+        Raises:
+          DataLossError: if a file is damaged.
+          InvalidArgumentError: if something has another dtype or shape.
+          NotFoundError: if there is no such checkpoint, or it lacks a key.
+          PermissionDeniedError: as `write`.
+        """
+        self._check_new(name, self._begun.restores)
+        wanted = self._own(items)
+        await self._moves.plans.released([item.state for item in wanted.items])
+        restore, claims = await self._state.driver.work(self._loaded, prefix, wanted)
+        self._fences.learn_text(claims)
+        self._begun.restores[name] = restore
+        return restore.n_bytes
+
+    def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
+        """What is to be restored, and the claims that the checkpoint keeps."""
+        containers, device_of = self._state.containers, self._state.devices.__getitem__
+        with (
+            self._located("restoring", prefix),
+            open_checkpoint(prefix, self._roots) as checkpoint,
+        ):
+            restore = RestoreOfTask(containers, wanted, checkpoint, device_of)
+            return restore, checkpoint.about.get(CLAIMS, "")
+
+    @remote()
+    async def close_writes(self, name: str, seconds: float) -> None:
+        """Waits until no step of the task is in the middle of its writes.
+
+        None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
+        """
+        self._reopen(name)
+        closing = self._begun.closings[name] = self._state.containers.closing()
+        try:
+            await self._waited(seconds, closing)
+        except BaseException:
+            self._reopen(name)
+            raise
+
+    def _reopen(self, name: str) -> None:
+        closing = self._begun.closings.pop(name, None)
+        if closing is not None:
+            self._state.containers.reopen(closing)
+
+    @remote()
+    async def put(self, name: str, seconds: float) -> None:
+        """Sets the state to what `load` has read, at one moment. Raises as `take`."""
+        restore = self._begun.restores.pop(name, None)
+        if restore is None:
+            raise AbortedError("what was to be restored is gone, because the restore was given up")
+        if (action := async_failpoint("worker.before_restore")) is not None:
+            await action
+        self._begun.owners[name] = restore.owners
+        try:
+            await self._waited(seconds, restore.wanted)
+            await self._state.driver.work(restore.finish)
+        finally:
+            self._reopen(name)
+
+    @remote()
+    async def forget(self, name: str) -> None:
+        """Forgets what `load` has read, and frees resources of sessions that use none of them."""
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._reopen(name)
+        self._begun.restores.pop(name, None)
+        # The state of a session is freed with its last plans, of which there may be none.
+        for owner in self._begun.owners.pop(name, ()):
+            if not self._is_used(owner):
+                self._state.containers.end_session(owner)
+
+    def close(self) -> None:
+        """Ends everything that the caller has begun, because it is gone."""
+        for name in [*self._begun.pauses]:
+            self._resumed(name)
+        for name in [*self._begun.saves]:
+            # Another task may be committing what is written, so it is left to the next save.
+            self._end(name)
+        for name in {*self._begun.restores, *self._begun.closings, *self._begun.owners}:
+            self._forget(name)
+
+    # Common parts -----------------------------------------------------------------------------
+
+    def _own(self, items: bytes) -> StateItems:
+        wanted = StateItems.from_bytes(items)
+        for item in wanted.items:
+            if item.device not in self._state.devices:
+                raise InvalidArgumentError(
+                    f"{self._state.task} has no device {item.device}, which is to have {item}; "
+                    f"it has {', '.join(self._state.devices)}"
+                )
+        return wanted
+
+    @contextmanager
+    def _located(self, doing: str, prefix: str) -> Iterator[None]:
+        """A block whose errors say which checkpoint it was, on which task."""
+        task = str(self._state.task)
+        try:
+            yield
+        except OpError as error:
+            error.with_context(task=task, doing=f"{doing} {prefix!r} on {task}")
+            raise
+
+    def _check_new(self, name: str, known: Mapping[str, object]) -> None:
+        if name in known:
+            raise InvalidArgumentError(f"{name!r} has begun already")
+
+    async def _waited(self, seconds: float, *wanted: Wanted) -> None:
+        """Waits for attempts, one after the other."""
+        cell, attempt = wanted[0]
+        try:
+            async with self._state.driver.limit(seconds):
+                for cell, attempt in wanted:
+                    await self._state.waited((cell, attempt))
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"steps that write variables of {self._state.task} did not end within "
+                f"{seconds_text(seconds)}; it {cell.reason(attempt) or 'waited for them'}",
+                task=str(self._state.task),
+            ) from None

@@ -1,0 +1,195 @@
+"""`TaskCore`: what the services of a task share, and how they reach other tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import jax
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.drivers import CoreDriver, Event
+from jflow.errors import AbortedError, OpError
+from jflow.state.moves import StateId
+from jflow.state.resources import Attempt, Containers
+from jflow.state.resources.kernel import Wanted
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RECONNECT_TIMEOUT_S = 2.0
+"""How long to try to reach a task that was lost, in seconds."""
+
+
+class TaskInfo(Protocol):
+    """What a task says of itself."""
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+
+    @property
+    def incarnation(self) -> int:
+        """Which life of the task it is."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks of the cluster, as the task knows it."""
+
+    @property
+    def device_names(self) -> Collection[str]:
+        """The full names of its devices."""
+
+
+class TaskCalls(Protocol):
+    """How the services of a task are called, be it another one or the caller's own."""
+
+    async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> TaskInfo:
+        """Connects unless there is a connection. Raises UnavailableError if it does not answer."""
+
+    async def call(
+        self,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        incarnation: int,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a remote method, such as `StateSaves.take`, in one life of the task."""
+
+
+class TasksOfCluster(Protocol):
+    """The tasks of a cluster."""
+
+    def __getitem__(self, task: Task) -> TaskCalls:
+        """How a task is called."""
+
+
+class ParkedSteps(Protocol):
+    """Steps that wait for queues, and can be run again if a move ends their wait."""
+
+    def leave(self, states: Collection[StateId]) -> None:
+        """Ends what waits for state, now and until `stay`."""
+
+    def stay(self, states: Collection[StateId]) -> None:
+        """Ends no more of what waits for state."""
+
+
+def new_name(driver: CoreDriver) -> str:
+    """A name that no other save or move has: 16 hexadecimal digits."""
+    return f"{driver.random_bits(64):016x}"
+
+
+@dataclass(frozen=True)
+class TaskCore:
+    """What the services of one task share.
+
+    Attributes:
+      task: the task.
+      containers: its state.
+      driver: runs its services.
+      devices: its devices by their full names.
+      parked: its steps that a move may end.
+      tasks: the tasks of its cluster.
+    """
+
+    task: Task
+    containers: Containers
+    driver: CoreDriver
+    devices: Mapping[str, jax.Device]
+    parked: ParkedSteps
+    tasks: TasksOfCluster
+
+    async def waited(self, wanted: Wanted) -> None:
+        """Waits until an attempt has completed; cancels it if the wait is cancelled."""
+        cell, attempt = wanted
+        done = self.driver.event()
+
+        def wake(_: Attempt) -> None:
+            done.set_threadsafe()
+
+        if not cell.submit(attempt, wake):
+            try:
+                await done.wait()
+            except BaseException:
+                cell.cancel(attempt, AbortedError("the call was cancelled"))
+                raise
+        attempt.result()
+
+
+async def call_task(
+    tasks: TasksOfCluster,
+    task: Task,
+    method: Callable[Concatenate[S, P], Awaitable[R]],
+    connect_timeout: float,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> R:
+    """Calls a remote method of a task, in the life that answers within a time in seconds."""
+    found = tasks[task]
+    info = await found.connect(connect_timeout)
+    return await found.call(method, info.incarnation, *args, **kwargs)
+
+
+class ConnectedTasks:
+    """Calls tasks in the lives in which one operation has connected to them.
+
+    Args:
+      tasks: the tasks of the cluster.
+    """
+
+    def __init__(self, tasks: TasksOfCluster) -> None:
+        self._tasks = tasks
+        self._incarnations: dict[Task, int] = {}
+
+    async def connect(self, task: Task, patience: float, deadline: Deadline = FOREVER) -> TaskInfo:
+        """Connects to a task, which may be silent for so many seconds."""
+        info = await self._tasks[task].connect(patience, deadline)
+        self._incarnations[task] = info.incarnation
+        return info
+
+    async def call(
+        self,
+        task: Task,
+        method: Callable[Concatenate[S, P], Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a remote method of a task; errors name it."""
+        try:
+            return await self._tasks[task].call(method, self._incarnations[task], *args, **kwargs)
+        except OpError as error:
+            error.with_context(task=str(task))
+            raise
+
+
+def is_of(service: Any, method: Callable[..., Any]) -> bool:
+    """Whether a method is one of a service's class."""
+    return getattr(type(service), method.__name__, None) is method
+
+
+async def every(driver: CoreDriver, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Runs coroutines to their ends, also if the caller is cancelled.
+
+    Raises:
+      BaseException: the first error, once all have ended.
+    """
+    errors: list[BaseException] = []
+
+    async def run(coroutine: Coroutine[Any, Any, None], ended: Event) -> None:
+        try:
+            await coroutine
+        except (Exception, driver.Cancelled) as error:
+            errors.append(error)
+        finally:
+            ended.set()
+
+    begun = [(coroutine, driver.event()) for coroutine in coroutines]
+    for coroutine, ended in begun:
+        driver.start(run(coroutine, ended))
+    for _, ended in begun:
+        await ended.wait()
+    if errors:
+        raise errors[0]

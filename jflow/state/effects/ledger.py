@@ -1,0 +1,371 @@
+"""`Ledger`: which attempts of which steps a task is running, has staged and has applied.
+
+An attempt that begins on a task runs and then waits, *staged*, for a decision: commit or abort. A
+step that writes on one task only is *applied* by that task itself. In both cases the ledger keeps
+what came out of it, until the client has acknowledged the step, and answers a later attempt with
+that. The rules:
+
+* One attempt of a step is active on a task at a time, and at most one is ever committed.
+* `take_over` raises the *fence* of a step. Attempts below the fence neither begin nor are staged,
+  and what has been staged is decided by that attempt, no longer by its own master. So the answer
+  to `take_over` does not change until that decision, and late messages of an earlier attempt do
+  nothing.
+* An epoch that is lower than the highest one seen of its client begins nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from jflow.base.values import Array
+from jflow.errors import AbortedError, OpError, ResourceExhaustedError
+from jflow.state.effects.effect import Effect
+from jflow.state.effects.outcome import Earlier, Phase, SupersededError
+from jflow.state.effects.results import n_bytes_of
+
+MAX_UNACKNOWLEDGED = 1 << 18
+"""How many steps of one client a task remembers that the client has not acknowledged."""
+
+MAX_CLIENTS = 4096
+"""How many clients a task remembers; of more, those are forgotten that were idle the longest."""
+
+MAX_RESULT_BYTES = 1 << 26
+"""The size of all results that a task keeps; of more, the oldest are dropped."""
+
+_Window = tuple[str, int]
+"""A client and its epoch."""
+
+_OPEN = (Phase.RUNNING, Phase.STAGED, Phase.APPLYING)
+"""The phases of an attempt that is active."""
+
+
+@dataclass(slots=True, eq=False)
+class LedgerEntry:
+    """One step of a client, as a task knows it.
+
+    Attributes:
+      fence: the lowest attempt that may begin.
+      attempt, phase, participants, results, error: of its latest attempt, as in `Earlier`.
+    """
+
+    fence: int = 0
+    attempt: int = 0
+    phase: Phase = Phase.UNKNOWN
+    participants: tuple[str, ...] = ()
+    results: tuple[Array, ...] | None = None
+    error: OpError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an attempt is active."""
+        return self.phase in _OPEN
+
+    def is_at(self, phase: Phase, effect: Effect) -> bool:
+        """Whether its latest attempt is this one, and has come so far."""
+        return self.phase is phase and self.attempt == effect.attempt
+
+
+@dataclass(slots=True)
+class LedgerWindow:
+    """The steps of one epoch of a client that it has not acknowledged.
+
+    Attributes:
+      acknowledged: steps with lower sequences are acknowledged.
+      is_saved: as for `Effect`.
+      entries: by sequence.
+    """
+
+    acknowledged: int = 0
+    is_saved: bool = True
+    entries: dict[int, LedgerEntry] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an attempt of a step is active."""
+        return any(entry.is_open for entry in self.entries.values())
+
+
+class Ledger:
+    """What one task knows of the steps that are applied once. Its caller holds a lock.
+
+    Args:
+      max_clients, max_results: as `MAX_CLIENTS` and `MAX_RESULT_BYTES`.
+    """
+
+    def __init__(self, max_clients: int = MAX_CLIENTS, max_results: int = MAX_RESULT_BYTES) -> None:
+        self._max_clients = max_clients
+        self._max_results = max_results
+        self._epochs: dict[str, int] = {}
+        self._windows: OrderedDict[_Window, LedgerWindow] = OrderedDict()
+        # The entries that have results, the oldest first, and their size.
+        self._kept: OrderedDict[LedgerEntry, int] = OrderedDict()
+        self._n_bytes = 0
+
+    # Attempts ---------------------------------------------------------------------------------
+
+    def begin(self, effect: Effect, participants: Sequence[str] = ()) -> None:
+        """An attempt begins to run.
+
+        Args:
+          effect: the attempt.
+          participants: the names of the tasks that it writes on.
+
+        Raises:
+          SupersededError: if a later attempt has taken over, or the step is applied already.
+          AbortedError: if a later epoch of the client is known.
+          ResourceExhaustedError: if too many steps of the client are not acknowledged.
+        """
+        entry = self._entry(effect)
+        if entry.phase is not Phase.UNKNOWN:
+            done = "is applied" if entry.phase is Phase.COMMITTED else "has begun"
+            raise SupersededError(
+                f"{effect} cannot begin: attempt {entry.attempt} {done} on this task"
+            )
+        entry.fence = entry.attempt = effect.attempt
+        entry.phase, entry.participants = Phase.RUNNING, tuple(participants)
+
+    def stage(self, effect: Effect) -> None:
+        """An attempt has ended; from now on it waits for `commit` or `abort`.
+
+        Raises:
+          SupersededError: if a later attempt has taken over; it is aborted then.
+          AbortedError: if a later epoch of the client is known, or the attempt was given up.
+        """
+        self._active(effect, Phase.RUNNING, "be staged").phase = Phase.STAGED
+
+    def apply(self, effect: Effect) -> None:
+        """What an attempt writes is being applied, without a decision of others. Raises as `stage`.
+
+        `finish` or `revert` has to follow.
+        """
+        self._active(effect, Phase.RUNNING, "be applied").phase = Phase.APPLYING
+
+    def revert(self, effect: Effect) -> None:
+        """What `apply` announced was not done."""
+        entry = self._find(effect)
+        if entry is not None and entry.is_at(Phase.APPLYING, effect):
+            entry.phase = Phase.RUNNING
+
+    def finish(
+        self,
+        effect: Effect,
+        results: tuple[Array, ...] | None,
+        error: OpError | None = None,
+    ) -> bool:
+        """An attempt that applies its writes itself has ended.
+
+        Args:
+          effect: the attempt.
+          results: its results; None if they are too large to be kept.
+          error: what it failed with. It is forgotten then, unless it has been applied.
+
+        Returns:
+          Whether the step is applied, or a later attempt decides that.
+
+        Raises:
+          SupersededError, AbortedError: as `stage`, if it has written nothing.
+        """
+        entry = self._find(effect)
+        if entry is not None and entry.is_at(Phase.APPLYING, effect):
+            entry.error = error
+        elif error is not None:
+            return not self.abort(effect, effect.attempt)
+        else:
+            entry = self._active(effect, Phase.RUNNING, "finish")
+        self._commit(entry, results)
+        return True
+
+    # Decisions --------------------------------------------------------------------------------
+
+    def commit(self, effect: Effect, by: int, results: tuple[Array, ...] | None = None) -> bool:
+        """Decides that a staged attempt is applied.
+
+        Args:
+          effect: the attempt.
+          by: the attempt that decides: itself, or a later one that has taken over.
+          results: what a repeat of the step is answered with; None if that is not kept.
+
+        Returns:
+          Whether its writes have to be applied now; False if they have been.
+
+        Raises:
+          SupersededError: if another attempt has taken over that decides.
+          AbortedError: if the attempt is not staged here.
+        """
+        entry = self._find(effect)
+        if entry is not None and entry.is_at(Phase.COMMITTED, effect):
+            return False
+        # First, because what has taken over may have aborted it; then the caller has to try again.
+        if entry is not None and by < entry.fence:
+            raise SupersededError(f"{effect} cannot be committed: attempt {entry.fence} took over")
+        if entry is None or not entry.is_at(Phase.STAGED, effect):
+            raise AbortedError(f"{effect} cannot be committed: this task has not staged it")
+        self._commit(entry, results)
+        return True
+
+    def abort(self, effect: Effect, by: int) -> bool:
+        """Decides that an attempt is not applied; returns whether it was active here.
+
+        A decision of an attempt from which a later one has taken over does nothing to what is
+        staged.
+        """
+        entry = self._find(effect)
+        if entry is None or not entry.is_open or entry.attempt != effect.attempt:
+            return False
+        if entry.phase is Phase.APPLYING or (entry.phase is Phase.STAGED and by < entry.fence):
+            return False
+        entry.phase, entry.participants = Phase.UNKNOWN, ()
+        return True
+
+    def take_over(self, effect: Effect) -> Earlier:
+        """Takes over from all earlier attempts of a step; returns what the task knows of them.
+
+        One that is running is given up. One that is staged is decided by `commit` or `abort` with
+        the number of this attempt. One that is being applied goes on: ask again when it has ended.
+
+        Raises:
+          SupersededError: if a later attempt has taken over, or this one is active.
+          AbortedError: if a later epoch of the client is known.
+        """
+        entry = self._entry(effect)
+        if entry.is_open and entry.attempt >= effect.attempt:
+            raise SupersededError(f"{effect} cannot take over: it has begun on this task")
+        entry.fence = effect.attempt
+        if entry.phase is Phase.RUNNING:
+            entry.phase, entry.participants = Phase.UNKNOWN, ()
+        return Earlier(entry.phase, entry.attempt, entry.participants, entry.results, entry.error)
+
+    # Windows ----------------------------------------------------------------------------------
+
+    def saved_windows(self) -> Iterator[tuple[_Window, LedgerWindow]]:
+        """The windows that checkpoints keep, by client and epoch."""
+        for key, window in self._windows.items():
+            if window.is_saved:
+                yield key, window
+
+    def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> None:
+        """Replaces what checkpoints keep; what is active stays, and no epoch becomes lower."""
+        for key, window in [*self.saved_windows()]:
+            active = {n: entry for n, entry in window.entries.items() if entry.is_open}
+            for sequence in window.entries.keys() - active.keys():
+                self._drop(window.entries[sequence])
+            window.entries = active
+            window.acknowledged = 0
+            if not active:
+                del self._windows[key]
+        for key, window in windows:
+            client, epoch = key
+            self._epochs[client] = max(epoch, self._epochs.get(client, 0))
+            own = self._windows.setdefault(key, LedgerWindow())
+            own.acknowledged = window.acknowledged
+            for sequence, entry in window.entries.items():
+                if sequence not in own.entries:
+                    own.entries[sequence] = entry
+                    if entry.results:
+                        self._keep(entry, entry.results)
+
+    def _entry(self, effect: Effect) -> LedgerEntry:
+        """The entry of a step, made if there is none; drops what the client acknowledges.
+
+        Raises:
+          SupersededError: if a later attempt has taken over, or the step is acknowledged.
+          AbortedError: if a later epoch of the client is known.
+          ResourceExhaustedError: if too many steps of the client are not acknowledged.
+        """
+        of = effect.client, effect.epoch
+        if effect.epoch != self._epochs.get(effect.client, 0):
+            self._check_epoch(effect)
+            self._epochs[effect.client] = effect.epoch
+        window = self._windows.get(of)
+        if window is None:
+            self._make_room()
+            window = self._windows[of] = LedgerWindow(is_saved=effect.is_saved)
+        self._windows.move_to_end(of)
+        if effect.acknowledged > window.acknowledged:
+            self._acknowledge(window, effect.acknowledged)
+        if effect.sequence < window.acknowledged:
+            raise SupersededError(
+                f"{effect} comes too late: the client has acknowledged all steps before "
+                f"{window.acknowledged}"
+            )
+        entry = window.entries.get(effect.sequence)
+        if entry is None:
+            if len(window.entries) >= MAX_UNACKNOWLEDGED:
+                raise ResourceExhaustedError(
+                    f"{effect} cannot begin: the client has not acknowledged "
+                    f"{len(window.entries)} steps, and more are not remembered"
+                )
+            entry = window.entries[effect.sequence] = LedgerEntry()
+        elif effect.attempt < entry.fence:
+            raise _superseded(effect, entry)
+        return entry
+
+    def _acknowledge(self, window: LedgerWindow, sequence: int) -> None:
+        """The client has acknowledged all steps before one; what is active there stays."""
+        entries = window.entries
+        is_short = sequence - window.acknowledged <= len(entries)
+        for number in range(window.acknowledged, sequence) if is_short else [*entries]:
+            entry = entries.get(number)
+            if number < sequence and entry is not None and entry.phase not in _OPEN:
+                if entry.results:
+                    self._drop(entry)
+                del entries[number]
+        window.acknowledged = sequence
+
+    def _make_room(self) -> None:
+        """Forgets the client that was idle for the longest time, if there are too many."""
+        if len(self._windows) < self._max_clients:
+            return
+        for key, window in self._windows.items():
+            if not window.is_open:
+                for entry in window.entries.values():
+                    self._drop(entry)
+                del self._windows[key]
+                return
+
+    def _commit(self, entry: LedgerEntry, results: tuple[Array, ...] | None) -> None:
+        entry.phase, entry.results = Phase.COMMITTED, results
+        if results:
+            self._keep(entry, results)
+
+    def _keep(self, entry: LedgerEntry, results: tuple[Array, ...]) -> None:
+        """Counts the results of an entry; drops the oldest ones if there are too many."""
+        self._kept[entry] = n_bytes = n_bytes_of(results)
+        self._n_bytes += n_bytes
+        while self._n_bytes > self._max_results:
+            oldest, n_bytes = self._kept.popitem(last=False)
+            self._n_bytes -= n_bytes
+            oldest.results = None
+
+    def _drop(self, entry: LedgerEntry) -> None:
+        """Counts the results of an entry no longer, which is forgotten."""
+        self._n_bytes -= self._kept.pop(entry, 0)
+
+    def _find(self, effect: Effect) -> LedgerEntry | None:
+        window = self._windows.get((effect.client, effect.epoch))
+        return None if window is None else window.entries.get(effect.sequence)
+
+    def _active(self, effect: Effect, phase: Phase, what: str) -> LedgerEntry:
+        """The entry of an attempt that is active and may go on."""
+        if effect.epoch != self._epochs.get(effect.client, 0):
+            self._check_epoch(effect)
+        entry = self._find(effect)
+        if entry is not None and effect.attempt < entry.fence:
+            raise _superseded(effect, entry)
+        if entry is None or not entry.is_at(phase, effect):
+            raise AbortedError(f"{effect} cannot {what}: it was given up on this task")
+        return entry
+
+    def _check_epoch(self, effect: Effect) -> None:
+        highest = self._epochs.get(effect.client, 0)
+        if effect.epoch < highest:
+            raise AbortedError(
+                f"{effect} is of epoch {effect.epoch}, but epoch {highest} of {effect.client!r} "
+                "has begun: another process has taken its place"
+            )
+
+
+def _superseded(effect: Effect, entry: LedgerEntry) -> SupersededError:
+    return SupersededError(f"{effect} was superseded by attempt {entry.fence}")

@@ -1,0 +1,36 @@
+"""Results that are kept, so that a repeat of their step gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jflow.base.values import Array, raw_bytes
+
+MAX_KEPT_BYTES = 1 << 20
+"""Results of one step are kept up to this size."""
+
+MAX_BYTES_OF_SESSION = 1 << 16
+"""As `MAX_KEPT_BYTES`, for steps of a session that only a lost connection can repeat."""
+
+
+def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...] | None:
+    """Copies of the results of a step; None if they are too large to keep."""
+    limit = MAX_KEPT_BYTES if is_saved else MAX_BYTES_OF_SESSION
+    kept, n_bytes = [], 0
+    for value in values:  # not a generator, each step of which would be a call of a function
+        n_bytes += value.nbytes
+        if n_bytes > limit:
+            return None
+        # A copy: it may be a view of a variable, which a lease would make slow to update.
+        kept.append(np.array(value))
+    return tuple(kept) if n_bytes_of(kept) <= limit else None
+
+
+def n_bytes_of(values: Sequence[Array]) -> int:
+    """The size of arrays, with the text of strings, in bytes."""
+    n_bytes = 0
+    for one in values:
+        n_bytes += raw_bytes(one).nbytes if one.dtype.hasobject else one.nbytes
+    return n_bytes

@@ -1,0 +1,113 @@
+"""`SavedLedger`: what a checkpoint keeps of a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from jflow.base.packing import Limits, Range, Record
+from jflow.base.values import Array
+from jflow.state.effects.ledger import Ledger, LedgerEntry, LedgerWindow
+from jflow.state.effects.outcome import Phase
+
+_Number = Annotated[int, Range(0, 2**63 - 1)]
+
+
+@dataclass(frozen=True)
+class SavedEffect(Record):
+    """A step that was applied.
+
+    Attributes:
+      sequence, attempt: as in `Effect`.
+      n_results: how many arrays it gave; -1 if they were not kept.
+    """
+
+    what = "applied step of a checkpoint"
+
+    sequence: _Number
+    attempt: _Number
+    n_results: Annotated[int, Range(-1, 2**31 - 1)]
+
+
+@dataclass(frozen=True)
+class SavedWindow(Record):
+    """The steps of one epoch of a client that were applied and not acknowledged."""
+
+    what = "window of a checkpoint"
+
+    client: str
+    epoch: _Number
+    acknowledged: _Number
+    effects: tuple[SavedEffect, ...]
+
+
+@dataclass(frozen=True)
+class SavedWindows(Record):
+    """All windows of a task; their results are the arrays beside the record, in order."""
+
+    what = "windows of a checkpoint"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 28, n_items=1 << 24)
+
+    windows: tuple[SavedWindow, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedLedger:
+    """What a checkpoint keeps of a ledger: the steps that were applied, and their results.
+
+    Errors of applied steps are not kept: a repeat is told that the results are gone.
+
+    Attributes:
+      saved: all but the results.
+      arrays: the results.
+    """
+
+    saved: SavedWindows
+    arrays: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> SavedLedger:
+        """What is applied now."""
+        arrays: list[Array] = []
+        windows = []
+        for (client, epoch), window in ledger.saved_windows():
+            effects = []
+            for sequence, entry in window.entries.items():
+                if entry.phase is Phase.COMMITTED:
+                    n_results = -1 if entry.results is None else len(entry.results)
+                    effects.append(SavedEffect(sequence, entry.attempt, n_results))
+                    arrays += entry.results or ()
+            windows.append(SavedWindow(client, epoch, window.acknowledged, tuple(effects)))
+        return cls(SavedWindows(tuple(windows)), tuple(arrays))
+
+    @property
+    def n_arrays(self) -> int:
+        """How many arrays the record tells of."""
+        return sum(
+            max(effect.n_results, 0) for window in self.saved.windows for effect in window.effects
+        )
+
+    def restore(self, ledger: Ledger) -> None:
+        """Gives a ledger what was saved, in place of what it knows."""
+        windows = []
+        rest = iter(self.arrays)
+        for saved in self.saved.windows:
+            window = LedgerWindow(acknowledged=saved.acknowledged)
+            for effect in saved.effects:
+                window.entries[effect.sequence] = LedgerEntry(
+                    fence=effect.attempt,
+                    attempt=effect.attempt,
+                    phase=Phase.COMMITTED,
+                    results=_taken(rest, effect.n_results),
+                )
+            windows.append(((saved.client, saved.epoch), window))
+        ledger.restore(windows)
+
+
+NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())
+"""What a checkpoint has that was saved before any step was applied once."""
+
+
+def _taken(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:
+    return None if n_results < 0 else tuple(next(rest) for _ in range(n_results))

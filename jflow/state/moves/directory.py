@@ -1,0 +1,264 @@
+"""`Directory`: what has moved, what is held or paused, and which running steps use it.
+
+A server has two: one for the steps that its master starts, one for the plans that its worker runs.
+A local session has one. Invariants:
+
+* State is held by at most one hold, with the name that it will have at the target, and a step that
+  begins uses no held and no moved state. So once a hold is idle (`is_idle`) it stays so until it
+  ends: nothing uses what it holds.
+* `_moved` names the device where the state is now, not where it went first: a later move changes
+  every entry that names its source. State that comes back is no longer in it.
+* A hold that has ended, or that a reset has broken, cannot end as moved.
+* A step that begins changes nothing that is paused, or uses nothing of it if all uses are. Pauses
+  are of saves: several may pause the same state, and state stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from weakref import WeakSet
+
+from jflow.errors import AbortedError
+from jflow.state.moves.states import Change, MovedError, StateId
+
+
+class Use:
+    """The state that registered plans use.
+
+    Attributes:
+      states: the variables and resources.
+      changes: what their instructions change.
+      session: the session that registered them; None if that is not known.
+      n_running: the number of steps that are running them.
+    """
+
+    __slots__ = ("__weakref__", "changes", "n_running", "session", "states")
+
+    def __init__(
+        self,
+        states: frozenset[StateId],
+        changes: Sequence[Change] = (),
+        session: object = None,
+    ) -> None:
+        self.states = states
+        self.changes = changes
+        self.session = session
+        self.n_running = 0
+
+    def changes_any(self, states: Collection[StateId]) -> bool:
+        """Whether an instruction changes any of the state."""
+        return any(not change.isdisjoint(states) for change in self.changes)
+
+    def is_on_several_tasks(self, states: Collection[StateId]) -> bool:
+        """Whether it uses such state of more than one task."""
+        return len({state.task for state in self.states.intersection(states)}) > 1
+
+    def is_split(self, states: Collection[StateId]) -> bool:
+        """Whether snapshots of the tasks may contain a part of what a running step changes.
+
+        They contain it whole if one instruction changes all of it, or if it is variables of one
+        task, which keeps together what a step does to its variables
+        (`jflow.state.resources.writing`).
+        """
+        changed = [change & frozenset(states) for change in self.changes]
+        found = [change for change in changed if change]
+        together = frozenset[StateId]().union(*found)
+        is_one_task = len({state.task for state in together}) <= 1
+        has_resource = any(not state.is_variable for state in together)
+        return len(found) > 1 and (has_resource or not is_one_task)
+
+
+@dataclass(frozen=True)
+class _Pause:
+    """What a save holds back: changes of state, or all uses of it; of one session, or of all."""
+
+    states: frozenset[StateId]
+    is_exclusive: bool
+    session: object
+
+    def concerns(self, use: Use) -> bool:
+        if self.session is not None and use.session is not self.session:
+            return False
+        return not self.states.isdisjoint(use.states) and (
+            self.is_exclusive or use.changes_any(self.states)
+        )
+
+
+class Directory:
+    """What has moved and what is held. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._uses: WeakSet[Use] = WeakSet()
+        self._held: dict[StateId, str] = {}
+        self._holds: dict[str, tuple[frozenset[StateId], str]] = {}
+        self._moved: dict[StateId, str] = {}
+        self._pauses: dict[str, _Pause] = {}
+
+    def add(
+        self, states: frozenset[StateId], changes: Sequence[Change] = (), session: object = None
+    ) -> Use:
+        """Adds what registered plans use, for as long as there are references to the result.
+
+        Args:
+          states, changes, session: see `Use`.
+
+        Raises:
+          MovedError: if any of it has moved.
+        """
+        self.check(states)
+        use = Use(states, changes, session)
+        self._uses.add(use)
+        return use
+
+    def remove(self, use: Use) -> None:
+        """Removes what plans used that are not registered any more."""
+        self._uses.discard(use)
+
+    def check(self, states: Collection[StateId]) -> None:
+        """Raises MovedError if any of the state has moved."""
+        if self._moved and (found := self._moved.keys() & states):
+            raise MovedError.of({state: self._moved[state] for state in sorted(found)})
+
+    def is_held(self, states: Collection[StateId]) -> bool:
+        """Whether any of the state is held."""
+        return bool(self._held) and not self._held.keys().isdisjoint(states)
+
+    def enter(self, use: Use) -> bool:
+        """A step begins, unless it has to wait for a hold or pause to end: then it returns False.
+
+        Raises:
+          MovedError: if state has moved that it uses.
+        """
+        if self._held and not self._held.keys().isdisjoint(use.states):
+            return False
+        if self._moved:
+            self.check(use.states)
+        if self._pauses and any(pause.concerns(use) for pause in self._pauses.values()):
+            return False
+        use.n_running += 1
+        return True
+
+    def obstacle(self, use: Use) -> str:
+        """What a step waits for that cannot begin, "" if it can."""
+        for state in sorted(self._held.keys() & use.states):
+            _, target = self._holds[self._held[state]]
+            return f"for {state}, which is being moved to {target}"
+        for pause in self._pauses.values():
+            if pause.concerns(use):
+                state = min(pause.states & use.states)
+                return f"for {state}, which is being saved or restored"
+        return ""
+
+    def leave(self, use: Use) -> None:
+        """A step that had begun ends."""
+        use.n_running -= 1
+
+    def hold(self, name: str, states: Iterable[StateId], target: str) -> None:
+        """Holds all steps that use any of the state.
+
+        Args:
+          name: of the hold; holds of two moves never have one name.
+          states: what is to move.
+          target: the device that it is to move to.
+
+        Raises:
+          AbortedError: if another move holds some of it.
+          MovedError: if some of it has moved.
+        """
+        wanted = frozenset(states)
+        self.check(wanted)
+        both = wanted | {state.on(target) for state in wanted}
+        for state in sorted(both & self._held.keys()):
+            raise AbortedError(f"{state} is being moved by another session; try again later")
+        self._holds[name] = (wanted, target)
+        self._held.update(dict.fromkeys(both, name))
+
+    def is_holding(self, name: str) -> bool:
+        """Whether a hold has not ended."""
+        return name in self._holds
+
+    def states(self, name: str) -> tuple[frozenset[StateId], str]:
+        """What a hold holds, and its target. Raises AbortedError if it has ended."""
+        if name not in self._holds:
+            raise AbortedError(
+                "the hold of the state has ended, because its time was over, its task was lost or "
+                "the container was reset; nothing has moved"
+            )
+        return self._holds[name]
+
+    def is_idle(self, name: str) -> bool:
+        """Whether no step is running that uses what a hold holds. Raises as `states`."""
+        self.states(name)
+        held = {state for state, hold in self._held.items() if hold == name}
+        return all(use.n_running == 0 or use.states.isdisjoint(held) for use in self._uses)
+
+    def release(self, name: str) -> None:
+        """Ends a hold, if it has not ended, without a move."""
+        if self._holds.pop(name, None) is not None:
+            self._held = {state: hold for state, hold in self._held.items() if hold != name}
+
+    def move(self, name: str) -> None:
+        """Ends a hold with the move. Raises AbortedError if it has ended."""
+        states, target = self.states(name)
+        self.release(name)
+        for state in states:
+            for former, device in self._moved.items():
+                if former.on(device) == state:
+                    self._moved[former] = target
+            self._moved[state] = target
+            self._moved.pop(state.on(target), None)
+
+    def pause(
+        self,
+        name: str,
+        states: Iterable[StateId],
+        *,
+        is_exclusive: bool = False,
+        session: object = None,
+    ) -> None:
+        """Lets no step begin that changes any of the state, until `resume`.
+
+        Args:
+          name: of the pause; pauses of two saves never have one name.
+          states: what is about to be saved or restored.
+          is_exclusive: whether steps that only read it have to wait, too.
+          session: whose steps; None for those of all sessions.
+
+        Raises:
+          AbortedError: if a move holds some of it.
+          MovedError: if some of it has moved.
+        """
+        wanted = frozenset(states)
+        self.check(wanted)
+        for state in sorted(wanted & self._held.keys()):
+            raise AbortedError(f"{state} is being moved by another session; try again later")
+        self._pauses[name] = _Pause(wanted, is_exclusive, session)
+
+    def is_quiet(self, name: str) -> bool:
+        """Whether no step is running whose changes of paused state could be seen in part.
+
+        In an exclusive pause, neither is one that could see a part of what changes now.
+        """
+        pause = self._pauses[name]
+        return not any(
+            use.n_running
+            and pause.concerns(use)
+            and (
+                use.is_split(pause.states)
+                or (pause.is_exclusive and use.is_on_several_tasks(pause.states))
+            )
+            for use in self._uses
+        )
+
+    def resume(self, name: str) -> None:
+        """Ends a pause, if it has not ended."""
+        self._pauses.pop(name, None)
+
+    def clear(self, containers: Collection[str]) -> None:
+        """Forgets moves of state in containers, which are reset, and breaks holds of it."""
+        for name, (states, _) in [*self._holds.items()]:
+            if any(state.container in containers for state in states):
+                self.release(name)
+        for state in [state for state in self._moved if state.container in containers]:
+            del self._moved[state]

@@ -1,0 +1,160 @@
+"""Names of state in a cluster, and what plans tell about the state that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from jflow.base.cluster import Device, Task
+from jflow.errors import AbortedError
+from jflow.plan import CALLBACK, Call, Plan, Run, owner_of
+
+VARIABLE = "variable"
+"""The kind of variables in a `StateId`."""
+
+_NOT_MOVED: Mapping[StateId, str] = MappingProxyType({})
+
+_WHOLE_OR_NOT_AT_ALL = frozenset(
+    {"queue.close", "queue.dequeue", "queue.dequeue_many", "queue.enqueue"}
+)
+"""Kernels that have no effect if they end while they wait. `queue.enqueue_many` may have entered
+some of its elements."""
+
+
+class StateId(NamedTuple):
+    """A variable or resource on a device of a cluster.
+
+    Attributes:
+      device: the full name of the device that the step names.
+      kind: the kind of resource, or `VARIABLE`.
+      container: its container; the default one is "".
+      name: its name.
+      owner: the session that it belongs to; "" if it is shared by name.
+    """
+
+    device: str
+    kind: str
+    container: str
+    name: str
+    owner: str = ""
+
+    def __str__(self) -> str:
+        said = self.kind.replace("_", " ")
+        return f"{said} {self.name!r} (container {self.container!r}) on {self.device}"
+
+    @property
+    def task(self) -> Task:
+        """The task of its device."""
+        return Device.parse(self.device).task
+
+    @property
+    def session(self) -> str:
+        """The session that it belongs to, by its owner or its container; "" if it is shared."""
+        return self.owner or owner_of(self.container)
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a variable."""
+        return self.kind == VARIABLE
+
+    def on(self, device: str) -> StateId:
+        """The same state on another device."""
+        job = Device.parse(device).task.job
+        container = "" if self.container == job else self.container
+        return self._replace(device=device, container=container)
+
+
+Change = frozenset[StateId]
+"""The state that one instruction changes, or may change."""
+
+
+class MovedError(AbortedError):
+    """The state that a step uses has moved, and nothing of the step has been done.
+
+    The step can be placed and registered again, and then run.
+
+    Attributes:
+      moved: the devices where the state is now, by the state as the step names it. Empty if the
+        step only has to be run again, because the state is about to move.
+    """
+
+    moved: Mapping[StateId, str] = _NOT_MOVED
+
+    @classmethod
+    def of(cls, moved: Mapping[StateId, str]) -> MovedError:
+        """The error of a step that uses moved state."""
+        said = ", ".join(f"{state} is now on {device}" for state, device in moved.items())
+        error = cls(f"{said}; register the step again")
+        error.moved = dict(moved)
+        return error
+
+
+def states_of(plans: Iterable[Plan]) -> frozenset[StateId]:
+    """The variables and resources that plans use."""
+    return frozenset(state for plan in plans for state in (*_variables(plan), *_resources(plan)))
+
+
+def sessions_of(plans: Iterable[Plan]) -> set[str]:
+    """The sessions that own state which plans use."""
+    return {state.session for state in states_of(plans)} - {""}
+
+
+def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
+    """What each instruction of plans changes, or may change; those that change nothing left out."""
+    found = []
+    for plan in plans:
+        variables, resources = _variables(plan), _resources(plan)
+        for instruction in plan.instructions:
+            match instruction:
+                case Run(writes=(_, *_) as writes):
+                    found.append(frozenset(variables[i] for i in writes))
+                case Call(resources=(_, *_) as used):
+                    found.append(frozenset(resources[i] for i in used))
+    return tuple(found)
+
+
+def writes_often(changes: Iterable[Change]) -> bool:
+    """Whether more than one instruction of a step changes variables, given what each changes."""
+    return sum(any(state.is_variable for state in change) for change in changes) > 1
+
+
+def _variables(plan: Plan) -> list[StateId]:
+    device, job = str(plan.device), plan.device.task.job
+    return [
+        StateId(device, VARIABLE, "" if key.container == job else key.container, key.name)
+        for key in (variable.key for variable in plan.variables)
+    ]
+
+
+def _resources(plan: Plan) -> list[StateId]:
+    device, job = str(plan.device), plan.device.task.job
+    return [
+        StateId(
+            device,
+            spec.kind,
+            "" if spec.container == job else spec.container,
+            spec.name,
+            spec.owner,
+        )
+        for spec in plan.resources
+    ]
+
+
+def is_restartable(plans: Iterable[Plan]) -> bool:
+    """Whether a step can be run again if it ended while it waited for a queue.
+
+    It can if waiting for the queue is the only thing that it does beyond computing values.
+    """
+    n_waiting = 0
+    for instruction in (one for plan in plans for one in plan.instructions):
+        match instruction:
+            case Run(writes=(_, *_)):
+                return False
+            case Call(function=function) if function == CALLBACK:
+                return False
+            case Call(resources=(_,), function=function) if function in _WHOLE_OR_NOT_AT_ALL:
+                n_waiting += 1
+            case Call(resources=(_, *_)):
+                return False
+    return n_waiting == 1

@@ -1,0 +1,176 @@
+"""The decoder of batches of Examples.
+
+Once the lists of each Example were found, the values of a key are decoded for the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError
+from jflow.state.records.example import (
+    BYTES,
+    FLOATS,
+    INTEGERS,
+    NO_LIST,
+    MalformedError,
+    integers_of,
+)
+from jflow.state.records.features import Column
+from jflow.state.records.lists import Lists, feature_error, lists_of_batch
+from jflow.state.records.strings import string_array
+
+KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
+"""The kind of list for each dtype of a feature."""
+
+_KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
+
+
+def parse_example(
+    serialized: Array, *defaults: Array, columns: Sequence[Column]
+) -> Sequence[Array]:
+    """Parses a batch of Examples.
+
+    Args:
+      serialized: string[batch], the Examples.
+      defaults: default values for each column that is not sparse, empty for none.
+      columns: [key, kind, dtype, shape] of each feature, as `as_columns` returns them.
+
+    Returns:
+      For each column in order: dtype[batch, *shape] if it is "fixed", dtype[batch, longest, *shape]
+      if it is a "sequence"; indices i64[n, 2], values dtype[n] and shape i64[2] if it is "sparse".
+
+    Raises:
+      InvalidArgumentError: if an Example is malformed, or a feature is missing or not as declared;
+        the message names the Example and the key.
+    """
+    if serialized.ndim != 1:
+        raise InvalidArgumentError(
+            f"expected string[batch], got strings of shape {serialized.shape}"
+        )
+    found = lists_of_batch(serialized.tolist(), [column[0] for column in columns])
+    rest = iter(defaults)
+    results: list[Array] = []
+    for (key, kind, dtype, shape), lists in zip(columns, found, strict=True):
+        values = _Values(key, dtype, lists)
+        if kind == "sparse":
+            results.extend(values.sparse())
+        else:
+            make = values.fixed if kind == "fixed" else values.sequence
+            results.append(make(tuple(shape), next(rest)))
+    return results
+
+
+class _Values:
+    """The values of one feature in all Examples of a batch.
+
+    Attributes:
+      flat: dtype[n], all values in order.
+      counts: i64[batch], number of values in each Example.
+      is_there: bool[batch], whether the Example has the feature.
+    """
+
+    def __init__(self, key: str, dtype: str, lists: Lists) -> None:
+        self._key, self._dtype, self._kind = key, dtype, KINDS[dtype]
+        self.is_there = lists.kinds != NO_LIST
+        for i in np.flatnonzero(self.is_there & (lists.kinds != self._kind)):
+            raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[lists.kinds[i]]}")
+        read = self._read_strings if dtype == "string" else self._read_numbers
+        self.flat, self.counts = read(lists)
+
+    def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
+        """dtype[batch, *shape]"""
+        size = math.prod(shape)
+        wrong = np.flatnonzero(self.is_there & (self.counts != size))
+        if len(wrong):
+            raise self._error(
+                wrong[0], f"expected {size} values of shape {shape}, got {self._count(wrong)}"
+            )
+        missing = np.flatnonzero(~self.is_there)
+        if not len(missing):
+            return self.flat.reshape(-1, *shape)
+        if default.size != size:
+            raise self._error(missing[0], "it is required, but missing, and has no default value")
+        result = np.empty((len(self.counts), size), self.flat.dtype)
+        result[self.is_there] = self.flat.reshape(-1, size)
+        result[missing] = default.reshape(-1)
+        return result.reshape(-1, *shape)
+
+    def sequence(self, shape: tuple[int, ...], default: Array) -> Array:
+        """dtype[batch, longest, *shape]"""
+        size = math.prod(shape)
+        wrong = np.flatnonzero(self.counts % max(size, 1))
+        if len(wrong):
+            raise self._error(
+                wrong[0],
+                f"expected a multiple of {size} values, because elements have shape {shape}, "
+                f"got {self._count(wrong)}",
+            )
+        longest = int(self.counts.max(initial=0))
+        padding = default.item() if default.size else b"" if self._dtype == "string" else 0
+        result = np.full((len(self.counts), longest), padding, self.flat.dtype)
+        # The mask selects the first `counts[i]` places of row i, in the order of `flat`.
+        result[np.arange(longest) < self.counts[:, None]] = self.flat
+        return result.reshape(len(self.counts), longest // max(size, 1), *shape)
+
+    def sparse(self) -> tuple[Array, Array, Array]:
+        """Indices i64[n, 2], values dtype[n] and shape i64[2]"""
+        rows = np.repeat(np.arange(len(self.counts)), self.counts)
+        starts = np.cumsum(self.counts) - self.counts
+        places = np.arange(len(rows)) - np.repeat(starts, self.counts)
+        shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
+        return np.stack((rows, places), axis=1), self.flat, shape
+
+    def _read_strings(self, lists: Lists) -> tuple[Array, Array]:
+        parts = lists.contents
+        flat = string_array(item for strings in parts for item in strings)
+        return flat, np.fromiter(map(len, parts), np.int64, len(parts))
+
+    def _read_numbers(self, lists: Lists) -> tuple[Array, Array]:
+        parts, together = lists.contents, lists.together
+        if together is None:
+            data = np.frombuffer(b"".join(parts), np.uint8)
+            sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+        else:
+            data = together.reshape(-1)
+            sizes = np.full(len(together), together.shape[1], np.int64)
+        if self._dtype == "float32":
+            self._refuse(sizes % 4 != 0, "its list is damaged")
+            return data.view("<f4").astype(np.float32, copy=False), sizes // 4
+        return self._read_integers(data, sizes)
+
+    def _read_integers(self, data: Array, sizes: Array) -> tuple[Array, Array]:
+        ends = np.cumsum(sizes)
+        is_last = data < 128
+        if len(data):
+            self._refuse((sizes > 0) & ~is_last[ends - 1], "its list is damaged")
+        # until[i] varints end before byte i, so those of an Example are a difference.
+        until = np.concatenate(([0], np.cumsum(is_last)))
+        counts = until[ends] - until[ends - sizes]
+        try:
+            flat = integers_of(data)
+        except MalformedError:
+            raise InvalidArgumentError(
+                f"Key: {self._key}.  Can't parse serialized Example: its list is damaged"
+            ) from None
+        narrow = flat.astype(self._dtype, copy=False)
+        is_lost = np.flatnonzero(narrow != flat)
+        if len(is_lost):
+            i = np.searchsorted(np.cumsum(counts), is_lost[0], side="right")
+            raise self._error(i, f"{flat[is_lost[0]]} is out of range for {self._dtype}")
+        return narrow, counts
+
+    def _refuse(self, is_wrong: Array, reason: str) -> None:
+        wrong = np.flatnonzero(is_wrong)
+        if len(wrong):
+            raise self._error(wrong[0], reason)
+
+    def _count(self, wrong: Array) -> int:
+        return int(self.counts[wrong[0]])
+
+    def _error(self, index: int | np.intp, reason: str) -> InvalidArgumentError:
+        return feature_error(self._key, int(index), reason)

@@ -1,0 +1,320 @@
+"""The containers of one task, or of one local session: variables and other resources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
+
+import jax
+
+from jflow.base.cluster import Device, Task
+from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
+from jflow.plan import VariableKey, VariableSpec, owner_of
+from jflow.state.effects import Ledger
+from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources.attempt import Attempt
+from jflow.state.resources.cell import Cell
+from jflow.state.resources.kernel import Wanted
+from jflow.state.resources.manager import ResourceManager
+from jflow.state.resources.variable import (
+    Access,
+    AccessQueue,
+    Buffer,
+    RestoreVariables,
+    VariableCut,
+    VariableId,
+    VariableSnapshot,
+    VariableState,
+    Write,
+    declared_shape,
+    renamed,
+)
+from jflow.state.resources.writing import CloseWriting, Writing, WritingOrder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Containers:
+    """Variables and other resources by container, device and name.
+
+    The default container is ""; the name of the task's job is a synonym.
+
+    Args:
+      task: the task, for messages.
+      roots: the directories that readers may read; none by default.
+
+    Attributes:
+      task: as given.
+      lock: guards the variables and the accesses to them; it is never held while a program runs.
+      accesses: the cell that grants accesses to variables.
+      writing: the cell of the order between snapshots and steps that write more than once.
+      resources: all resources that are not variables.
+      once: held by the step of a local session that is applied once.
+    """
+
+    def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
+        self.task = task
+        self._variables: dict[VariableId, VariableState] = {}
+        self.lock = threading.Lock()
+        self._queue = AccessQueue()
+        self.accesses = Cell(self._queue, lock=self.lock)
+        self._order = WritingOrder()
+        self.writing = Cell(self._order, lock=self.lock)
+        self.resources = ResourceManager(task, roots or AllowedDirectories(()))
+        self._ledger = Ledger()
+        # Not `lock`, under which accesses that are granted ask the ledger.
+        self._ledger_lock = threading.Lock()
+
+    def ledger(
+        self, act: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Calls a method of the ledger of the task under its lock; returns the result."""
+        with self._ledger_lock:
+            return act(self._ledger, *args, **kwargs)
+
+    def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:
+        """Returns an initialized variable.
+
+        Raises:
+          FailedPreconditionError: if it is not initialized.
+          InvalidArgumentError: if it has a different dtype or shape.
+        """
+        variable = self.find(variable_id, spec)
+        if variable is None:
+            raise self.uninitialized(variable_id, spec)
+        return variable
+
+    def uninitialized(self, variable_id: VariableId, spec: VariableSpec) -> FailedPreconditionError:
+        """The error of a step that reads a variable without a value."""
+        return FailedPreconditionError(
+            f"Attempting to use uninitialized value {spec.key.name}: {spec.key} on "
+            f"{variable_id.device} has no value; run its initializer or "
+            "jflow.global_variables_initializer() in this container first",
+            op=spec.key.name,
+            task=str(self.task),
+        )
+
+    def get_all(
+        self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
+    ) -> dict[int, VariableState]:
+        """Returns the variables with these numbers, by number, as `get`; `lock` must be held."""
+        found = {}
+        for i in numbers:
+            variable = self._variables.get(ids[i])
+            if variable is None or variable.spec is not specs[i]:
+                variable = self.get(ids[i], specs[i])
+            found[i] = variable
+        return found
+
+    def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
+        """Returns a variable, or None if it is not initialized. Raises as `get` otherwise."""
+        variable = self._variables.get(variable_id)
+        if variable is not None:
+            self.check(variable, spec, variable_id)
+        return variable
+
+    def peek_all(self, variable_ids: Iterable[VariableId]) -> dict[VariableId, VariableState]:
+        """Those of the variables that are initialized; `lock` must be held."""
+        found = ((key, self._variables.get(key)) for key in variable_ids)
+        return {key: variable for key, variable in found if variable is not None}
+
+    def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
+        """Returns a variable's current array without locking; an update may donate it."""
+        variable = self._variables.get(VariableId.of(device, key))
+        return None if variable is None else variable.buffer.array
+
+    def begin(self, access: Access) -> bool:
+        """Grants or fails an access to variables; returns False if it has to wait."""
+        with self.lock:
+            return self._queue.try_grant(access)
+
+    def set(
+        self,
+        access: Access,
+        variable_id: VariableId,
+        spec: VariableSpec,
+        array: jax.Array,
+        write: Write | None,
+    ) -> VariableState:
+        """Sets a variable that a granted access writes; `lock` must be held.
+
+        Returns:
+          The variable. If it was freed in the meantime it is not created again; the value is then
+          stored in a variable that only the caller refers to.
+        """
+        if access.lost and variable_id in access.lost:
+            return VariableState(spec, Buffer(array, write))
+        variable = self._variables.get(variable_id)
+        if variable is None:
+            variable = self._variables[variable_id] = VariableState(spec, Buffer(array, write))
+        else:
+            variable.buffer = Buffer(array, write)
+        return variable
+
+    def install(self, access: Access, variable_id: VariableId, state: VariableState) -> None:
+        """Gives a variable that a granted access writes the value, and leases, of another state.
+
+        `lock` must be held. If the variable was freed in the meantime it is not created again.
+        """
+        if variable_id in access.lost:
+            return
+        variable = self._variables.setdefault(variable_id, state)
+        variable.buffer = state.buffer
+
+    def set_all(
+        self,
+        access: Access,
+        numbers: Iterable[int],
+        ids: Sequence[VariableId],
+        specs: Sequence[VariableSpec],
+        arrays: Iterable[jax.Array],
+        write: Write | None,
+    ) -> dict[int, VariableState]:
+        """Sets the variables with these numbers, as `set`; returns them by number."""
+        found = {}
+        for i, array in zip(numbers, arrays, strict=True):
+            variable = None if access.lost else self._variables.get(ids[i])
+            if variable is None:
+                variable = self.set(access, ids[i], specs[i], array, write)
+            else:
+                variable.buffer = Buffer(array, write)
+            found[i] = variable
+        return found
+
+    def end(self, access: Access) -> None:
+        """Ends a granted access and sets the variables that it writes."""
+        with self.lock:
+            access.put()
+            completed = self._queue.end(access)
+        if completed:
+            _notify(completed)
+
+    def enter(self, writing: Writing) -> bool:
+        """Lets a step write that does so more than once; returns False if it has to wait."""
+        with self.lock:
+            return self._order.try_enter(writing)
+
+    def leave(self, writing: Writing) -> None:
+        """The part of a step has ended that may write more than once."""
+        with self.lock:
+            completed = self._order.leave(writing)
+        _notify(completed)
+
+    def closing(self) -> Wanted:
+        """Waits until no step is in the middle of its writes; none begins until `reopen`."""
+        return self.writing, CloseWriting()
+
+    def reopen(self, closing: Wanted) -> None:
+        """Ends what `closing` has returned, also if it still waits. May be called again."""
+        cell, attempt = closing
+        cell.cancel(attempt, CancelledError("the snapshot was given up"))
+        cell.unread(attempt)
+
+    def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
+        """An attempt for `accesses` that leases variables, all if None, at one moment."""
+        return VariableCut(self._variables, wanted)
+
+    def restoring(
+        self,
+        snapshots: Mapping[VariableId, VariableSnapshot],
+        device_of: Callable[[VariableId], jax.Device],
+        *,
+        is_owned: bool = False,
+    ) -> RestoreVariables:
+        """An attempt for `accesses` that restores variables, all of them or none.
+
+        Args:
+          snapshots: the values.
+          device_of: the devices of the variables, to which the values are copied at once.
+          is_owned: whether nothing else uses the arrays of the snapshots, so that their memory may
+            become that of the variables.
+
+        Raises:
+          InvalidArgumentError: as `RestoreVariables`.
+        """
+        named = {i: renamed(saved, i.container, i.name) for i, saved in snapshots.items()}
+        return RestoreVariables(self._variables, named, device_of, is_owned=is_owned)
+
+    def existing(self, variable_ids: Collection[VariableId]) -> list[VariableId]:
+        """Those of the variables that are initialized."""
+        with self.lock:
+            return [key for key in variable_ids if key in self._variables]
+
+    def variables(self) -> dict[VariableId, VariableState]:
+        """All initialized variables at one moment; their states go on to change."""
+        with self.lock:
+            return dict(self._variables)
+
+    def discard(self, variable_ids: Collection[VariableId]) -> None:
+        """Frees variables, without stopping programs that write them."""
+        self._free(variable_ids.__contains__)
+
+    def clear(self, containers: Iterable[str]) -> None:
+        """Frees everything in the named containers; unknown names are ignored."""
+        containers = list(containers)
+        self.resources.clear(containers)
+        freed = {"" if name == self.task.job else name for name in containers}
+
+        def is_freed(key: Hashable) -> bool:
+            assert isinstance(key, VariableId)
+            return key.container in freed
+
+        self._free(is_freed)
+
+    def end_session(self, owner: str) -> None:
+        """Frees everything that belongs to a session."""
+        self.resources.end(owner)
+
+        def is_freed(key: Hashable) -> bool:
+            assert isinstance(key, VariableId)
+            return owner_of(key.container) == owner
+
+        self._free(is_freed)
+
+    def clear_all(self) -> None:
+        """Frees everything."""
+        self.resources.clear_all()
+        self._free(lambda _: True)
+
+    def names(self) -> dict[str, list[str]]:
+        """Returns the names of the variables, by container."""
+        names: dict[str, list[str]] = {}
+        with self.lock:
+            for variable_id in self._variables:
+                names.setdefault(variable_id.container, []).append(variable_id.name)
+        return {container: sorted(found) for container, found in names.items()}
+
+    def _free(self, is_freed: Callable[[Hashable], bool]) -> None:
+        """Frees variables, without stopping programs that write them."""
+        with self.lock:
+            for variable_id in [*filter(is_freed, self._variables)]:
+                del self._variables[variable_id]
+            completed = self._queue.free(is_freed)
+        _notify(completed)
+
+    def check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
+        """Raises InvalidArgumentError if a variable has a different dtype or shape."""
+        found = variable.spec
+        if found is spec:
+            return
+        if found == spec:
+            # The same object is compared by identity from now on: for each variable of each step.
+            variable.spec = spec
+            return
+        if (found.dtype, found.shape) != (spec.dtype, spec.shape):
+            raise InvalidArgumentError(
+                f"{spec.key} on {variable_id.device} already exists with dtype {found.dtype} and "
+                f"shape {declared_shape(found)}, but this graph expects dtype {spec.dtype} and "
+                f"shape {declared_shape(spec)}; use another name or container, or reset the "
+                "container",
+                op=spec.key.name,
+                task=str(self.task),
+            )
+
+
+def _notify(completed: Iterable[Attempt]) -> None:
+    for attempt in completed:
+        if attempt.then is not None:
+            attempt.then(attempt)

@@ -1,0 +1,123 @@
+"""The registry of resource kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.plan import ResourceSpec
+from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources.accumulator import ACCUMULATOR
+from jflow.state.resources.iterator_state import ITERATOR_STATE
+from jflow.state.resources.kernel import Kernel
+from jflow.state.resources.kind import Kind
+from jflow.state.resources.ledger import LedgerSnapshot
+from jflow.state.resources.queue import QUEUE
+from jflow.state.resources.reader import READER
+from jflow.state.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable
+from jflow.state.resources.value_table import VALUE_TABLE
+
+KINDS: tuple[Kind[Any], ...] = (
+    ACCUMULATOR,
+    ITERATOR_STATE,
+    QUEUE,
+    READER,
+    VALUE_TABLE,
+)
+"""All kinds of resources; a new kind is a package and an entry here."""
+
+_BY_NAME: Mapping[str, Kind[Any]] = {kind.name: kind for kind in KINDS}
+
+_SNAPSHOTS: Mapping[str, type[Snapshot]] = {
+    **{kind.name: kind.snapshot for kind in KINDS},
+    "effects": LedgerSnapshot,
+}
+"""What checkpoints keep beside variables: the resources, and the ledger of a task."""
+
+KERNELS: Mapping[str, Kernel] = {
+    name: kernel for kind in KINDS for name, kernel in kind.kernels.items()
+}
+"""The kernels of all kinds, by name."""
+
+
+def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
+    """Creates the resource that a plan describes.
+
+    Args:
+      spec: the description.
+      roots: the directories that it may read.
+
+    Raises:
+      InvalidArgumentError: if the description is malformed.
+    """
+    return kind_of(spec).make(_definition(spec), spec.name, roots)
+
+
+def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories) -> Snapshottable:
+    """Creates a resource with the state of a snapshot.
+
+    Args:
+      kind: the kind of resource.
+      name: its name, for messages.
+      snapshot: the state.
+      roots: the directories that it may read.
+
+    Raises:
+      InvalidArgumentError: if the snapshot is of another kind, or inconsistent.
+      ResourceExhaustedError: if there is not enough memory.
+    """
+    known = _kind(kind, kind)
+    if not isinstance(snapshot, known.snapshot):
+        raise InvalidArgumentError(
+            f"cannot restore {kind} {name!r}: expected a {known.snapshot.__name__}, got a "
+            f"{type(snapshot).__name__}"
+        )
+    resource = known.make(snapshot.spec, name, roots)
+    resource.restore(snapshot)
+    return resource
+
+
+def packed(snapshot: Snapshot) -> tuple[str, PackedSnapshot]:
+    """The kind of the resource that a snapshot was taken of, and the snapshot as bytes and arrays.
+
+    Raises:
+      InvalidArgumentError: if it is not the snapshot of a kind, or too long.
+    """
+    for name, kind in _SNAPSHOTS.items():
+        if isinstance(snapshot, kind):
+            return name, snapshot.packed()
+    raise InvalidArgumentError(f"a {type(snapshot).__name__} is not the snapshot of a resource")
+
+
+def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
+    """The snapshot that `packed` gave.
+
+    Raises:
+      InvalidArgumentError: if the kind is unknown, or the record malformed.
+    """
+    known = _SNAPSHOTS.get(kind)
+    return (_kind(kind, kind).snapshot if known is None else known).unpacked(saved)
+
+
+def check_same(found: Any, spec: ResourceSpec) -> None:
+    """Raises InvalidArgumentError if a resource does not match the description in a plan."""
+    _definition(spec).check_same(found.spec, spec.name)
+
+
+def kind_of(spec: ResourceSpec) -> Kind[Any]:
+    """Returns the kind of the resource in a plan. Raises InvalidArgumentError if it is unknown."""
+    return _kind(spec.kind, spec)
+
+
+def _kind(name: str, described: object) -> Kind[Any]:
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        raise InvalidArgumentError(
+            f"unknown kind of resource in {described}; expected one of {', '.join(_BY_NAME)}"
+        )
+    return kind
+
+
+def _definition(spec: ResourceSpec) -> Any:
+    return kind_of(spec).spec.from_bytes(spec.definition)

@@ -1,0 +1,172 @@
+"""The resources of a task, by container, device, kind and name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from jflow.base.cluster import Device, Task
+from jflow.errors import CancelledError
+from jflow.plan import ResourceSpec, owner_of
+from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources.cell import Cell
+from jflow.state.resources.kinds import check_same, make, restored
+from jflow.state.resources.snapshot import Snapshot
+
+
+class ResourceId(NamedTuple):
+    """Identifies a resource of a task; the default container is "".
+
+    Attributes:
+      container, device, kind, name: where it is and what it is.
+      owner: the session that it belongs to; "" if it is shared.
+    """
+
+    container: str
+    device: Device
+    kind: str
+    name: str
+    owner: str = ""
+
+
+_Key = tuple[Device, str, str]
+_Scope = tuple[str, str]
+_CLOSED = "the session was closed"
+
+
+class ResourceManager:
+    """The resources of a task or of a local session; thread-safe.
+
+    A resource is created at its first use. It belongs to a container and, unless it is shared, to a
+    session.
+
+    Args:
+      task: the task, for messages.
+      roots: the directories that resources may read.
+    """
+
+    def __init__(self, task: Task, roots: AllowedDirectories) -> None:
+        self._task = task
+        self._roots = roots
+        self._lock = threading.Lock()
+        self._scopes: dict[_Scope, dict[_Key, Cell]] = {}
+        self._is_closed = False
+
+    def get(self, device: Device, spec: ResourceSpec) -> Cell:
+        """Returns the cell of a resource, which is created if it does not exist.
+
+        Raises:
+          InvalidArgumentError: if it exists with a different definition, or this one is malformed.
+          CancelledError: if the manager is closed.
+        """
+        scope = (spec.owner, "" if spec.container == self._task.job else spec.container)
+        key = (device, spec.kind, spec.name)
+        cell = self._scopes.get(scope, {}).get(key)
+        if cell is None:
+            with self._lock:
+                cell = self._scopes.get(scope, {}).get(key)
+                if cell is None:
+                    if self._is_closed:
+                        raise self._gone(spec.kind, spec.name, _CLOSED)
+                    cell = Cell(make(spec, self._roots), spec.definition)
+                    self._scopes.setdefault(scope, {})[key] = cell
+        if spec.definition not in cell.definitions:
+            cell.query(lambda resource: check_same(resource, spec))
+            cell.definitions.add(spec.definition)
+        return cell
+
+    def cells(self) -> Mapping[ResourceId, Cell]:
+        """Returns the cells of all existing resources."""
+        with self._lock:
+            return {
+                ResourceId(container, *key, owner): cell
+                for (owner, container), cells in self._scopes.items()
+                for key, cell in cells.items()
+            }
+
+    def restore(self, resource_id: ResourceId, snapshot: Snapshot) -> None:
+        """Restores a resource from a snapshot; it is created if it does not exist.
+
+        Raises:
+          CancelledError: if the manager is closed, or the resource was freed in the meantime.
+          InvalidArgumentError: if it cannot be restored from it; nothing has changed then.
+          ResourceExhaustedError: if there is not enough memory; likewise.
+        """
+        container, device, kind, name, owner = resource_id
+        scope, key = (owner, self._canonical(container)), (device, kind, name)
+        with self._lock:
+            cell = self._scopes.get(scope, {}).get(key)
+            if cell is None:
+                if self._is_closed:
+                    raise self._gone(kind, name, _CLOSED)
+                cell = Cell(restored(kind, name, snapshot, self._roots))
+                self._scopes.setdefault(scope, {})[key] = cell
+                return
+        cell.restore(snapshot)
+
+    def find(self, resource_id: ResourceId) -> Cell | None:
+        """Returns the cell of a resource, None if it does not exist."""
+        container, device, kind, name, owner = resource_id
+        scope = (owner, self._canonical(container))
+        with self._lock:
+            return self._scopes.get(scope, {}).get((device, kind, name))
+
+    def made(self, kind: str, name: str, snapshot: Snapshot) -> Cell:
+        """Makes a resource from a snapshot, for `adopt`. Raises as `restore`."""
+        return Cell(restored(kind, name, snapshot, self._roots))
+
+    def adopt(self, resource_id: ResourceId, cell: Cell) -> None:
+        """Takes in a resource that `made` has made, unless the manager is closed."""
+        container, device, kind, name, owner = resource_id
+        with self._lock:
+            if not self._is_closed:
+                scope = (owner, self._canonical(container))
+                self._scopes.setdefault(scope, {})[device, kind, name] = cell
+
+    def discard(self, resource_id: ResourceId, why: str) -> None:
+        """Frees a resource; what waits for it fails with a CancelledError."""
+        container, device, kind, name, owner = resource_id
+        with self._lock:
+            scope = self._scopes.get((owner, self._canonical(container)), {})
+            cell = scope.pop((device, kind, name), None)
+        if cell is not None:
+            cell.close(self._gone(kind, name, why))
+
+    def clear(self, containers: Iterable[str]) -> None:
+        """Frees all resources in containers; waiting attempts fail with a CancelledError."""
+        names = {*map(self._canonical, containers)}
+        self._free(lambda scope: scope[1] in names, "its container was reset")
+
+    def end(self, owner: str) -> None:
+        """Frees the resources that belong to a session."""
+        self._free(lambda scope: owner in (scope[0], owner_of(scope[1])), "its session has ended")
+
+    def clear_all(self) -> None:
+        """Frees all resources and closes the manager."""
+        with self._lock:
+            self._is_closed = True
+        self._free(lambda _: True, _CLOSED)
+
+    def names(self) -> dict[str, list[tuple[str, str]]]:
+        """Returns kind and name of the shared resources, by container."""
+        with self._lock:
+            return {
+                container: sorted((kind, name) for _, kind, name in cells)
+                for (owner, container), cells in self._scopes.items()
+                if not owner
+            }
+
+    def _canonical(self, container: str) -> str:
+        return "" if container == self._task.job else container
+
+    def _free(self, is_freed: Callable[[_Scope], bool], why: str) -> None:
+        with self._lock:
+            freed = [self._scopes.pop(scope) for scope in [*self._scopes] if is_freed(scope)]
+        for cells in freed:
+            for (_, kind, name), cell in cells.items():
+                cell.close(self._gone(kind, name, why))
+
+    def _gone(self, kind: str, name: str, why: str) -> CancelledError:
+        said = kind.replace("_", " ")
+        return CancelledError(f"{said} {name!r} is gone: {why}", task=str(self._task))

@@ -1,0 +1,235 @@
+"""What a move takes from the containers of one device, and gives to those of another.
+
+`Departure` copies variables and queues, and drops them once the move has succeeded; `Arrival` makes
+them of the copies, and takes them in then. In between they travel as a packed record and arrays.
+Nothing may use the state from the beginning of one to the end of both; a program of a cancelled
+step, which nothing interrupts, may still be writing a variable, so its copy is an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import jax
+
+from jflow.base.cluster import Device
+from jflow.base.packing import Limits, Range, Record
+from jflow.base.values import Array
+from jflow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
+from jflow.plan import VariableKey, VariableSpec
+from jflow.state.moves import StateId
+from jflow.state.moves.states import VARIABLE
+from jflow.state.resources.cell import Cell
+from jflow.state.resources.containers import Containers
+from jflow.state.resources.kernel import Wanted
+from jflow.state.resources.manager import ResourceId
+from jflow.state.resources.queue import QueueSnapshot
+from jflow.state.resources.snapshot import PackedSnapshot
+from jflow.state.resources.variable import VariableId, VariableSnapshot
+
+_Word = Annotated[int, Range(0, 2**64 - 1)]
+
+QUEUE = "queue"
+"""The kind of queues in a `StateId`."""
+
+MOVABLE = frozenset({VARIABLE, QUEUE})
+"""The kinds that can move. Readers and iterator states refer to files and devices of their task."""
+
+
+@dataclass(frozen=True)
+class SavedVariable(Record):
+    """A variable, whose value is one array.
+
+    Attributes:
+      number: its position among the names of the state that moves, in their order.
+      dtype, shape: as in `VariableSpec`.
+    """
+
+    what = "variable that moves"
+
+    number: int
+    dtype: str
+    shape: tuple[_Word, ...]
+
+
+@dataclass(frozen=True)
+class SavedQueue(Record):
+    """A queue.
+
+    Attributes:
+      number: as in `SavedVariable`.
+      record: its snapshot without the arrays.
+      n_arrays: the number of these.
+    """
+
+    what = "queue that moves"
+
+    number: int
+    record: bytes
+    n_arrays: Annotated[int, Range()]
+
+
+@dataclass(frozen=True)
+class SavedStates(Record):
+    """All that moves together; the arrays follow in this order."""
+
+    what = "state that moves"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 24, n_items=1 << 20)
+
+    variables: tuple[SavedVariable, ...]
+    queues: tuple[SavedQueue, ...]
+
+
+class Departure:
+    """State that leaves a device. State that does not exist leaves nothing but its name.
+
+    Args:
+      containers: the state of the task.
+      states: what leaves.
+
+    Attributes:
+      wanted: what to wait for before `saved` is called.
+
+    Raises:
+      UnimplementedError: if some of it is of a kind that cannot move.
+    """
+
+    def __init__(self, containers: Containers, states: Collection[StateId]) -> None:
+        for state in sorted(states):
+            if state.kind not in MOVABLE:
+                raise UnimplementedError(f"{state} cannot move; variables and queues can")
+        self._containers = containers
+        self._states = sorted(states)
+        self._cut = containers.cut([*map(_variable_id, _of_kind(states, VARIABLE))])
+        self.wanted: Wanted = (containers.accesses, self._cut)
+
+    def saved(self) -> tuple[bytes, list[Array]]:
+        """Copies the state to the host, waiting for the device; returns a record and its arrays.
+
+        Raises:
+          ResourceExhaustedError: if there is not enough memory.
+        """
+        variables, queues, arrays = [], [], []
+        leased = {key: found.snapshot() for key, found in sorted(self._cut.leased.items())}
+        for number, state in enumerate(self._states):
+            if state.kind == VARIABLE and (value := leased.get(_variable_id(state))) is not None:
+                variables.append(SavedVariable(number, value.spec.dtype, value.spec.shape))
+                arrays.append(value.value)
+        for number, state in enumerate(self._states):
+            cell = None if state.kind == VARIABLE else self._cell(state)
+            if cell is not None:
+                snapshot = cell.snapshot()
+                assert isinstance(snapshot, QueueSnapshot)
+                packed = snapshot.packed()
+                queues.append(SavedQueue(number, packed.record, len(packed.arrays)))
+                arrays.extend(packed.arrays)
+        return SavedStates(tuple(variables), tuple(queues)).to_bytes(), arrays
+
+    def _cell(self, state: StateId) -> Cell | None:
+        return self._containers.resources.find(_resource_id(state))
+
+    def finish(self) -> None:
+        """Drops the state, which is elsewhere now."""
+        discard(self._containers, self._states)
+
+
+def discard(containers: Containers, states: Collection[StateId]) -> None:
+    """Drops state that has moved."""
+    containers.discard({*map(_variable_id, _of_kind(states, VARIABLE))})
+    for state in states:
+        if state.kind != VARIABLE:
+            containers.resources.discard(_resource_id(state), "it has moved to another device")
+
+
+class Arrival:
+    """Copies of state, on the device that it moves to; nothing uses them before `finish`.
+
+    Args:
+      containers: the state of the task.
+      states: what moves, by the names that it has at the source.
+      target: the name of the device that it moves to.
+      record, arrays: what `Departure.saved` gave.
+      device: the device that it moves to.
+
+    Raises:
+      AlreadyExistsError: if there is other state of that name.
+      InvalidArgumentError: if the record is malformed.
+      ResourceExhaustedError: if there is not enough memory.
+    """
+
+    def __init__(
+        self,
+        containers: Containers,
+        states: Collection[StateId],
+        target: str,
+        record: bytes,
+        arrays: Sequence[Array],
+        device: jax.Device,
+    ) -> None:
+        names = [state.on(target) for state in sorted(states)]
+        _check_free(containers, names)
+        self._containers = containers
+        saved, left = SavedStates.from_bytes(record), iter(arrays)
+        values = {}
+        for one in saved.variables:
+            state = _named(names, one.number, VARIABLE)
+            key = VariableKey(state.container, state.name)
+            spec = VariableSpec(key, one.dtype, one.shape)
+            values[_variable_id(state)] = VariableSnapshot(spec, _next(left))
+        self._variables = containers.restoring(values, lambda _: device)
+        self._queues: list[tuple[ResourceId, Cell]] = []
+        for queue in saved.queues:
+            state = _named(names, queue.number, QUEUE)
+            taken = tuple(_next(left) for _ in range(queue.n_arrays))
+            snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, taken))
+            cell = containers.resources.made(QUEUE, state.name, snapshot)
+            self._queues.append((_resource_id(state), cell))
+
+    def finish(self) -> None:
+        """Makes the copies the state."""
+        # Nothing reads or writes the variables, so this completes at once.
+        self._containers.accesses.submit(self._variables, lambda _: None)
+        for resource_id, cell in self._queues:
+            self._containers.resources.adopt(resource_id, cell)
+
+
+def _of_kind(states: Collection[StateId], kind: str) -> list[StateId]:
+    return [state for state in states if state.kind == kind]
+
+
+def _variable_id(state: StateId) -> VariableId:
+    return VariableId(state.container, state.device, state.name)
+
+
+def _resource_id(state: StateId) -> ResourceId:
+    device = Device.parse(state.device)
+    return ResourceId(state.container, device, state.kind, state.name, state.owner)
+
+
+def _check_free(containers: Containers, states: Collection[StateId]) -> None:
+    variables = {*map(_variable_id, _of_kind(states, VARIABLE))}
+    found = [str(variable) for variable in sorted(containers.existing(variables))]
+    found += [
+        str(state)
+        for state in sorted(states)
+        if state.kind != VARIABLE and containers.resources.find(_resource_id(state)) is not None
+    ]
+    if found:
+        raise AlreadyExistsError(
+            f"there is already a {found[0]}, which is not the one that was to move there; rename "
+            "one of them, or reset its container"
+        )
+
+
+def _named(names: Sequence[StateId], number: int, kind: str) -> StateId:
+    if not 0 <= number < len(names) or names[number].kind != kind:
+        raise InvalidArgumentError(f"{kind} {number} is not among the state that moves: {names}")
+    return names[number]
+
+
+def _next(arrays: Iterator[Array]) -> Array:
+    for array in arrays:
+        return array
+    raise InvalidArgumentError("the state that moves has fewer arrays than its record says")

@@ -1,0 +1,189 @@
+"""Columns of a table: one component of all elements, in one array."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from jflow.base.values import Array, TensorSpec
+from jflow.state.resources.queue.batch import row_of, stack
+from jflow.state.resources.queue.snapshot import Rows
+from jflow.state.resources.tensors import n_bytes_of
+
+_COPIED_BYTES = 1 << 18
+"""The size of a single copy: about that of a cache, because little memory may be free."""
+
+Index = int | Array
+"""The index of a row, or an array of indices."""
+
+
+class ColumnStorage(ABC):
+    """One component of the elements in numbered rows.
+
+    Several rows are passed as one array, along its first dimension.
+
+    Args:
+      component: the type of the component.
+      n_rows: the number of elements that it has memory for.
+
+    Attributes:
+      row_bytes: the least memory of the component in an element.
+      holds_objects: whether rows must be cleared to free the objects that they refer to.
+    """
+
+    row_bytes = 0
+
+    def __init__(self, component: TensorSpec, n_rows: int = 0) -> None:
+        self._component = component
+        self._array = self._empty(n_rows)
+        self.holds_objects = self._array.dtype == object
+
+    @abstractmethod
+    def put(self, index: int, array: Array) -> None:
+        """Stores the component of an element."""
+
+    @abstractmethod
+    def get(self, index: int) -> Array:
+        """Returns a row as an array that nothing else changes."""
+
+    @abstractmethod
+    def row(self, array: Array) -> Array:
+        """Converts the component of a single element to rows."""
+
+    @abstractmethod
+    def rows(self, batch: Array) -> Array:
+        """Converts the component of stacked elements to rows, for `put_rows`."""
+
+    @abstractmethod
+    def batch(self, blocks: Sequence[Array]) -> Array:
+        """Stacks all rows of these blocks."""
+
+    @abstractmethod
+    def saved(self, rows: Array) -> Rows:
+        """Converts rows, which the result may keep, for a snapshot."""
+
+    @abstractmethod
+    def loaded(self, saved: Rows) -> Array:
+        """Converts the result of `saved` to rows for `put_rows` that share no memory with it."""
+
+    @abstractmethod
+    def n_bytes(self, rows: Array) -> int:
+        """The memory of rows in bytes."""
+
+    @abstractmethod
+    def _empty(self, n_rows: int) -> Array: ...
+
+    def put_rows(self, indices: Array, rows: Array) -> None:
+        """Stores rows at indices."""
+        self._array[indices] = rows
+
+    def get_rows(self, indices: Array) -> Array:
+        """Returns a copy of rows."""
+        rows: Array = self._array.take(indices, axis=0)
+        return rows
+
+    def clear(self, indices: Index) -> None:
+        """Drops the references of rows to objects."""
+        self._array[indices] = None
+
+    def copy(self, origin: int, index: int) -> None:
+        """Copies a row to another one."""
+        self._array[index] = self._array[origin]
+
+    def copy_rows(self, origins: Array, indices: Array) -> None:
+        """Copies rows to other rows; the two sets must be disjoint."""
+        step = max(1, _COPIED_BYTES // max(1, self.row_bytes))
+        for i in range(0, len(origins), step):
+            self._array[indices[i : i + step]] = self._array[origins[i : i + step]]
+
+    def resized(self, n_rows: int, indices: Array) -> Self:
+        """Returns a column of `n_rows` rows that begins with copies of the given rows."""
+        column = type(self)(self._component, n_rows)
+        # With mode="raise", the default, NumPy would need a buffer of the size of the output.
+        self._array.take(indices, axis=0, out=column._array[: len(indices)], mode="clip")
+        return column
+
+
+class DenseColumn(ColumnStorage):
+    """A column of a component with a static shape: numbers or strings, all in one array."""
+
+    def __init__(self, component: TensorSpec, n_rows: int = 0) -> None:
+        super().__init__(component, n_rows)
+        self.row_bytes = math.prod(self._array.shape[1:]) * self._array.itemsize
+
+    def put(self, index: int, array: Array) -> None:
+        # The ellipsis makes NumPy store the string of a 0-d array and not the array itself.
+        self._array[index, ...] = array
+
+    def get(self, index: int) -> Array:
+        array: Array = self._array[index, ...].copy()
+        return array
+
+    def row(self, array: Array) -> Array:
+        return array[None]
+
+    def rows(self, batch: Array) -> Array:
+        return batch
+
+    def batch(self, blocks: Sequence[Array]) -> Array:
+        if len(blocks) == 1:
+            return blocks[0]
+        return np.concatenate(blocks) if blocks else self._empty(0)
+
+    def saved(self, rows: Array) -> Rows:
+        return rows
+
+    def loaded(self, saved: Rows) -> Array:
+        return np.asarray(saved)  # `put_rows` copies it
+
+    def n_bytes(self, rows: Array) -> int:
+        return n_bytes_of(rows)
+
+    def _empty(self, n_rows: int) -> Array:
+        shape: Any = self._component.shape
+        return np.empty((n_rows, *shape), self._component.numpy_dtype)
+
+
+class RaggedColumn(ColumnStorage):
+    """A column of a component whose shape varies: each row is an array of its own."""
+
+    def put(self, index: int, array: Array) -> None:
+        # A view may keep more memory alive than it needs.
+        self._array[index] = array if array.base is None else array.copy()
+
+    def get(self, index: int) -> Array:
+        array: Array = self._array[index]
+        return array
+
+    def row(self, array: Array) -> Array:
+        return _objects([array])
+
+    def rows(self, batch: Array) -> Array:
+        return _objects([row_of(batch, i) for i in range(len(batch))])
+
+    def batch(self, blocks: Sequence[Array]) -> Array:
+        return stack([array for block in blocks for array in block], self._component)
+
+    def saved(self, rows: Array) -> Rows:
+        return tuple([array.copy() for array in rows])
+
+    def loaded(self, saved: Rows) -> Array:
+        return _objects([array.copy() for array in saved])
+
+    def n_bytes(self, rows: Array) -> int:
+        return sum(map(n_bytes_of, rows))
+
+    def _empty(self, n_rows: int) -> Array:
+        return np.empty(n_rows, object)
+
+
+def _objects(arrays: Sequence[Array]) -> Array:
+    """Returns an object array of arrays."""
+    objects = np.empty(len(arrays), object)
+    for i, array in enumerate(arrays):
+        objects[i] = array
+    return objects

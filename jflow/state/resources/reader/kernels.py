@@ -1,0 +1,120 @@
+"""Kernels of readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError, OutOfRangeError
+from jflow.state.resources.cell import Cell
+from jflow.state.resources.kernel import Kernel, KernelRun, Wanted, query, wait_for
+from jflow.state.resources.queue.attempts import Dequeue
+from jflow.state.resources.reader.state import AcquireReader, ReaderState, ReleaseReader, WorkItem
+
+
+def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
+    """Returns a kernel that runs `work` with a reader and its cell in the critical section."""
+
+    @wraps(work)
+    def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
+        acquired = AcquireReader()
+        try:
+            (reader,) = yield from wait_for(cells[0], acquired)
+            return (yield from work(reader, *cells, *values, **attributes))
+        finally:
+            cells[0].submit(ReleaseReader(acquired), lambda _: None)
+
+    return kernel
+
+
+def _read(
+    reader: ReaderState, cell: Cell, queue: Cell, *counts: Array, count: int = 1
+) -> KernelRun:
+    """Reads records of the current work item, or of the next one in the queue."""
+    n_wanted = int(counts[0]) if counts else count
+    if n_wanted <= 0:
+        raise InvalidArgumentError(f"expected a positive number of records, got {n_wanted}")
+    while True:
+        item = cell.query(ReaderState.use)
+        if item is None:
+            yield from _begin_next(reader, cell, queue)
+            continue
+        keys, values = _read_records(reader, cell, item, n_wanted)
+        if keys:
+            return _strings(keys), _strings(values)
+
+
+def _read_records(
+    reader: ReaderState, cell: Cell, item: WorkItem, count: int
+) -> tuple[list[bytes], list[bytes]]:
+    """Reads up to `count` records of a work item; a work item that cannot be read is skipped."""
+    try:
+        keys, values = reader.read(item, count)
+    except BaseException:
+        cell.query(lambda _: reader.finish(item))
+        raise
+    cell.query(lambda _: reader.advance(item, len(keys)))
+    return keys, values
+
+
+def _begin_next(reader: ReaderState, cell: Cell, queue: Cell) -> Generator[Wanted, None, None]:
+    """Begins the next work item of the queue, unless a restore brings one in the meantime."""
+    dequeue = Dequeue()
+    try:
+        (work,) = yield from wait_for(queue, dequeue)
+    except OutOfRangeError:
+        if cell.query(lambda _: reader.work is None):
+            raise
+        return
+    if work.shape:
+        raise InvalidArgumentError(
+            f"{reader} expected a scalar string as work item, got shape {work.shape}"
+        )
+    if not cell.query(lambda _: reader.begin(work.item())):
+        queue.unread(dequeue)
+
+
+def _read_one(reader: ReaderState, cell: Cell, queue: Cell) -> KernelRun:
+    keys, values = yield from _read(reader, cell, queue)
+    return keys.reshape(()), values.reshape(())
+
+
+def _reset(reader: ReaderState, cell: Cell) -> KernelRun:
+    yield from ()
+    cell.query(lambda _: reader.reset())
+    return ()
+
+
+def _serialize(reader: ReaderState, cell: Cell) -> KernelRun:
+    yield from ()
+    return (_strings([cell.query(ReaderState.state)]).reshape(()),)
+
+
+def _restore_state(reader: ReaderState, cell: Cell, state: Array) -> KernelRun:
+    """A malformed state resets the reader."""
+    yield from ()
+    cell.query(lambda _: reader.reset())
+    parsed = reader.parsed(state.item())
+    cell.query(lambda _: reader.resume(*parsed))
+    return ()
+
+
+def _strings(items: Sequence[bytes]) -> Array:
+    strings = np.empty(len(items), object)
+    strings[:] = items
+    return strings
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "reader.read": _exclusively(_read_one),
+    "reader.read_up_to": _exclusively(_read),
+    "reader.reset": _exclusively(_reset),
+    "reader.serialize": _exclusively(_serialize),
+    "reader.restore": _exclusively(_restore_state),
+    "reader.n_records": query(lambda reader: np.int64(reader.n_records)),
+    "reader.n_work_units": query(lambda reader: np.int64(reader.n_work_units)),
+}

@@ -1,0 +1,48 @@
+"""Snapshots of readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from jflow.base.packing import Limits, Record
+from jflow.state.resources.reader.spec import ReaderSpec
+from jflow.state.resources.snapshot import PackedSnapshot, check_count
+
+Offset = int | tuple[int, ...] | None
+"""How far a work item has been read, in the units of its kind; None at its beginning."""
+
+
+@dataclass(frozen=True)
+class ReaderSnapshot(Record):
+    """The position of a reader.
+
+    Records that a step is reading at the moment count as not read. After a restore the next step
+    that reads opens the file of the work item.
+
+    Attributes:
+      spec: the definition of the reader.
+      work: the current work item; None between two of them.
+      position: how far it has been read.
+      n_records: the number of records read.
+      n_work_units: the number of work items read to their end.
+    """
+
+    what = "snapshot of a reader"
+    limits: ClassVar[Limits] = Limits(1 << 28, 1 << 28)
+
+    spec: ReaderSpec
+    work: bytes | None
+    position: Offset
+    n_records: int
+    n_work_units: int
+
+    def packed(self) -> PackedSnapshot:
+        """See `Snapshot`."""
+        return PackedSnapshot(self.to_bytes())
+
+    @classmethod
+    def unpacked(cls, packed: PackedSnapshot) -> Self:
+        """See `Snapshot`."""
+        check_count(packed.arrays, 0, cls.what)
+        return cls.from_bytes(packed.record)

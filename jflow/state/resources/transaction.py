@@ -1,0 +1,355 @@
+"""Transactions: what a step writes on one task, staged until it is decided.
+
+A transaction requests all variables that its step writes on the task when the first program that
+writes is about to run, and has them to itself until the decision. Programs of the step work on
+staged values beside the committed ones, which are leased and so do not change. Programs of other
+steps, and snapshots, wait for the variables as for any program that writes.
+
+A step that has variables of one task may wait for those of another, or for other variables. Two
+steps that wait for each other are found by age: of two that conflict, the younger one does not wait
+for the older one (*wait-die*; Rosenkrantz, Stearns, Lewis, 1978), so "waits for" always points to
+a younger step and has no cycles. In most conflicts nothing waits for the younger step, so it waits
+for a short time first (`must_yield`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jflow.errors import CancelledError, OpError
+from jflow.plan import VariableSpec
+from jflow.state.effects import Effect, Ledger, SupersededError
+from jflow.state.resources.attempt import Attempt, Resource
+from jflow.state.resources.cell import Cell
+from jflow.state.resources.containers import Containers
+from jflow.state.resources.kernel import Wanted
+from jflow.state.resources.variable import (
+    Access,
+    Buffer,
+    Lease,
+    VariableId,
+    VariableState,
+    Write,
+)
+from jflow.state.resources.writing import Writing
+
+
+class SingleWrite:
+    """The effect of a step that writes in one program, on the only task that takes part in it.
+
+    It is applied with that program: nothing is staged, and nothing is copied.
+
+    Args:
+      containers: the state of the task.
+      effect: the attempt.
+
+    Attributes:
+      writing: the step in the order between snapshots and writes; None if no snapshot has it.
+      is_applied: whether it is applied, or is being applied.
+    """
+
+    def __init__(self, containers: Containers, effect: Effect) -> None:
+        self._containers = containers
+        self._effect = effect
+        self.writing = Writing() if effect.is_saved else None
+        self.is_applied = False
+
+    def apply(self) -> None:
+        """The program that writes is about to run. Raises as `Ledger.apply`."""
+        self._containers.ledger(Ledger.apply, self._effect)
+        self.is_applied = True
+
+    def revert(self) -> None:
+        """The program was not run."""
+        if self.is_applied:
+            self.is_applied = False
+            self._containers.ledger(Ledger.revert, self._effect)
+
+    def commit(self) -> None:
+        """The ledger has the step."""
+        if self.writing is not None:
+            self._containers.leave(self.writing)
+
+    def abort(self) -> None:
+        """The step has failed."""
+        self.commit()
+
+
+class EnterTransaction(Attempt):
+    """Waits until a transaction has the variables that it writes."""
+
+
+class Transaction:
+    """What one step writes on one task.
+
+    Args:
+      containers: the state of the task.
+      effect: the attempt.
+      written: the variables that the step writes here.
+      is_wide: whether it also writes on other tasks.
+
+    Attributes:
+      writing: the step in the order between snapshots and writes, from its first write on.
+      entrance: the cell at which programs of the step wait for the variables.
+      written: as given.
+    """
+
+    def __init__(
+        self,
+        containers: Containers,
+        effect: Effect,
+        written: Iterable[VariableId],
+        *,
+        is_wide: bool,
+    ) -> None:
+        self.writing = Writing()
+        self.written = frozenset(written)
+        self.is_wide = is_wide
+        self.effect = effect
+        self._containers = containers
+        self._access = _TransactionAccess(self)
+        self._entrance = _Entrance(self._access, containers)
+        self.entrance = Cell(self._entrance)
+        self._entrance.cell = self.entrance
+        self._staged: dict[VariableId, VariableState] = {}
+        self._changed: set[VariableId] = set()
+        self._leases: list[Lease] = []
+
+    # Entering ---------------------------------------------------------------------------------
+
+    @property
+    def is_entering(self) -> bool:
+        """Whether a program has requested the variables."""
+        return self._entrance.is_requested
+
+    def try_enter(self) -> bool:
+        """Takes the variables, or returns False if it has to wait for them."""
+        return self.entrance.query(lambda entrance: bool(entrance.try_enter()))
+
+    def entering(self) -> Wanted:
+        """Waits until it has the variables."""
+        return self.entrance, EnterTransaction()
+
+    def must_yield(self, attempt: Attempt) -> bool:
+        """Whether the step must not wait any longer, because it could do so for ever.
+
+        It has something that others wait for, and the attempt waits for an older transaction.
+        """
+        if not (self.is_wide or self._entrance.is_entered):
+            return False
+        waiting = self._access if isinstance(attempt, EnterTransaction) else attempt
+        if not isinstance(waiting, Access):
+            return False
+        ahead = self._containers.accesses.query(lambda queue: queue.ahead(waiting))
+        return any(
+            isinstance(other, _TransactionAccess) and other.age < self._access.age
+            for other in ahead
+        )
+
+    def entered(self) -> None:
+        """Takes the committed values, at the grant; `Containers.lock` is held."""
+        existing = self._containers.peek_all(self.written)
+        for key, variable in existing.items():
+            self._leases.append(variable.lease())
+            self._staged[key] = _CommittedState(variable.spec, variable.buffer)
+
+    # As `Containers`, for the programs of the step --------------------------------------------
+
+    def begin(self, access: Access) -> bool:
+        """See `Containers.begin`."""
+        return self._containers.begin(access)
+
+    def end(self, access: Access) -> None:
+        """See `Containers.end`."""
+        self._containers.end(access)
+
+    def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
+        """See `Containers.find`; the staged value of a variable that the step has."""
+        found = self._staged.get(variable_id)
+        if found is None:
+            return self._containers.find(variable_id, spec)
+        self._containers.check(found, spec, variable_id)
+        return found
+
+    def get_all(
+        self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
+    ) -> dict[int, VariableState]:
+        """See `Containers.get_all`."""
+        found = {}
+        for i in numbers:
+            variable = self.find(ids[i], specs[i])
+            if variable is None:
+                raise self._containers.uninitialized(ids[i], specs[i])
+            found[i] = variable
+        return found
+
+    def set_all(
+        self,
+        access: Access,
+        numbers: Iterable[int],
+        ids: Sequence[VariableId],
+        specs: Sequence[VariableSpec],
+        arrays: Iterable[jax.Array],
+        write: Write | None,
+    ) -> dict[int, VariableState]:
+        """Stages values; see `Containers.set_all`."""
+        found = {}
+        for i, array in zip(numbers, arrays, strict=True):
+            state = VariableState(specs[i], Buffer(array, write))
+            self._staged[ids[i]] = found[i] = state
+            self._changed.add(ids[i])
+        return found
+
+    # The decision -----------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Applies what is staged, all at one moment, and lets others use the variables."""
+        self._access.is_committed = True
+        self._end(CancelledError("the step has ended"))
+
+    def abort(self) -> None:
+        """Drops what is staged and lets others use the variables; does nothing at the end."""
+        self._end(SupersededError(f"{self.effect} was given up: a later attempt takes its place"))
+
+    def install(self) -> None:
+        """Sets the variables, at the end; `Containers.lock` is held."""
+        for key in self._changed:
+            self._containers.install(self._access, key, self._staged[key])
+
+    def _end(self, error: OpError) -> None:
+        access = self._access
+        for attempt in self.entrance.query(lambda entrance: entrance.ended(error)):
+            if attempt.then is not None:
+                attempt.then(attempt)
+        self._containers.accesses.cancel(access, error)
+        if access.error is None and access.is_complete and not access.is_over:
+            access.is_over = True
+            self._containers.end(access)
+        for lease in self._leases:
+            lease.release()
+        self._containers.leave(self.writing)
+
+
+class _CommittedState(VariableState):
+    """The committed value of a variable, which the first update of a transaction works beside."""
+
+    __slots__ = ()
+
+    def donate(self) -> jax.Array:
+        """A copy, also once the transaction is over and its leases have ended."""
+        return jnp.copy(self.buffer.array)
+
+
+class _TransactionAccess(Access):
+    """Exclusive access of a transaction, from its first write to its decision."""
+
+    __slots__ = ("_transaction", "is_committed", "is_over")
+
+    def __init__(self, transaction: Transaction) -> None:
+        super().__init__((), transaction.written)
+        self._transaction = transaction
+        self.is_committed = False
+        self.is_over = False
+
+    @property
+    def age(self) -> tuple[int, int, str]:
+        """The order of transactions: the least one is the oldest."""
+        return self._transaction.effect.age
+
+    def take(self) -> None:
+        self._transaction.entered()
+
+    def put(self) -> None:
+        if self.is_committed:
+            self._transaction.install()
+
+    def rollback(self) -> None:
+        """Does nothing: the transaction ends it."""
+
+    def reason(self, ahead: Access, writer: Access) -> str:
+        keys: Collection[Hashable] = {*ahead.all_keys()}
+        found = next((key for key in self.writes if key in keys), "variables")
+        return f"waited to write {found}, which {writer.activity()}"
+
+    def activity(self) -> str:
+        return f"{self._transaction.effect} has until it is decided"
+
+
+class _Entrance(Resource):
+    """Where the programs of a transaction wait until it has its variables.
+
+    Attributes:
+      cell: its cell.
+      is_requested: whether the variables have been requested.
+      is_entered: whether it has them.
+    """
+
+    def __init__(self, access: Access, containers: Containers) -> None:
+        self._access = access
+        self._containers = containers
+        self.cell: Cell | None = None
+        self._waiting: list[Attempt] = []
+        self._end: OpError | None = None
+        self.is_requested = False
+        self.is_entered = False
+
+    def try_enter(self) -> bool:
+        """Requests the variables if nothing has; whether they are there at once."""
+        if self.is_requested or self._end is not None:
+            return self.is_entered and self._end is None
+        if self._containers.begin(self._access):
+            self.is_requested = self.is_entered = True
+        return self.is_entered
+
+    def submit(self, attempt: Attempt) -> list[Attempt]:
+        if self._end is not None:
+            attempt.fail(self._end)
+            return [attempt]
+        if self.try_enter():
+            attempt.succeed()
+            return [attempt]
+        self._waiting.append(attempt)
+        if self.is_requested:
+            return []
+        self.is_requested = True
+        cell = self._containers.accesses
+        # It is not complete at once, unless what it waited for has just ended.
+        return self.granted() if cell.submit(self._access, self._then) else []
+
+    def _then(self, _: Attempt) -> None:
+        assert self.cell is not None
+        for attempt in self.cell.query(lambda entrance: entrance.granted()):
+            if attempt.then is not None:
+                attempt.then(attempt)
+
+    def granted(self) -> list[Attempt]:
+        """The variables are there. Returns what this completed."""
+        self.is_entered = True
+        waiting, self._waiting = self._waiting, []
+        for attempt in waiting:
+            attempt.succeed()
+        return waiting
+
+    def ended(self, error: OpError) -> list[Attempt]:
+        """The transaction is over: what waits, and what comes, fails with an error."""
+        self._end = error
+        waiting, self._waiting = self._waiting, []
+        for attempt in waiting:
+            attempt.fail(error)
+        return waiting
+
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+        if attempt.is_complete:
+            return []
+        self._waiting.remove(attempt)
+        attempt.fail(error)
+        return [attempt]
+
+    def reason(self, attempt: Attempt) -> str:
+        return self._containers.accesses.reason(self._access)
+
+    def close(self, error: OpError) -> list[Attempt]:
+        return self.ended(error)

@@ -1,0 +1,111 @@
+"""Values by number, which steps leave on a task for later steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jflow.base.values import Array
+from jflow.errors import NotFoundError
+from jflow.state.resources.value_table.snapshot import ValueTableSnapshot
+from jflow.state.resources.value_table.spec import ValueTableSpec
+from jflow.state.resources.wait_queue import QueuedAttempt, QueuedResource
+
+
+class ValueTable(QueuedResource[ValueTableSnapshot]):
+    """Tuples of arrays by number.
+
+    No attempt waits: a value that is not there is an error. Values are not saved: what a step has
+    left for another one can be computed again, and restoring the table leaves those that it has.
+
+    Args:
+      spec: its definition.
+      name: its name in messages.
+
+    Attributes:
+      values: the arrays by number; nothing changes them.
+    """
+
+    saved_as = ValueTableSnapshot
+
+    def __init__(self, spec: ValueTableSpec, name: str) -> None:
+        super().__init__(PutValues, GetValues, FreeValues)
+        self.spec = spec
+        self.name = name
+        self.values: dict[int, tuple[Array, ...]] = {}
+
+    def __str__(self) -> str:
+        return f"value table {self.name!r}"
+
+    def clear(self) -> None:
+        self.values.clear()
+
+    def save(self) -> ValueTableSnapshot:
+        return ValueTableSnapshot(ValueTableSpec())
+
+    def load(self, snapshot: ValueTableSnapshot) -> None:
+        """Keeps the values: a snapshot has none."""
+
+
+class PutValues(QueuedAttempt[ValueTable]):
+    """Stores arrays under a number, in place of those that it had.
+
+    Args:
+      number: the number.
+      values: the arrays.
+    """
+
+    __slots__ = ("_number", "_values")
+
+    def __init__(self, number: int, values: tuple[Array, ...]) -> None:
+        super().__init__()
+        self._number, self._values = number, values
+
+    def advance(self, state: ValueTable) -> bool:
+        state.values[self._number] = self._values
+        self.succeed()
+        return True
+
+    def rollback(self, state: ValueTable) -> None:
+        if state.values.get(self._number) is self._values:
+            del state.values[self._number]
+
+
+class GetValues(QueuedAttempt[ValueTable]):
+    """Reads the arrays of a number, which stay.
+
+    Args:
+      number: the number.
+    """
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def advance(self, state: ValueTable) -> bool:
+        found = state.values.get(self._number)
+        if found is None:
+            raise NotFoundError(f"{state} has no value {self._number}; it was freed, or never put")
+        self.succeed(found)
+        return True
+
+
+class FreeValues(QueuedAttempt[ValueTable]):
+    """Removes the arrays of numbers; those that have none are ignored.
+
+    Args:
+      numbers: the numbers.
+    """
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    def advance(self, state: ValueTable) -> bool:
+        for number in self._numbers:
+            state.values.pop(number, None)
+        self.succeed()
+        return True

@@ -1,0 +1,304 @@
+"""The order in which steps access variables.
+
+A step requests all variables of a program at once. Requests with variables in common are granted in
+order of arrival, so that steps on several variables cannot deadlock and none starves. Writes are
+exclusive from the grant until `end`. Reads are not held: a step reads the variables at the moment
+of the grant (`Access.take`), when nothing is writing them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+
+from jflow.errors import OpError
+from jflow.state.resources.attempt import Attempt, Resource
+
+
+class Access(Attempt, ABC):
+    """A request to read some variables and to write others.
+
+    Attributes:
+      reads: the keys of the variables that it only reads.
+      writes: the keys of the variables that it writes, each once; a dict spares hashing them.
+      lost: the keys of written variables that were freed while it wrote.
+    """
+
+    __slots__ = ("lost", "reads", "writes")
+
+    def __init__(self, reads: Collection[Hashable], writes: Collection[Hashable]) -> None:
+        super().__init__()
+        self.reads = reads
+        self.writes = writes
+        self.lost: Collection[Hashable] = ()
+
+    @abstractmethod
+    def take(self) -> None:
+        """Reads the variables; called once, at the grant. An OpError fails the access."""
+
+    @abstractmethod
+    def put(self) -> None:
+        """Sets the variables for which it has new values; called once, at the end."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Releases what it took, because it was granted and is not used."""
+
+    @abstractmethod
+    def reason(self, ahead: Access, writer: Access) -> str:
+        """Says why it waits, such as "waited for ...".
+
+        Args:
+          ahead: the access it waits for, because of a variable in common.
+          writer: the granted access at the end of this chain; `ahead` if that does not wait.
+        """
+
+    def activity(self) -> str:
+        """Says what it does while it has exclusive access, for messages of those that wait."""
+        return "another step writes"
+
+    def all_keys(self) -> Iterator[Hashable]:
+        """The keys of all its variables."""
+        yield from self.reads
+        yield from self.writes
+
+
+class Cut(Attempt, ABC):
+    """A request to read variables at one moment without making any access wait.
+
+    It reads each variable once all accesses that were granted before its submission have ended,
+    and before any later one can change it.
+
+    Attributes:
+      n_missing: the number of variables that it has yet to read.
+    """
+
+    __slots__ = ("n_missing",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_missing = 0
+
+    @abstractmethod
+    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
+        """Returns the variables to read, given those that are being written; called once."""
+
+    @abstractmethod
+    def take(self, key: Hashable) -> None:
+        """Reads a variable, which may not exist; called once for each variable."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Releases what it took, because it failed or nothing read its values."""
+
+
+class AccessQueue(Resource):
+    """Grants accesses to variables; a granted access is complete.
+
+    Invariant: an access stands in the wait queues of all its variables from one moment on, so any
+    two of these queues contain the same accesses in the same order. "Waits for" therefore always
+    points to an earlier access and has no cycles: there is no deadlock, and the oldest one is next.
+    """
+
+    def __init__(self) -> None:
+        self._writers: dict[Hashable, Access] = {}
+        # For each variable that is being written, the cuts that began since and have to read it.
+        self._cuts: dict[Hashable, list[Cut]] = {}
+        # For each variable the accesses that wait, in order of arrival.
+        self._queues: dict[Hashable, OrderedDict[Access, None]] = {}
+
+    def submit(self, attempt: Attempt) -> list[Attempt]:
+        if isinstance(attempt, Cut):
+            return self._begin_cut(attempt)
+        assert isinstance(attempt, Access)
+        if self.try_grant(attempt):
+            return [attempt]
+        for key in attempt.all_keys():
+            self._queues.setdefault(key, OrderedDict())[attempt] = None
+        return []
+
+    def try_grant(self, access: Access) -> bool:
+        """Grants or fails an access; returns False, without enqueueing it, if it has to wait."""
+        if (self._writers or self._queues) and self.blocker(access) is not None:
+            return False
+        self._grant(access)
+        return True
+
+    def end(self, access: Access) -> list[Attempt]:
+        """Ends a granted access. Returns the attempts that this completed, in order."""
+        writers, writes = self._writers, access.writes
+        is_alone = len(writers) == len(writes) and not access.lost
+        if is_alone and writers.get(next(iter(writes), None)) is access:
+            writers.clear()  # it has all that it was granted, and nothing else is granted
+        else:
+            for key in writes:
+                if writers.get(key) is access:
+                    del writers[key]
+        cut = self._read_cuts(access.writes) if self._cuts else []
+        return cut + self._go_on(access.writes) if self._queues else cut
+
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+        if attempt.is_complete:
+            return []
+        if isinstance(attempt, Cut):
+            self._fail_cut(attempt, error)
+            return [attempt]
+        assert isinstance(attempt, Access)
+        self._leave(attempt)
+        attempt.fail(error)
+        return [attempt, *self._go_on(attempt.all_keys())]
+
+    def unread(self, attempt: Attempt) -> list[Attempt]:
+        assert isinstance(attempt, Access | Cut)
+        attempt.rollback()
+        return self.end(attempt) if isinstance(attempt, Access) else []
+
+    def close(self, error: OpError) -> list[Attempt]:
+        waiting = [*dict.fromkeys(access for queue in self._queues.values() for access in queue)]
+        self._queues.clear()
+        cuts = [*dict.fromkeys(cut for cuts in self._cuts.values() for cut in cuts)]
+        for cut in cuts:
+            self._fail_cut(cut, error)
+        self.free(lambda _: True)
+        for access in waiting:
+            access.fail(error)
+        return [*waiting, *cuts]
+
+    def free(self, is_freed: Callable[[Hashable], bool]) -> list[Attempt]:
+        """Takes variables from the accesses that write them, without waiting for their end.
+
+        Returns:
+          All attempts that this completed, in order.
+        """
+        freed = [key for key in self._writers if is_freed(key)]
+        for key in freed:
+            writer = self._writers.pop(key)
+            writer.lost = {*writer.lost, key}
+        return [*self._read_cuts(freed), *self._go_on(freed)]
+
+    def waiting(self) -> Iterable[Attempt]:
+        queued = (attempt for queue in self._queues.values() for attempt in queue)
+        cuts = (cut for cuts in self._cuts.values() for cut in cuts)
+        return [*dict.fromkeys(queued), *dict.fromkeys(cuts)]
+
+    def reason(self, attempt: Attempt) -> str:
+        if isinstance(attempt, Cut):
+            keys = [key for key, cuts in self._cuts.items() if attempt in cuts]
+            return f"waited for {keys[0]}, which another step writes" if keys else ""
+        assert isinstance(attempt, Access)
+        ahead = writer = None if attempt.is_complete else self.blocker(attempt)
+        # This terminates, because an access is blocked by a granted or an earlier one only.
+        while writer is not None and (before := self._waits_for(writer)) is not None:
+            writer = before
+        return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
+
+    def _begin_cut(self, cut: Cut) -> list[Attempt]:
+        written = self._writers.keys()
+        keys = cut.keys(written)
+        for key in keys:
+            if key in written:
+                self._cuts.setdefault(key, []).append(cut)
+                cut.n_missing += 1
+            else:
+                cut.take(key)
+        return [] if cut.n_missing else self._complete_cut(cut)
+
+    def _read_cuts(self, free: Iterable[Hashable]) -> list[Attempt]:
+        """Lets cuts read variables that are no longer written, before they can be again."""
+        completed: list[Attempt] = []
+        for key in free:
+            if key in self._writers:
+                continue  # it was freed from the ended access, and another one writes it
+            for cut in self._cuts.pop(key, ()):
+                cut.take(key)
+                cut.n_missing -= 1
+                if not cut.n_missing:
+                    completed += self._complete_cut(cut)
+        return completed
+
+    def _complete_cut(self, cut: Cut) -> list[Attempt]:
+        cut.succeed()
+        return [cut]
+
+    def _fail_cut(self, cut: Cut, error: OpError) -> None:
+        for key in [key for key, cuts in self._cuts.items() if cut in cuts]:
+            self._cuts[key].remove(cut)
+            if not self._cuts[key]:
+                del self._cuts[key]
+        cut.rollback()
+        cut.fail(error)
+
+    def _waits_for(self, access: Access) -> Access | None:
+        return None if access.is_complete else self.blocker(access)
+
+    def blocker(self, access: Access) -> Access | None:
+        """Returns an access that has to be granted or to end before this one, if there is one."""
+        for key in access.all_keys():
+            writer = self._writers.get(key)
+            if writer is not None:
+                return writer
+            for other in self._queues.get(key, ()):
+                if other is access:
+                    break
+                if key in other.writes or key in access.writes:
+                    return other
+        return None
+
+    def ahead(self, access: Access) -> set[Access]:
+        """All accesses that have to be granted or to end before this one, directly or not."""
+        found: set[Access] = set()
+        unseen = [access]
+        while unseen:
+            for other in self._blockers(unseen.pop()):
+                if other not in found:
+                    found.add(other)
+                    unseen.append(other)
+        return found
+
+    def _blockers(self, access: Access) -> Iterator[Access]:
+        """What an access that waits is behind, in each of its variables."""
+        if access.is_complete:
+            return
+        for key in access.all_keys():
+            if (writer := self._writers.get(key)) is not None:
+                yield writer
+            for other in self._queues.get(key, ()):
+                if other is access:
+                    break
+                if key in other.writes or key in access.writes:
+                    yield other
+
+    def _grant(self, access: Access) -> None:
+        try:
+            access.take()
+        except OpError as error:
+            access.fail(error)
+            return
+        self._writers.update(dict.fromkeys(access.writes, access))
+        access.succeed()
+
+    def _leave(self, access: Access) -> None:
+        for key in access.all_keys():
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.pop(access, None)
+                if not queue:
+                    del self._queues[key]
+
+    def _go_on(self, changed: Iterable[Hashable]) -> list[Attempt]:
+        """Grants accesses after variables became free or their wait queues shorter."""
+        completed: list[Attempt] = []
+        keys = [*changed]
+        while keys:
+            key = keys.pop()
+            for access in [*self._queues.get(key, ())]:
+                if self.blocker(access) is None:
+                    self._leave(access)
+                    self._grant(access)
+                    completed.append(access)
+                    # It has left the queues of all its variables, but holds only some of them.
+                    keys.extend(access.all_keys())
+                elif key in access.writes:
+                    break  # every later access to this variable waits for it
+        return completed

@@ -1,0 +1,221 @@
+"""Snapshots of variables, and how they are taken and restored beside running programs.
+
+A snapshot of several variables is a *cut*: one moment in the order in which accesses to variables
+are granted. The writes of every program that was granted before it are in the snapshot, those of
+every later program are not. A cut blocks no program: it leases each variable that no program is
+writing at once, and each of the others as soon as the program that writes it ends, before the
+next one is granted. A later update of a leased variable works on a copy of it, so that no
+step waits for longer than that copy takes, and no donation can invalidate the leased value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+
+from jflow.base.values import (
+    NUMBERS,
+    Array,
+    Shape,
+    TensorSpec,
+    is_switched_off,
+    shape_text,
+    type_name,
+)
+from jflow.errors import InvalidArgumentError
+from jflow.plan import VARYING, VariableSpec
+from jflow.state.resources.variable.access import Access, Cut
+from jflow.state.resources.variable.state import Buffer, Lease, VariableState
+from jflow.state.resources.variable.variable_id import VariableId
+
+
+@dataclass(frozen=True, eq=False)
+class VariableSnapshot:
+    """The value of a variable.
+
+    Attributes:
+      spec: the variable; its dtype and shape are those that programs see.
+      value: a host copy in physical form: an int4 is saved as int8, a random key as its key data.
+    """
+
+    spec: VariableSpec
+    value: Array
+
+    def check(self, variable: object) -> None:
+        """Refuses a value that is not of the spec. Raises InvalidArgumentError."""
+        known = NUMBERS.get(self.spec.dtype)
+        shape = declared_shape(self.spec)
+        if known is None:  # random keys, whose data has more dimensions
+            is_valid = self.value.ndim > len(shape) and self.value.dtype == np.uint32
+        else:
+            is_valid = TensorSpec(shape, known).physical.fits(self.value)
+        if not is_valid:
+            raise InvalidArgumentError(
+                f"cannot restore {variable}: its value in the snapshot is of {self.spec.dtype} and "
+                f"shape {shape_text(shape)}, but its data is of {type_name(self.value)} and shape "
+                f"{self.value.shape}"
+            )
+        if is_switched_off(self.value.dtype):
+            raise InvalidArgumentError(
+                f"cannot restore {variable}: {self.spec.dtype} needs 64-bit types, which JAX has "
+                "switched off; call jax.config.update('jax_enable_x64', True) first"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class LeasedVariable:
+    """The value that a variable had at the moment of a cut.
+
+    Attributes:
+      spec: the variable.
+      lease: keeps the value unchanged; the device may still be computing it.
+    """
+
+    spec: VariableSpec
+    lease: Lease
+
+    def snapshot(self) -> VariableSnapshot:
+        """Copies the value to the host, waiting for the device, and ends the lease.
+
+        It must be called without `Containers.lock`.
+        """
+        try:
+            # A new array object, because JAX caches the view of the memory in the one it is made
+            # of, and a cached view of a variable would make every later update copy it.
+            view = self.lease.buffer.array.addressable_data(0)
+            return VariableSnapshot(self.spec, np.array(view))
+        finally:
+            self.lease.release()
+
+
+class VariableCut(Cut):
+    """Leases variables at one moment; its values are what `leased` is.
+
+    It is submitted to `Containers.accesses`; only a program that is writing a variable when the cut
+    begins makes it wait.
+
+    Args:
+      variables: all variables of the task.
+      wanted: which of them to lease; all if None.
+
+    Attributes:
+      leased: the leased values. Those of variables that were not initialized are missing.
+    """
+
+    __slots__ = ("_variables", "_wanted", "leased")
+
+    def __init__(
+        self,
+        variables: Mapping[VariableId, VariableState],
+        wanted: Collection[VariableId] | None = None,
+    ) -> None:
+        super().__init__()
+        self._variables = variables
+        self._wanted = wanted
+        self.leased: dict[VariableId, LeasedVariable] = {}
+
+    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
+        if self._wanted is not None:
+            return {*self._wanted}
+        return {*self._variables, *being_written}  # the latter may be about to be initialized
+
+    def take(self, key: Hashable) -> None:
+        assert isinstance(key, VariableId)
+        variable = self._variables.get(key)
+        if variable is not None:
+            self.leased[key] = LeasedVariable(variable.spec, variable.lease())
+
+    def rollback(self) -> None:
+        for leased in self.leased.values():
+            leased.lease.release()
+        self.leased = {}
+
+
+class RestoreVariables(Access):
+    """Sets variables to the values of snapshots, all at one moment or, after an error, none.
+
+    It is submitted to `Containers.accesses` and is done when it completes. It waits for programs
+    that write the variables. Values that are leased do not change. A variable that is not
+    initialized is made.
+
+    Args:
+      variables: all variables of the task.
+      snapshots: what to restore.
+      device_of: the device of a variable.
+      is_owned: whether nothing else uses the arrays of the snapshots.
+
+    Raises:
+      InvalidArgumentError: if a snapshot is inconsistent. If one does not have the dtype and shape
+        of its variable, the attempt fails with it.
+    """
+
+    __slots__ = ("_arrays", "_snapshots", "_variables")
+
+    def __init__(
+        self,
+        variables: MutableMapping[VariableId, VariableState],
+        snapshots: Mapping[VariableId, VariableSnapshot],
+        device_of: Callable[[VariableId], jax.Device],
+        *,
+        is_owned: bool = False,
+    ) -> None:
+        # It reads as far as the order is concerned: it needs no time between its grant and its end.
+        super().__init__(tuple(snapshots), ())
+        self._variables = variables
+        self._snapshots = snapshots
+        for key, snapshot in snapshots.items():
+            snapshot.check(key)
+        # A copy, because on a CPU the array may be a view of the memory that it is made from, also
+        # with may_alias=False (JAX 0.10), and programs write to the memory of a variable.
+        self._arrays = {
+            key: jax.device_put(
+                snapshot.value if is_owned else snapshot.value.copy(), device_of(key)
+            )
+            for key, snapshot in snapshots.items()
+        }
+
+    def take(self) -> None:
+        for key, snapshot in self._snapshots.items():
+            variable = self._variables.get(key)
+            if variable is not None:
+                _check_same(key, variable.spec, snapshot.spec)
+        for key, array in self._arrays.items():
+            variable = self._variables.get(key)
+            if variable is None:
+                spec = self._snapshots[key].spec
+                self._variables[key] = VariableState(spec, Buffer(array))
+            else:
+                variable.buffer = Buffer(array)
+
+    def put(self) -> None:
+        """Does nothing: it was done at the grant."""
+
+    def rollback(self) -> None:
+        """Does nothing: a restored variable stays so."""
+
+    def reason(self, ahead: Access, writer: Access) -> str:
+        return "waited to restore variables that another step writes"
+
+
+def declared_shape(spec: VariableSpec) -> tuple[int | None, ...]:
+    """The shape of a variable, None for sizes that assignments may change."""
+    return tuple(None if size == VARYING else size for size in spec.shape)
+
+
+def renamed(snapshot: VariableSnapshot, container: str, name: str) -> VariableSnapshot:
+    """The snapshot for a variable of another name."""
+    key = replace(snapshot.spec.key, container=container, name=name)
+    return replace(snapshot, spec=replace(snapshot.spec, key=key))
+
+
+def _check_same(key: object, wanted: VariableSpec, saved: VariableSpec) -> None:
+    if (wanted.dtype, wanted.shape) != (saved.dtype, saved.shape):
+        shapes: tuple[Shape, Shape] = declared_shape(wanted), declared_shape(saved)
+        raise InvalidArgumentError(
+            f"cannot restore {key}: it has dtype {wanted.dtype} and shape {shape_text(shapes[0])}, "
+            f"but the snapshot is of a variable with dtype {saved.dtype} and shape "
+            f"{shape_text(shapes[1])}"
+        )

@@ -1,0 +1,105 @@
+"""What a task holds, as records for its watchers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from jflow.base.values import held_bytes
+from jflow.state.resources.cell import Cell
+from jflow.state.resources.containers import Containers
+from jflow.state.resources.manager import ResourceId
+from jflow.state.resources.queue import QUEUE
+from jflow.state.resources.queue.state import Queue
+from jflow.state.resources.variable import VariableId, VariableState
+from jflow.state.watch import (
+    ContainerStatus,
+    QueueStatus,
+    StatusRequest,
+    VariableStatus,
+    short_name,
+)
+
+
+def list_containers(
+    containers: Containers, request: StatusRequest
+) -> tuple[int, tuple[ContainerStatus, ...]]:
+    """How many containers there are, and those that are requested, by name."""
+    n_variables: Counter[str] = Counter()
+    n_bytes: Counter[str] = Counter()
+    for key, variable in containers.variables().items():
+        n_variables[key.container] += 1
+        n_bytes[key.container] += held_bytes(variable.buffer.array)
+    n_resources = Counter(key.container for key in containers.resources.cells())
+    names = sorted(n_variables.keys() | n_resources.keys())
+    page = names[request.first : request.first + request.limit]
+    return len(names), tuple(
+        ContainerStatus(short_name(name), n_variables[name], n_bytes[name], n_resources[name])
+        for name in page
+    )
+
+
+class VariableLister:
+    """Lists the variables of a task, page by page.
+
+    Their order is computed once for all pages, unless variables come or go between two of them.
+    """
+
+    def __init__(self) -> None:
+        self._order: list[VariableId] = []
+
+    def list(
+        self, containers: Containers, request: StatusRequest
+    ) -> tuple[int, tuple[VariableStatus, ...]]:
+        """How many there are, and those that are requested, by container, device and name."""
+        found = containers.variables()
+        order = self._order
+        if len(order) != len(found) or not all(map(found.__contains__, order)):
+            # By the fields of their names: with a key it takes four times as long.
+            order = self._order = sorted(found)
+        page = order[request.first : request.first + request.limit]
+        return len(order), tuple(_variable(key, found[key]) for key in page)
+
+
+def list_queues(
+    containers: Containers, request: StatusRequest
+) -> tuple[int, tuple[QueueStatus, ...]]:
+    """How many queues there are, and those that are requested, by container and name."""
+    cells = containers.resources.cells()
+    found = [key for key in cells if key.kind == QUEUE.name]
+    found.sort(key=lambda key: (key.container, key.name, str(key.device), key.owner))
+    page = found[request.first : request.first + request.limit]
+    return len(found), tuple(_queue(key, cells[key]) for key in page)
+
+
+def _variable(key: VariableId, variable: VariableState) -> VariableStatus:
+    # The array may be given to a program meanwhile, which leaves its shape and dtype known.
+    array = variable.buffer.array
+    return VariableStatus(
+        short_name(key.container),
+        short_name(key.name),
+        key.device,
+        variable.spec.dtype,
+        tuple(array.shape),
+        held_bytes(array),
+    )
+
+
+def _queue(key: ResourceId, cell: Cell) -> QueueStatus:
+    def read(queue: Queue) -> QueueStatus:
+        n_enqueues, n_dequeues = queue.n_waiting
+        return QueueStatus(
+            short_name(key.container),
+            short_name(key.name),
+            str(key.device),
+            queue.spec.kind,
+            queue.size,
+            queue.size_bytes,
+            queue.spec.capacity,
+            queue.spec.capacity_bytes,
+            n_enqueues,
+            n_dequeues,
+            queue.is_closed,
+            key.owner,
+        )
+
+    return cell.query(read)

@@ -1,0 +1,140 @@
+"""`StateItem`: one variable or resource, and under which key a checkpoint has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from jflow.base.cluster import Device, Task
+from jflow.base.packing import Limits, Range, Record
+from jflow.errors import InvalidArgumentError
+from jflow.plan import ResourceSpec, VariableKey, VariableSpec
+from jflow.state.moves import StateId
+from jflow.state.moves.states import VARIABLE
+
+_Size = Annotated[int, Range(0, 2**64 - 1)]
+
+
+@dataclass(frozen=True)
+class StateSlice(Record):
+    """Which part of a tensor of the checkpoint a variable has.
+
+    Attributes:
+      full_shape: the sizes of the whole tensor.
+      offset: where the part begins in each dimension; its sizes are those of the variable.
+    """
+
+    what = "slice of a tensor"
+
+    full_shape: tuple[_Size, ...]
+    offset: tuple[_Size, ...]
+
+
+@dataclass(frozen=True)
+class StateItem(Record):
+    """A variable or resource to save or restore.
+
+    Attributes:
+      key: its key in the checkpoint.
+      device: the full name of the device that it is on.
+      kind, container, name, owner: as in `StateId`.
+      dtype, shape: of a variable, as in `VariableSpec`; "" and () of a resource.
+      definition: the spec of a resource, packed; b"" of a variable.
+      part: which part of the tensor of that key a variable has; None for all of it.
+      reshapes: whether a variable takes a tensor of another shape that has as many elements.
+    """
+
+    what = "item of a checkpoint"
+
+    key: str
+    device: str
+    kind: str
+    container: str
+    name: str
+    owner: str = ""
+    dtype: str = ""
+    shape: tuple[_Size, ...] = ()
+    definition: bytes = b""
+    part: StateSlice | None = None
+    reshapes: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            Device.parse(self.device)
+        except ValueError as error:
+            raise InvalidArgumentError(f"item {self.key!r} of a checkpoint: {error}") from None
+        if self.part is not None and not (
+            len(self.part.full_shape) == len(self.part.offset) == len(self.shape)
+        ):
+            raise InvalidArgumentError(
+                f"item {self.key!r} of a checkpoint has shape {self.shape}, which is no part of "
+                f"{self.part}"
+            )
+
+    @property
+    def state(self) -> StateId:
+        """Its name in the cluster."""
+        return StateId(self.device, self.kind, self.container, self.name, self.owner)
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a variable."""
+        return self.kind == VARIABLE
+
+    @property
+    def task(self) -> Task:
+        """The task that it is on."""
+        return Device.parse(self.device).task
+
+    @property
+    def variable(self) -> VariableSpec:
+        """The variable, as plans describe it."""
+        return VariableSpec(VariableKey(self.container, self.name), self.dtype, self.shape)
+
+    @property
+    def resource(self) -> ResourceSpec:
+        """The resource, as plans describe it."""
+        return ResourceSpec(self.kind, self.container, self.name, self.owner, self.definition)
+
+    def __str__(self) -> str:
+        return f"{self.state}, key {self.key!r}"
+
+
+@dataclass(frozen=True)
+class StateItems(Record):
+    """What is saved or restored together."""
+
+    what = "items of a checkpoint"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 26, n_items=1 << 20)
+
+    items: tuple[StateItem, ...]
+
+
+@dataclass(frozen=True)
+class SaveReport(Record):
+    """What a save or restore has done.
+
+    Attributes:
+      n_bytes: the size of what it wrote or read, in bytes.
+      held_s: for how long steps were held back, in seconds.
+      total_s: how long it took, in seconds.
+      path: the path of the checkpoint: an absolute one, or a URL.
+      tasks: the full names of the tasks that wrote or read it; the first one commits a save.
+    """
+
+    what = "report of a save"
+
+    n_bytes: int = 0
+    held_s: float = 0.0
+    total_s: float = 0.0
+    path: str = ""
+    tasks: tuple[str, ...] = ()
+
+
+def by_task(items: Iterable[StateItem]) -> dict[Task, StateItems]:
+    """The items of each task, in their order; tasks in the order of their first items."""
+    found: dict[Task, list[StateItem]] = {}
+    for item in items:
+        found.setdefault(item.task, []).append(item)
+    return {task: StateItems(tuple(own)) for task, own in found.items()}

@@ -1,0 +1,63 @@
+"""For how long steps are held back by a save or restore, and how often it tries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from jflow.base.deadline import Deadline, seconds_text
+from jflow.errors import DeadlineExceededError, OpError
+from jflow.state.moves import StateId
+
+FIRST_PAUSE_S = 0.25
+"""How long steps are held back in the first attempt at most, in seconds."""
+
+LONGEST_PAUSE_S = 4.0
+"""The longest time that steps are held back at once, in seconds."""
+
+PATIENCE_S = 60.0
+"""How long a save or restore waits for steps in all, in seconds, if its caller has no deadline."""
+
+
+class Pauses:
+    """The attempts to find a moment at which no step is running that could be seen in part.
+
+    A loop over it gives the longest time of each attempt, in seconds. After an attempt without
+    success, `failed` says whether there is another one; steps then go on for as long as they were
+    held back.
+
+    Args:
+      states: what is saved or restored, for the message.
+      deadline: of the call.
+      now: gives the present time in seconds.
+    """
+
+    def __init__(
+        self, states: Sequence[StateId], deadline: Deadline, now: Callable[[], float]
+    ) -> None:
+        left = deadline.remaining()
+        self._states = states
+        self._timeout = PATIENCE_S if deadline.timeout is None else deadline.timeout
+        self._now = now
+        self._until = now() + (PATIENCE_S if left is None else left)
+
+    def __iter__(self) -> Iterator[float]:
+        seconds = FIRST_PAUSE_S
+        while True:
+            yield seconds
+            seconds = min(2 * seconds, LONGEST_PAUSE_S)
+
+    def failed(self, seconds: float, error: OpError) -> None:
+        """Notes that steps did not end in an attempt of so many seconds, with this error.
+
+        Raises:
+          DeadlineExceededError: if no time is left for another one.
+        """
+        if self._until - self._now() > seconds:
+            return
+        more = f" and {len(self._states) - 1} more" if len(self._states) > 1 else ""
+        raise DeadlineExceededError(
+            f"steps that change {self._states[0]}{more} did not end within "
+            f"{seconds_text(self._timeout)}, and nothing was done; a step that "
+            "waits for a queue in the middle of its changes has to go on first "
+            f"({error.message})"
+        ) from None

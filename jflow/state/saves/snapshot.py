@@ -1,0 +1,169 @@
+"""`SnapshotOfTask`: what one task has of a checkpoint, taken at one moment and written later.
+
+Taking it copies no variable: it leases their values, and an update of a leased variable works on a
+copy (`jflow.state.resources.variable.snapshot`). Other resources are copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jflow.base.cluster import Device, Task
+from jflow.base.values import Array, SaveSliceInfo
+from jflow.errors import FailedPreconditionError, InvalidArgumentError
+from jflow.state.checkpoint_files import Item, ShardRecord, locate, write_shard
+from jflow.state.effects import SavedLedger
+from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources import Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
+from jflow.state.resources.kinds import make
+from jflow.state.resources.ledger import LedgerSnapshot
+from jflow.state.resources.variable import LeasedVariable
+from jflow.state.saves.items import StateItem, StateItems
+
+
+class SnapshotOfTask:
+    """A snapshot of one task. `wanted` must complete, while the order of writes is closed, and then
+    `take` is called.
+
+    Args:
+      containers: the state of the task.
+      items: what to save.
+
+    Attributes:
+      wanted: leases the variables.
+      n_bytes: the size of the variables, once it is taken.
+    """
+
+    def __init__(self, containers: Containers, items: StateItems) -> None:
+        self._containers = containers
+        self._items = items.items
+        self._cut = containers.cut([variable_id(one) for one in self._items if one.is_variable])
+        self.wanted: Wanted = (containers.accesses, self._cut)
+        self._resources: dict[StateItem, Snapshot] = {}
+        self._effects: LedgerSnapshot | None = None
+        self.n_bytes = 0
+
+    def take(self) -> None:
+        """Takes what is not leased yet, and checks that nothing is missing.
+
+        Raises:
+          FailedPreconditionError: if a variable is not initialized.
+          InvalidArgumentError: if a variable or resource is not as the graph expects.
+          OpError: if a resource is closed with an error.
+        """
+        for item in self._items:
+            if item.is_variable:
+                leased = self._cut.leased.get(variable_id(item))
+                self.n_bytes += _checked(item, leased).lease.buffer.array.nbytes
+            else:
+                self._resources[item] = self._state(item)
+        # Steps that are applied once and saved are inside the order of writes, which is closed, so
+        # those that are in the ledger are those that are in the variables.
+        effects = LedgerSnapshot(self._containers.ledger(SavedLedger.of))
+        self._effects = effects if effects.ledger.saved.windows else None
+
+    def _state(self, item: StateItem) -> Snapshot:
+        """The state of a resource; that of a new one if it does not exist yet."""
+        resources = self._containers.resources
+        if resources.find(resource_id(item)) is None:
+            return make(item.resource, AllowedDirectories(())).snapshot()
+        # With a check that it is as the graph expects.
+        return resources.get(Device.parse(item.device), item.resource).snapshot()
+
+    def write(self, prefix: str, save: str, shard: str, roots: AllowedDirectories) -> ShardRecord:
+        """Writes everything to a file, and ends the lease of each variable that is written.
+
+        The directory is made if it does not exist.
+
+        Args:
+          prefix: the path of the checkpoint.
+          save: the number of the save, 16 hexadecimal digits.
+          shard: what tells the files of a save apart.
+          roots: where checkpoints may be.
+
+        Raises:
+          PermissionDeniedError: if the prefix is outside the roots.
+          ResourceExhaustedError: if the disk is full.
+        """
+        leases: dict[Item, Lease] = {}
+        items = []
+        for item in self._items:
+            if not item.is_variable:
+                items.append(Item(item.key, state=self._resources.pop(item)))
+                continue
+            lease = self._cut.leased[variable_id(item)].lease
+            saved = Item(item.key, _LeasedArray(lease), item.dtype, _slice(item))
+            leases[saved] = lease
+            items.append(saved)
+
+        if self._effects is not None:
+            items.append(Item(effects_key(self._containers.task), state=self._effects))
+
+        def written(saved: Item) -> None:
+            leases[saved].release()
+
+        with locate(prefix, roots, makes=True) as place:
+            return write_shard(place, save, shard, items, written)
+
+    def drop(self) -> None:
+        """Ends all leases. May be called again."""
+        for leased in self._cut.leased.values():
+            leased.lease.release()
+        self._resources.clear()
+
+
+class _LeasedArray:
+    """The value of a variable, which NumPy reads without a copy and without a lasting reference.
+
+    Each view is of another array object than the variable's own: JAX caches a view in the object
+    that it is of, and a cached view of a variable would make every later update copy it.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        array = lease.buffer.array
+        self.shape, self.dtype = array.shape, np.dtype(array.dtype)
+        self._lease = lease
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        view = self._lease.buffer.array.addressable_data(0)
+        return np.asarray(view, dtype=dtype, copy=copy)
+
+
+def effects_key(task: Task) -> str:
+    """The key under which a checkpoint has the ledger of a task."""
+    return f"jflow.effects{task}"
+
+
+def variable_id(item: StateItem) -> VariableId:
+    """The variable of an item, as containers name it."""
+    return VariableId(item.container, item.device, item.name)
+
+
+def resource_id(item: StateItem) -> ResourceId:
+    """The resource of an item, as containers name it."""
+    return ResourceId(item.container, Device.parse(item.device), item.kind, item.name, item.owner)
+
+
+def _checked(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:
+    if leased is None:
+        raise FailedPreconditionError(
+            f"Attempting to use uninitialized value: {item.variable.key} on {item.device}; "
+            "initialize it before it is saved, or leave it out of var_list",
+            op=item.name,
+        )
+    found = leased.spec
+    if (found.dtype, found.shape) != (item.dtype, item.shape):
+        raise InvalidArgumentError(
+            f"{item.variable.key} on {item.device} is {found.dtype}{[*found.shape]}, but this "
+            f"graph expects {item.dtype}{[*item.shape]}; use another name or container",
+            op=item.name,
+        )
+    return leased
+
+
+def _slice(item: StateItem) -> SaveSliceInfo | None:
+    if item.part is None:
+        return None
+    return SaveSliceInfo(item.key, item.part.full_shape, item.part.offset, item.shape)

@@ -1,0 +1,21 @@
+"""What a task tells its watchers, as records; it is made when it is requested only."""
+
+from jflow.state.watch.records import KINDS as KINDS
+from jflow.state.watch.records import MAX_ITEMS as MAX_ITEMS
+from jflow.state.watch.records import MAX_NAME as MAX_NAME
+from jflow.state.watch.records import ContainerStatus as ContainerStatus
+from jflow.state.watch.records import DeviceStatus as DeviceStatus
+from jflow.state.watch.records import QueueStatus as QueueStatus
+from jflow.state.watch.records import SessionStatus as SessionStatus
+from jflow.state.watch.records import SessionWait as SessionWait
+from jflow.state.watch.records import SessionWaits as SessionWaits
+from jflow.state.watch.records import StatusRequest as StatusRequest
+from jflow.state.watch.records import StepStatus as StepStatus
+from jflow.state.watch.records import TaskReport as TaskReport
+from jflow.state.watch.records import TaskState as TaskState
+from jflow.state.watch.records import TaskStatus as TaskStatus
+from jflow.state.watch.records import ThreadStatus as ThreadStatus
+from jflow.state.watch.records import VariableStatus as VariableStatus
+from jflow.state.watch.records import WaitStatus as WaitStatus
+from jflow.state.watch.records import WatchedTask as WatchedTask
+from jflow.state.watch.records import short_name as short_name

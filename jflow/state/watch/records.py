@@ -1,0 +1,338 @@
+"""The records in which a task says what it is, what it holds and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, ClassVar, Protocol
+
+import numpy as np
+
+from jflow.base.cluster import Task
+from jflow.base.packing import ByColumn, Limits, Range, Record
+from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError
+
+MAX_ITEMS = 500
+"""The most items of a kind in one answer: what a server says while it serves nothing else."""
+
+MAX_NAME = 300
+"""The most characters of a name, or of what a step waits for, in an answer: so it has an end."""
+
+_Count = Annotated[int, Range()]
+_Incarnation = Annotated[int, Range(1, 2**64 - 1)]
+
+
+def short_name(name: str) -> str:
+    """A name as it is told: whole, or its beginning and how much is left out."""
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[:MAX_NAME]}… ({len(name) - MAX_NAME} more characters)"
+
+
+@dataclass(frozen=True)
+class ContainerStatus(Record):
+    """A container of a task; the default one is "".
+
+    Attributes:
+      n_variables, n_bytes: its variables, and their memory in bytes.
+      n_resources: its queues, readers and the like.
+    """
+
+    name: str
+    n_variables: _Count = 0
+    n_bytes: _Count = 0
+    n_resources: _Count = 0
+
+
+@dataclass(frozen=True)
+class DeviceStatus(Record):
+    """A device of a task.
+
+    Attributes:
+      memory_bytes: the memory that it can use, in bytes; 0 if that is not known.
+    """
+
+    name: str
+    type: str
+    memory_bytes: _Count = 0
+
+
+@dataclass(frozen=True)
+class VariableStatus(Record):
+    """A variable of a task; `n_bytes` is its memory."""
+
+    container: str
+    name: str
+    device: str
+    dtype: str
+    shape: tuple[_Count, ...]
+    n_bytes: _Count
+
+
+@dataclass(frozen=True)
+class QueueStatus(Record):
+    """A queue of a task.
+
+    Attributes:
+      kind: its class, such as "FIFOQueue".
+      size, n_bytes: its elements, and their memory in bytes.
+      capacity: the most elements; negative for no limit.
+      capacity_bytes: the most memory in bytes; None for no limit.
+      n_enqueues, n_dequeues: how many of them wait.
+      owner: the session that it belongs to; "" if it is shared.
+    """
+
+    container: str
+    name: str
+    device: str
+    kind: str
+    size: _Count
+    n_bytes: _Count
+    capacity: int
+    capacity_bytes: _Count | None
+    n_enqueues: _Count
+    n_dequeues: _Count
+    is_closed: bool
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class SessionStatus(Record):
+    """A client's session on the master of a task.
+
+    Attributes:
+      number: counts the sessions of this life of the task.
+      age_s: since it was opened, in seconds.
+      n_steps: how many steps it has registered.
+      n_waiting: how many of its calls have begun and wait for something.
+      claim: the name and epoch that it works under; "" if it has claimed nothing.
+      restarted: tasks that it used and that have restarted since: it fails on them.
+    """
+
+    number: _Count
+    age_s: float
+    n_steps: _Count
+    n_waiting: _Count
+    claim: str = ""
+    restarted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepStatus(Record):
+    """A step that has begun on a task and has not ended there, or that was orphaned.
+
+    A step is orphaned if it was cancelled or has failed while a device ran a program of it, which
+    cannot be interrupted.
+
+    Attributes:
+      step: its number in the cluster, in hexadecimal.
+      age_s: since it began on this task, in seconds.
+      devices: the devices of the task that take part.
+      waiting_for: what it waits for; empty if it computes.
+      master: the task whose client it is of.
+      claim: the name that the client had claimed; "" if it had claimed nothing.
+      orphaned_s: since it was orphaned, in seconds; None if it was not.
+    """
+
+    step: str
+    age_s: float
+    devices: tuple[str, ...] = ()
+    waiting_for: tuple[str, ...] = ()
+    master: str = ""
+    claim: str = ""
+    orphaned_s: float | None = None
+
+
+@dataclass(frozen=True)
+class WaitStatus(Record):
+    """Something that a step waits for on a task, or that it waits for nothing there.
+
+    Attributes:
+      step: its number in the cluster, in hexadecimal.
+      plans: the handle under which the task has its plans.
+      age_s: since the step began on this task, in seconds.
+      cause: what it waits for, such as "to dequeue an element from FIFOQueue 'jobs'"; "" if it
+        computes.
+      op: the operation that waits, "" if that is not known.
+      device: where what it waits for is; "" if that is not known.
+      edge: the number of the value that it waits for; None if it waits for no value.
+      orphaned_s: since the step was orphaned, in seconds; None if it was not. See `StepStatus`.
+    """
+
+    step: str
+    plans: _Count
+    age_s: float
+    cause: str = ""
+    op: str = ""
+    device: str = ""
+    edge: _Count | None = None
+    orphaned_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ThreadStatus(Record):
+    """A thread of the process of a task.
+
+    Attributes:
+      frames: where it is, from the outermost call to the innermost: "file:line function".
+    """
+
+    name: str
+    frames: tuple[str, ...]
+
+
+KINDS: Mapping[str, type[Record]] = {
+    "containers": ContainerStatus,
+    "devices": DeviceStatus,
+    "queues": QueueStatus,
+    "sessions": SessionStatus,
+    "steps": StepStatus,
+    "threads": ThreadStatus,
+    "variables": VariableStatus,
+    "pending": WaitStatus,
+}
+"""What can be listed: the record of an item by the name of its kind, a field of `TaskStatus`."""
+
+
+@dataclass(frozen=True)
+class StatusRequest(Record):
+    """Which items a task is to list.
+
+    Attributes:
+      kinds: some of `KINDS`.
+      first: the first item of each, from 0; between two requests the items may change.
+      limit: the most items of each, up to `MAX_ITEMS`.
+
+    Raises:
+      InvalidArgumentError: if there is no such kind, or one is given twice.
+    """
+
+    what = "request for the status of a task"
+
+    kinds: tuple[str, ...] = ("devices", "sessions", "steps")
+    first: _Count = 0
+    limit: Annotated[int, Range(1, MAX_ITEMS)] = MAX_ITEMS
+
+    def __post_init__(self) -> None:
+        if unknown := [kind for kind in self.kinds if kind not in KINDS]:
+            raise InvalidArgumentError(
+                f"a task cannot list {unknown[0]!r}; expected some of {', '.join(KINDS)}"
+            )
+        if repeated := [kind for kind in KINDS if self.kinds.count(kind) > 1]:
+            # Each would be listed as often, on the event loop of the task.
+            raise InvalidArgumentError(f"a task cannot list {repeated[0]!r} more than once")
+
+
+@dataclass(frozen=True)
+class TaskStatus(Record):
+    """What a task says about itself. Lists are empty unless they were requested.
+
+    Attributes:
+      task, address: its name, and where it listens.
+      incarnation: identifies this life of the task.
+      version, pid: of its process.
+      uptime_s: since its server started, in seconds.
+      memory_bytes, cpu_s: what the process has and has used, with all else that runs in it.
+      n_begun: how many steps have begun on the task.
+      n_compiled: how many programs it has compiled.
+      totals: how many items there are of each kind that was requested.
+      log, log_inode: the path and the number of the file that its standard error goes to; "" and 0
+        if that is no file.
+    """
+
+    what = "status of a task"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)
+
+    task: str
+    address: str
+    incarnation: _Incarnation
+    version: str
+    pid: _Count
+    uptime_s: float
+    memory_bytes: _Count
+    cpu_s: float
+    n_begun: _Count
+    n_compiled: _Count
+    totals: Mapping[str, _Count] = field(default_factory=dict)
+    containers: ByColumn[ContainerStatus] = ()
+    devices: ByColumn[DeviceStatus] = ()
+    queues: ByColumn[QueueStatus] = ()
+    sessions: ByColumn[SessionStatus] = ()
+    steps: ByColumn[StepStatus] = ()
+    threads: ByColumn[ThreadStatus] = ()
+    variables: ByColumn[VariableStatus] = ()
+    pending: ByColumn[WaitStatus] = ()
+    log: str = ""
+    log_inode: _Count = 0
+
+
+@dataclass(frozen=True)
+class SessionWait(Record):
+    """Something that a call of a session waits for.
+
+    Attributes:
+      handle: of the step that waits; 0 if it is another call.
+      task: the task on which it waits, or for which.
+      wait: what for.
+    """
+
+    handle: _Count
+    task: str
+    wait: WaitStatus
+
+
+@dataclass(frozen=True)
+class SessionWaits(Record):
+    """What the calls of a session wait for. A step that computes somewhere is not among them."""
+
+    what = "list of what a session waits for"
+    limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)
+
+    found: tuple[SessionWait, ...]
+
+
+class WatchedTask(Protocol):
+    """A task, as its watchers see it. Call it on the event loop only."""
+
+    def inspect(self, request: StatusRequest) -> TaskStatus:
+        """What the task is, holds and does."""
+
+    def stop(self) -> None:
+        """Stops its server soon, after this call was answered."""
+
+
+class TaskState(Enum):
+    """How a task answers a master."""
+
+    UP = "up"
+    SILENT = "silent"
+    """It does not answer in time: it is stopped, cut off or overloaded."""
+    DOWN = "down"
+    """Nothing listens at its address."""
+    REFUSED = "refused"
+    """What answers there is not this task, or refuses the call."""
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What a master has found out about a task.
+
+    Attributes:
+      task, address: the task, and its address in the cluster.
+      state: how it answers.
+      reason: why it is not up; "" if it is.
+      packed: its packed `TaskStatus`, u8[n]; empty unless it is up.
+    """
+
+    task: Task
+    address: str
+    state: TaskState
+    reason: str = ""
+    packed: Array = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+    @property
+    def status(self) -> TaskStatus | None:
+        """What the task says of itself; None unless it is up."""
+        return TaskStatus.from_bytes(self.packed.tobytes()) if self.state is TaskState.UP else None

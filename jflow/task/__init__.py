@@ -1,0 +1,1 @@
+"""How a step is run: by a worker, for a master, in a server."""

@@ -1,0 +1,67 @@
+"""The devices of this process, by their names in the cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.base.cluster import Device, Task
+from jflow.base.values import is_host, is_switched_off
+from jflow.plan.xla.internals import to_device
+
+SMALL_BYTES = 4096
+"""Up to this size, in bytes, a program takes a NumPy array in less time than `device_put` does."""
+
+
+def local_devices(
+    task: Task, counts: Mapping[str, int] = MappingProxyType({})
+) -> Mapping[Device, jax.Device]:
+    """Returns the devices of JAX by their names in the cluster, accelerators before CPUs.
+
+    Args:
+      task: the task that has them.
+      counts: the largest number of devices of a type.
+    """
+    found = jax.local_devices()
+    if all(device.platform != "cpu" for device in found):
+        found = [*found, *jax.local_devices(backend="cpu")]
+    named = _named(task, tuple(found))
+    if not counts:
+        return named
+    return {
+        one: found
+        for one, found in named.items()
+        if one.index < counts.get(one.type, 1 + one.index)
+    }
+
+
+@lru_cache
+def _named(task: Task, found: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
+    counts: Counter[str] = Counter()
+    named = {}
+    for device in found:
+        kind = device.platform.upper()
+        named[Device(task, kind, counts[kind])] = device
+        counts[kind] += 1
+    return MappingProxyType(named)
+
+
+def put(value: Any, device: jax.Device) -> Any:
+    """Moves a value to a device, where programs take it; host tensors stay as they are.
+
+    NumPy arrays also stay if they are small, as fed values do, or if the device is a CPU, because
+    programs there take them without a copy; and 64-bit values if JAX has 64-bit types disabled,
+    because JAX would truncate them.
+    """
+    if is_host(value) or is_switched_off(value.dtype):
+        return value
+    if not isinstance(value, np.ndarray):
+        return jax.device_put(value, device)
+    stays = device.platform == "cpu" or value.nbytes <= SMALL_BYTES
+    return value if stays else to_device(value, device)

@@ -1,0 +1,128 @@
+"""The functions that plans call on the host, by name.
+
+A *function* computes immediately. A *kernel* acts on resources and may have to wait; each kernel
+belongs to a kind of resource (`resources/kinds.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from jflow.base.values import NUMBERS, Array, as_strings, is_compatible, shape_text
+from jflow.errors import FailedPreconditionError, InvalidArgumentError, NotANumberError
+from jflow.plan import NAN_CHECK
+from jflow.state.records import DECODERS, SUMMARIES
+from jflow.state.resources import KERNELS, Kernel
+from jflow.task.execution.parts import PART_FUNCTIONS
+from jflow.task.execution.rows import ROW_FUNCTIONS
+
+_MAX_NAMES = 20
+"""At most so many variables are listed in a message."""
+
+HostFunction = Callable[..., Sequence[Array]]
+"""Takes host arrays, and attributes by name, and returns arrays; none may be modified later."""
+
+
+def _identity(value: Array) -> Sequence[Array]:
+    return (value,)
+
+
+def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
+    """Takes i32[4]: whether an index is out of range, its position, the index, and the size."""
+    is_bad, position, index, size = np.asarray(report).tolist()
+    if is_bad:
+        raise InvalidArgumentError(
+            f"{variable.item().decode()}: indices[{position}] = {index} is not in [0, {size}); "
+            "nothing was written"
+        )
+    return ()
+
+
+def _missing_names(*present: Array, names: list[str]) -> Sequence[Array]:
+    """Returns the names of the variables that are not initialized, string[n]."""
+    return (as_strings(_missing(present, names)),)
+
+
+def _assert_initialized(*present: Array, names: list[str]) -> Sequence[Array]:
+    if missing := _missing(present, names):
+        raise FailedPreconditionError(
+            f"Attempting to use uninitialized value {missing[0]}: {len(missing)} of {len(names)} "
+            f"variables are not initialized: {', '.join(missing[:_MAX_NAMES])}"
+        )
+    return ()
+
+
+def _missing(present: Sequence[Array], names: list[str]) -> list[str]:
+    return [name for name, is_there in zip(names, present, strict=True) if not is_there]
+
+
+def _check_nans(*values: Array, ops: list[str], results: list[int]) -> Sequence[Array]:
+    """Raises NotANumberError if results of a program contain NaN.
+
+    Args:
+      values: the values of its operations, in order.
+      ops: the names of these operations.
+      results: the indices of the values in which NaN is an error.
+    """
+    if not any(np.isnan(values[i]).any() for i in results):
+        return ()
+    first = next(i for i, value in enumerate(values) if np.isnan(value).any())
+    raise NotANumberError(ops[first], values[first].dtype, values[first].shape)
+
+
+def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
+    if dtype not in NUMBERS:
+        raise InvalidArgumentError(f"expected a numeric dtype, got {dtype!r}")
+    return (value.astype(NUMBERS[dtype]),)
+
+
+def _ensure_shape(value: Array, *, shape: list[int | None], what: str = "") -> Sequence[Array]:
+    if not is_compatible(shape, value.shape):
+        expected = f"expected a value of shape {shape_text(tuple(shape))}, got {value.shape}"
+        raise InvalidArgumentError(f"{what}: {expected}" if what else expected)
+    return (value,)
+
+
+def _ensure_shape_like(
+    value: Array, like: Array, *, leading: int, shape: list[int | None], what: str
+) -> Sequence[Array]:
+    """As `ensure_shape`, for a shape that begins with the first sizes of another value."""
+    return _ensure_shape(value, shape=[*like.shape[:leading], *shape], what=what)
+
+
+_FUNCTIONS: Mapping[str, HostFunction] = {
+    "identity": _identity,
+    "check_indices": _check_indices,
+    "missing_names": _missing_names,
+    "assert_initialized": _assert_initialized,
+    NAN_CHECK: _check_nans,
+    "cast": _cast,
+    "ensure_shape": _ensure_shape,
+    "ensure_shape_like": _ensure_shape_like,
+    **PART_FUNCTIONS,
+    **ROW_FUNCTIONS,
+    **DECODERS,
+    **SUMMARIES,
+}
+
+
+def host_function(name: str) -> HostFunction | None:
+    """Returns the function of this name, or None."""
+    return _FUNCTIONS.get(name)
+
+
+def host_kernel(name: str) -> Kernel:
+    """Returns the kernel of this name.
+
+    Raises:
+      InvalidArgumentError: if it does not exist.
+    """
+    kernel = KERNELS.get(name)
+    if kernel is None:
+        raise InvalidArgumentError(
+            f"a plan calls the unknown host function {name!r}; expected one of "
+            f"{', '.join(sorted([*_FUNCTIONS, *KERNELS]))}"
+        )
+    return kernel

@@ -1,0 +1,367 @@
+"""Steps that stay in this process: all their plans run in the caller's thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.base import forks
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.deadline.clock import now
+from jflow.base.values import Array
+from jflow.plan import Plan, Recv, Send, Slot
+from jflow.plan.trace.measured import NO_NAMES, StepNames
+from jflow.plan.trace.record import Recorder, TaskRecord
+from jflow.plan.xla.compile import CompiledProgram
+from jflow.state.core import StepEffect
+from jflow.state.effects import Effect, unsupported
+from jflow.state.moves import changes_of, is_restartable, states_of, writes_often
+from jflow.state.resources import Containers, Writing
+from jflow.state.resources.kernel import Wanted
+from jflow.task.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
+from jflow.task.execution.callback import ClientFunction
+from jflow.task.execution.classes import SingleProgram, classify
+from jflow.task.execution.interpreter import interpret
+from jflow.task.execution.link import LinkedInstruction, LinkedPlan
+from jflow.task.execution.local_task import LocalTask
+from jflow.task.execution.step_state import StepState
+from jflow.task.execution.tracing import TracedState, traced
+from jflow.task.execution.variables import QUEUED_S
+from jflow.task.execution.writes import writes_of
+
+_Numbered = tuple[int, LinkedInstruction]
+"""An instruction and the number of its plan."""
+
+_Name = tuple[int, int]
+"""A fiber: the numbers of its plan and stage."""
+
+_ALL: _Name = (0, 0)
+
+
+@forks.guarded("run", "start", "compute", "traced")
+class LocalExecutable:
+    """All plans of a step, run together in the caller's thread.
+
+    Plans never wait for each other, because earlier stages have sent what a stage receives. Devices
+    still compute concurrently, because JAX computes asynchronously. Only operations on resources
+    may have to wait, for other threads.
+
+    Args:
+      plans: one for each device.
+      n_fetches: the number of fetched values.
+      containers: the state.
+      functions: the functions of the client that plans call, by number.
+      names: what traces call its instructions.
+      task: keeps the state that the step uses; None if it uses none.
+
+    Attributes:
+      names: as given.
+
+    Raises:
+      MovedError: if state has moved that it uses.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[LinkedPlan],
+        n_fetches: int,
+        containers: Containers,
+        functions: Sequence[ClientFunction] = (),
+        names: StepNames = NO_NAMES,
+        task: LocalTask | None = None,
+    ) -> None:
+        self.names = names
+        self._task, self._watch = task, None
+        own = [linked.plan for linked in plans]
+        changes = changes_of(own)
+        self._writes_often = writes_often(changes)
+        if task is not None:
+            self._use = task.add(states_of(own), changes)
+            if is_restartable(own):
+                self._watch = partial(task.parked.watched, states=self._use.states)
+        self._plans = plans
+        self._n_fetches = n_fetches
+        self._containers = containers
+        self._functions = functions
+        self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
+        self._outlives_results = any(linked.outlives_results for linked in plans)
+        self._is_blocking = any(linked.plan.resources for linked in plans)
+        self._writes = writes_of(plans)
+        self._refusal = unsupported(own)
+        # Computed here, so that a step does no more than necessary.
+        self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
+        self._fetches = [(n, fetch) for n, linked in enumerate(plans) for fetch in linked.fetches]
+        is_sequential = not any(linked.plan.after for linked in plans)
+        self._work = _fibers(plans, is_sequential)
+        # A driver has state only for values that are sent between plans, and only for one run.
+        sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
+        self._driver = None if sends else BlockingDriver(functions)
+        self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
+        found = classify(plans)
+        self._single = found if isinstance(found, SingleProgram) else None
+        # The number of fed values if the program takes these in order and returns the fetched ones.
+        self._n_in_order = -1 if self._single is None else self._single.n_in_order
+        self._moves_feeds = False
+
+    def prepare(self, deadline: Deadline) -> None:
+        """Does nothing: the step was compiled when it was made."""
+
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
+    ) -> list[Array]:
+        """Runs the step and returns the fetched values.
+
+        Args:
+          feeds: the fed values.
+          deadline: limits the wait for resources; programs are not interrupted.
+          effect: the attempt, of a step that is to be applied once.
+
+        Raises:
+          DeadlineExceededError: if the deadline passes.
+          MovedError: if state has moved that the step uses; nothing was done.
+          UnimplementedError: if it has an effect, and does more than to write variables.
+          OpError: as the instructions do.
+        """
+        if self._single is not None:
+            return list(map(np.asarray, self.compute(feeds)))
+        # What `run` returns has been computed, so the programs that compute it have ended.
+        fed = self._kept(feeds) if self._outlives_results else feeds
+        return (
+            self._run(fed, _copied, deadline)
+            if effect is None
+            else self._applied(effect, fed, deadline)
+        )
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        """As `run`, on a new thread; cancelling the future ends its waiting."""
+        outcome = _Outcome()
+        fed = [np.array(x) for x in feeds]
+
+        def run() -> None:
+            try:
+                if effect is None:
+                    values = self._run(fed, _copied, deadline, outcome.woken)
+                else:
+                    values = self._applied(effect, fed, deadline, outcome.woken)
+            except BaseException as error:  # of any class: the future reports it
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_exception(error)
+            else:
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_result(values)
+
+        threading.Thread(target=run, name="jflow step", daemon=True).start()
+        return outcome
+
+    def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
+        """As `run`, but returns JAX arrays, which may still be being computed."""
+        single = self._single
+        if single is not None:
+            try:
+                if len(feeds) == self._n_in_order:
+                    return single.program(*feeds, *single.constants)
+                return single.results([*map(self._fed, feeds)] if self._moves_feeds else feeds)
+            except (TypeError, ValueError):
+                # JAX does not move arrays from another device, and the interpreter does. Later
+                # feeds are moved from the start, because they are probably on that device, too.
+                self._n_in_order, self._moves_feeds = -1, True
+        return self._run(self._kept(feeds), StepState.array, deadline)
+
+    def single_program(self, n_feeds: int) -> CompiledProgram | None:
+        """See `Executable.single_program`."""
+        single = self._single
+        return None if single is None or n_feeds != self._n_in_order else single.in_order()
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        """As `run`, or as `compute` if `as_jax`; also what was noted."""
+        task = str(self._plans[0].plan.device.task) if self._plans else ""
+        recorder = Recorder(task, now)
+        fetch = StepState.array if as_jax else _copied
+        values = self._run(self._kept(feeds), fetch, deadline, recorder=recorder)
+        return values, [recorder.record()]
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The plans, one for each device."""
+        return [linked.plan for linked in self._plans]
+
+    def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
+        """Copies fed values that may still be read after the step has returned."""
+        if not self._keeps_feeds:
+            return feeds
+        # The caller may then write to their memory.
+        return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
+
+    def _applied(
+        self, effect: Effect, feeds: Sequence[Any], deadline: Deadline, woken: Woken | None = None
+    ) -> list[Array]:
+        """Runs a step that is applied once, or returns the results of the attempt that was."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._task is None or not self._writes.n_programs:
+            return self._run(feeds, _copied, deadline, woken)
+        return self._task.apply(
+            effect,
+            self._writes,
+            lambda kept: self._run(feeds, _copied, deadline, woken, effect=kept),
+            deadline,
+        )
+
+    def _run(
+        self,
+        feeds: Sequence[Any],
+        fetch: Callable[[StepState, Slot], Any],
+        deadline: Deadline,
+        woken: Woken | None = None,
+        recorder: Recorder | None = None,
+        effect: StepEffect | None = None,
+    ) -> list[Any]:
+        task = self._task
+        if task is None:
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
+        task.enter(self._use, deadline)
+        try:
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
+        finally:
+            task.leave(self._use)
+
+    def _run_admitted(
+        self,
+        feeds: Sequence[Any],
+        fetch: Callable[[StepState, Slot], Any],
+        deadline: Deadline,
+        woken: Woken | None,
+        recorder: Recorder | None,
+        effect: StepEffect | None,
+    ) -> list[Any]:
+        # A step with a deadline must not wait for values that may not be computed by then.
+        queued_s = QUEUED_S if deadline.timeout is None else 0.0
+        writing = Writing() if self._writes_often else None
+        if effect is not None:
+            writing = effect.writing
+        go, states = interpret, self._states(queued_s, recorder, writing, effect)
+        if recorder is not None:
+            go = traced
+        try:
+            for number, feed in self._feeds:
+                states[number][feed.slot] = self._fed(feeds[feed.index], number)
+            driver = self._driver or BlockingDriver(self._functions)
+            if self._is_blocking:
+                fibers = {name: go(work, states, driver) for name, work in self._work.items()}
+                run_fibers(fibers, self._after, deadline, woken or SimpleQueue(), self.names)
+            else:
+                for work in self._work.values():
+                    fiber = go(work, states, driver)
+                    first = next(fiber, None)
+                    if first is not None:  # variables that another step writes
+                        rest = {_ALL: _resumed(first, fiber)}
+                        run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue(), self.names)
+            # Read last, so that no device is kept waiting while another one computes.
+            values: list[Any] = [None] * self._n_fetches
+            for number, wanted in self._fetches:
+                values[wanted.index] = fetch(states[number], wanted.slot)
+            return values
+        finally:
+            for state in states:
+                state.close()
+            if writing is not None and effect is None:
+                self._containers.leave(writing)
+
+    def _states(
+        self,
+        queued_s: float,
+        recorder: Recorder | None,
+        writing: Writing | None,
+        effect: StepEffect | None,
+    ) -> Sequence[StepState]:
+        watch, containers = self._watch, self._containers
+        if recorder is None:
+            return [
+                StepState(one, containers, queued_s, watch, writing, effect) for one in self._plans
+            ]
+        return [
+            TracedState(one, containers, recorder, queued_s, watch, writing) for one in self._plans
+        ]
+
+    def _fed(self, value: Any, number: int = 0) -> Any:
+        """Moves a fed value to the device of a plan, if it is a JAX array on another one.
+
+        JAX itself moves other values only.
+        """
+        device = self._plans[number].device
+        if isinstance(value, jax.Array) and value.devices() != {device}:
+            # With a device only, the type of the array would keep the mesh it was sharded over.
+            return jax.device_put(value, jax.sharding.SingleDeviceSharding(device))
+        return value
+
+
+class _Outcome(Future[list[Array]]):
+    """The future values of a step that runs on its own thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken: Woken = SimpleQueue()
+
+    def cancel(self) -> bool:
+        """Cancels the step; when this returns, it has cancelled the attempts that it waited for."""
+        self.woken.put(None)
+        is_cancelled = super().cancel()
+        wait([self])
+        return is_cancelled
+
+
+def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, list[_Numbered]]:
+    """The instructions of each fiber.
+
+    A sequential step is one fiber. Otherwise each stage of a plan is a fiber, so that a stage that
+    has to wait keeps no other one waiting.
+    """
+    fibers: dict[_Name, list[_Numbered]] = {}
+    for stage in range(max((len(linked.stages) for linked in plans), default=0)):
+        for number, linked in enumerate(plans):
+            work = fibers.setdefault(_ALL if is_sequential else (number, stage), [])
+            if stage < len(linked.stages):
+                work.extend((number, instruction) for instruction in linked.stages[stage])
+    return fibers
+
+
+def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
+    """A fiber that has already been started, beginning with what it waits for."""
+    try:
+        yield first
+        yield from fiber
+    finally:
+        fiber.close()
+
+
+def _copied(state: StepState, slot: Slot) -> Array:
+    return state.host(slot, copy=True)
+
+
+def _order(
+    plans: Sequence[LinkedPlan], fibers: Mapping[_Name, Collection[_Numbered]]
+) -> dict[_Name, set[_Name]]:
+    """For each fiber its predecessors: in its own plan, and the senders of what it receives."""
+    senders = {
+        instruction.edge: name
+        for name, work in fibers.items()
+        for _, instruction in work
+        if isinstance(instruction, Send)
+    }
+    order: dict[_Name, set[_Name]] = {}
+    for (number, stage), work in fibers.items():
+        after = plans[number].plan.after
+        own = {(number, one) for one in after[stage]} if stage < len(after) else set()
+        order[number, stage] = own | {senders[s.edge] for _, s in work if isinstance(s, Recv)}
+    return order

@@ -1,0 +1,47 @@
+"""Sizes of the inputs of a program that must be equal, checked each time before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from jflow.errors import InvalidArgumentError
+from jflow.plan import EqualSizes, InputSize, Run
+from jflow.plan.xla import CompiledProgram
+
+
+def with_checks(executable: CompiledProgram, run: Run) -> CompiledProgram:
+    """Returns a program that refuses inputs whose sizes are not equal."""
+    n_reads = len(run.reads)
+
+    def call(*args: Any) -> list[jax.Array]:
+        for sizes in run.sizes:
+            _check(sizes, args[n_reads:])
+        return executable(*args)
+
+    return call
+
+
+def _check(sizes: EqualSizes, inputs: Sequence[Any]) -> None:
+    first, second = sizes.first, sizes.second
+    found = _size(first, inputs)
+    wanted = _size(second, inputs) if isinstance(second, InputSize) else second
+    if found == wanted:
+        return
+    if isinstance(second, InputSize):
+        needed = f"equal sizes, got {found} ({first}) and {wanted} ({second})"
+    else:
+        needed = f"the size {wanted} as {first}, got {found}"
+    hint = ""
+    if 1 in (found, wanted):
+        hint = "; a size of 1 is broadcast only if the shape of the tensor declares it"
+    raise InvalidArgumentError(f"{sizes.op!r} needs {needed}{hint}", op=sizes.op)
+
+
+def _size(size: InputSize, inputs: Sequence[Any]) -> int:
+    shape: tuple[int, ...] = inputs[size.input].shape
+    if size.dimension >= len(shape):
+        raise InvalidArgumentError(f"expected a {size}, got the shape {shape}")
+    return shape[size.dimension]

@@ -1,0 +1,422 @@
+"""The state of a plan in a step: the values in its slots, and its accesses to variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.base.cluster import Device
+from jflow.base.values import Array, is_host
+from jflow.errors import InvalidArgumentError, OpError
+from jflow.plan import Call, Recv, Slot
+from jflow.plan.xla.internals import ConcreteArray
+from jflow.state.core import StepEffect
+from jflow.state.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
+from jflow.state.resources.kernel import KernelRun, Wanted, wait_for
+from jflow.task.execution.callback import LinkedCallback
+from jflow.task.execution.devices import put
+from jflow.task.execution.leased_view import leased_view, unkept_view
+from jflow.task.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
+from jflow.task.execution.variables import (
+    COMPUTED,
+    QUEUED_S,
+    Computed,
+    StagedAccess,
+    VariableAccess,
+)
+
+COPIED_BYTES = 4096
+"""Up to this size copying a variable is faster than a leased view."""
+
+Watch = Callable[[KernelRun], KernelRun]
+"""Makes the run of a kernel one that a move may end, see `jflow.task.execution.parked`."""
+
+
+class StepState:
+    """The slots of a plan while a step runs. It must be closed, which ends its leases.
+
+    A slot can refer to the buffer of a variable. It then has a lease in `_leases`, which ends when
+    the state is closed; a value that outlives the state must be copied or have its own lease.
+
+    Args:
+      linked: the plan.
+      containers: the state of the task.
+      queued_s: the time after the start of a program, in seconds, during which its results may be
+        passed to another program before they are computed.
+      watch: see `Watch`; None if the step cannot be run again.
+      writing: all plans of the step on this task, if they write variables more than once.
+      effect: what the step writes on this task, if it is applied once; None if not.
+
+    Attributes:
+      slots: their values.
+      waiting_op: name of the operation whose kernel was ended last while it waited.
+    """
+
+    __slots__ = (
+        *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_single"),
+        *("_transaction", "_unsent", "_watch", "_writing", "slots", "waiting_op"),
+    )
+
+    def __init__(
+        self,
+        linked: LinkedPlan,
+        containers: Containers,
+        queued_s: float = QUEUED_S,
+        watch: Watch | None = None,
+        writing: Writing | None = None,
+        effect: StepEffect | None = None,
+    ) -> None:
+        self._linked = linked
+        self._transaction = effect if isinstance(effect, Transaction) else None
+        self._single = effect if isinstance(effect, SingleWrite) else None
+        self._watch = watch
+        self._writing = writing
+        self._queued_s = queued_s
+        self._reads: list[tuple[Lease, jax.Array]] = []
+        self._containers = containers
+        self.slots = [*linked.slots]
+        self._leases: dict[Slot, Lease] = {}
+        self._unsent: dict[Slot, int] = {}
+        self._is_closed = False
+        self.waiting_op: str | None = None
+
+    def __getitem__(self, slot: Slot) -> Any:
+        return self.slots[slot]
+
+    def __setitem__(self, slot: Slot, value: Any) -> None:
+        self.slots[slot] = value
+
+    def is_leased(self, slot: Slot) -> bool:
+        """Whether a slot refers to the buffer of a variable, which may change after the step."""
+        return slot in self._leases
+
+    def is_computed(self, slot: Slot) -> bool:
+        """Whether the device has computed the value of a slot."""
+        value = self.slots[slot]
+        if not isinstance(value, ConcreteArray):
+            return True
+        ready: bool = value.is_ready()  # type: ignore[attr-defined]  # not in JAX's type stub
+        return ready
+
+    def host(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
+        """Returns the value of a slot as a NumPy array, on a CPU a view of the device's memory.
+
+        Args:
+          slot: the slot.
+          copy: whether to copy what the receiver must not share: the buffer of a variable, which
+            may change when this state is closed, and a host tensor, which may be a constant.
+        """
+        value = self.slots[slot]
+        if is_host(value):
+            return np.array(value) if copy else np.asarray(value)
+        if slot not in self._leases:
+            return np.asarray(value)
+        view = unkept_view(value)
+        return np.array(view) if copy else view
+
+    def array(self, slot: Slot) -> jax.Array:
+        """Returns the value of a slot as an array that remains valid after the state is closed."""
+        value: jax.Array = self.slots[slot]
+        return jnp.copy(value) if slot in self._leases else value
+
+    def fetch(self, slot: Slot) -> np.ndarray[Any, Any]:
+        """Returns the value of a slot as a NumPy array that remains valid after closing.
+
+        The buffer of a variable on a CPU is not copied, unless it is small: it stays leased for as
+        long as there are references to the array.
+        """
+        lease = self._leases.get(slot)
+        if lease is None:
+            return self.host(slot, copy=True)
+        view = unkept_view(self.slots[slot])
+        if view.nbytes <= COPIED_BYTES:
+            return np.array(view)
+        is_own = self._linked.device.platform != "cpu"  # it was copied from the device
+        return view if is_own else leased_view(view, lease.again())
+
+    def has_sent(self, slot: Slot) -> None:
+        """One of the sends of a slot is over, and does not read its value any more.
+
+        After the last one the value is not leased any more, if nothing but sends reads the slot: so
+        a later program of the same step updates the variable in place.
+        """
+        if slot not in self._leases:
+            return
+        left = self._unsent.get(slot, self._linked.only_sent.get(slot, 0)) - 1
+        self._unsent[slot] = left
+        if left == 0:
+            self._leases.pop(slot).release()
+
+    def close(self) -> None:
+        """Ends the leases, so that the next update of a variable works in place again.
+
+        A program may still be running on another thread if its step was cancelled. What it reads
+        stays leased until it has ended.
+        """
+        self._is_closed = True
+        if self._leases:
+            for lease in [*self._leases.values()]:
+                lease.release()
+        if self._reads:
+            reads, self._reads = self._reads, []
+            for lease, result in reads:
+                lease.release_after(result)
+
+    def call(self, linked: LinkedCall) -> None:
+        """Calls a function of the host. Raises OpError as that does."""
+        inputs = self.arguments(linked.instruction)
+        try:
+            if linked.variables:
+                inputs = [*self._presence(linked), *inputs]
+            results = linked.function(*inputs, *linked.constants, **linked.attributes)
+            self.fill(linked.instruction, results)
+        except OpError as error:
+            error.with_context(op=linked.instruction.op)
+            raise
+        except (TypeError, ValueError) as error:
+            raise _misfit(linked.instruction, error) from error
+
+    def perform(self, linked: LinkedKernel) -> Generator[Wanted, None, None]:
+        """Runs a kernel on resources; yields what it has to wait for.
+
+        Raises:
+          FailedPreconditionError, InvalidArgumentError: if a later program of the plan could not
+            run, as `begin`.
+          OpError: as the kernel does.
+        """
+        if self._linked.early:
+            self._check_variables()
+        inputs = self.arguments(linked.instruction)
+        try:
+            held = [
+                self._containers.resources.get(self._linked.plan.device, spec)
+                for spec in linked.resources
+            ]
+            values = [*inputs, *linked.constants]
+            run = linked.kernel(held, values, **linked.attributes)
+            results = yield from run if self._watch is None else self._watch(run)
+            self.fill(linked.instruction, results)
+        except GeneratorExit:
+            self.waiting_op = linked.instruction.op
+            raise
+        except OpError as error:
+            error.with_context(op=linked.instruction.op)
+            raise
+        except (TypeError, ValueError) as error:
+            raise _misfit(linked.instruction, error) from error
+
+    def _check_variables(self) -> None:
+        """Checks the variables that programs need behind an operation on a resource."""
+        with self._containers.lock:
+            for run, variables in self._linked.early:
+                self._containers.get_all(variables, run.keys, run.specs)
+
+    def operands(self, linked: LinkedCallback) -> Sequence[Array] | None:
+        """Returns the operands of a function of the client, or None if it must not be called.
+
+        If it must not be called its results are zeros; otherwise `answer` must follow.
+        """
+        operands = linked.operands(self.arguments(linked.instruction))
+        if operands is None:
+            self.fill(linked.instruction, linked.zeros())
+        return operands
+
+    def answer(self, linked: LinkedCallback, results: Sequence[Array]) -> None:
+        """Stores the results of the client. Raises InvalidArgumentError as `checked`."""
+        self.fill(linked.instruction, linked.checked(results))
+
+    def receive(self, recv: Recv, value: Any) -> None:
+        """Stores a value that another plan sent."""
+        if recv.slot is not None:
+            self.slots[recv.slot] = put(value, self._linked.device)
+
+    def arguments(self, call: Call) -> list[np.ndarray[Any, Any]]:
+        """Returns the inputs of a call."""
+        return [self._argument(slot) for slot in call.inputs]
+
+    def fill(self, call: Call, results: Sequence[Any]) -> None:
+        """Stores the results of a call."""
+        for slot, value in zip(call.outputs, results, strict=True):
+            self.slots[slot] = value
+
+    def _presence(self, linked: LinkedCall) -> Iterator[np.ndarray[Any, Any]]:
+        """Whether each of the variables of a call is initialized, as bool[]."""
+        for variable_id, spec in linked.variables:
+            yield np.asarray(self._containers.find(variable_id, spec) is not None)
+
+    def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
+        """Returns the value of a slot as an array that a host function may keep."""
+        value = self.slots[slot]
+        if value is None:
+            raise InvalidArgumentError(f"a call reads slot {slot}, which has no value")
+        return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
+
+    def begin(self, linked: LinkedRun) -> VariableAccess | None:
+        """Requests the variables of a program, all at once; returns None if it has to wait.
+
+        `finish` or `give_up` must follow.
+
+        Raises:
+          FailedPreconditionError: if it reads a variable that is not initialized.
+          InvalidArgumentError: if a variable has a different dtype or shape than expected.
+        """
+        writing = self._writing
+        if writing is not None and linked.written and not self._containers.enter(writing):
+            return None
+        if self._transaction is not None:
+            entrance = self._entrance(linked)
+            if entrance is not None and not entrance.try_enter():
+                return None
+        access = self._access(linked)
+        if not self._containers.begin(access):
+            return None
+        if access.error is not None:
+            raise access.error
+        if access.late:
+            access.give_up()
+            return None
+        return access
+
+    def wait(self, linked: LinkedRun) -> Generator[Wanted, None, VariableAccess]:
+        """As `begin`; yields what it has to wait for."""
+        if self._writing is not None and linked.written:
+            yield from wait_for(self._containers.writing, EnterWriting(self._writing))
+        if (entrance := self._entrance(linked)) is not None:
+            yield from wait_for(*entrance.entering())
+        while True:
+            access = self._access(linked)
+            yield from wait_for(self._containers.accesses, access)
+            if access.writes and access.late:
+                access.give_up()
+                yield from wait_for(COMPUTED, Computed(*access.late[-1]))
+                continue
+            # The variables that it only reads stay leased in the meantime. With a new request it
+            # could wait forever behind steps that update them all the time.
+            try:
+                for late in access.late:
+                    yield from wait_for(COMPUTED, Computed(*late))
+            except BaseException:
+                access.rollback()
+                raise
+            return access
+
+    def _entrance(self, linked: LinkedRun) -> Transaction | None:
+        """What has to have its variables before a program uses some; None if there is nothing."""
+        transaction = self._transaction
+        if transaction is None:
+            return None
+        return transaction if linked.written or transaction.is_entering else None
+
+    def _access(self, linked: LinkedRun) -> VariableAccess:
+        if self._transaction is not None:
+            return StagedAccess(linked, self._transaction, self._queued_s)
+        return VariableAccess(linked, self._containers, self._queued_s, self._single)
+
+    def finish(self, access: VariableAccess, *, until_computed: bool = False) -> None:
+        """Runs a program on the variables that it was granted, and sets those that it writes.
+
+        Args:
+          access: the result of `begin` or `wait`; it has ended when this returns.
+          until_computed: whether to hold the variables until the device has computed their values.
+
+        Raises:
+          InvalidArgumentError: if the program does not accept its arguments.
+        """
+        linked = access.linked
+        if access.held:
+            self._hold_all(access.held)
+        for slot, default in access.missing:
+            self._copy_slot(slot, default)
+        result: jax.Array | None = None
+        try:
+            if not access.is_done:
+                results = self._run(linked, access.donated())
+                new = results[: len(linked.instruction.writes)]
+                result = results[-1] if results else None
+                if until_computed and result is not None:
+                    result.block_until_ready()
+                access.results = new
+                if not until_computed:
+                    access.mark = (linked.instruction.op, access.since)
+        finally:
+            if access.has_to_end:
+                access.end()
+                if linked.instruction.after:
+                    self._hold_all(access.held)
+            if access.leases:
+                for lease in access.leases.values():
+                    if result is None:
+                        lease.release()
+                        continue
+                    # A later program of this step may update in place what this one has read.
+                    lease.release_after(result)
+                    self._reads.append((lease, result))
+            if self._is_closed:
+                self.close()
+
+    def compute(self, linked: LinkedRun, *, until_computed: bool = False) -> None:
+        """Runs a program that uses no variables."""
+        results = self._run(linked, ())
+        if until_computed and results:
+            results[-1].block_until_ready()
+
+    def _run(self, linked: LinkedRun, old: Sequence[jax.Array]) -> list[jax.Array]:
+        """See `run_program`."""
+        return run_program(linked, self.slots, old, self._linked.plan.device)
+
+    def _copy_slot(self, slot: Slot, source: Slot) -> None:
+        """Fills a slot with the value of another one."""
+        self.slots[slot] = self.slots[source]
+        if source in self._leases:
+            self._leases[slot] = self._leases[source].again()
+
+    def _hold_all(self, held: Sequence[tuple[Slot, Lease]]) -> None:
+        for slot, lease in held:
+            self._leases[slot] = lease
+            self.slots[slot] = lease.buffer.array
+
+
+def run_program(
+    linked: LinkedRun, slots: list[Any], old: Sequence[jax.Array], device: Device
+) -> list[jax.Array]:
+    """Runs a program and stores its outputs in slots.
+
+    Args:
+      linked: the program.
+      slots: those of its plan.
+      old: its first arguments, the values of variables.
+      device: the device of the plan, for messages.
+
+    Returns:
+      All results, those for variables first. The device completes them together, so any of them
+      tells when the program has ended.
+
+    Raises:
+      InvalidArgumentError: if the program does not accept its arguments.
+    """
+    if linked.executable is None:
+        return []
+    run = linked.instruction
+    try:
+        results = linked.executable(*old, *map(slots.__getitem__, run.inputs), *linked.constants)
+    except (TypeError, ValueError) as error:
+        # JAX checks sizes that were unknown before only here.
+        raise InvalidArgumentError(
+            f"a program on {device} does not accept its arguments: {error}"
+        ) from error
+    n_written = len(run.writes)
+    if run.outputs or len(results) > n_written:
+        for slot, value in zip(run.outputs, results[n_written:], strict=True):
+            slots[slot] = value
+    return results
+
+
+def _misfit(call: Call, error: Exception) -> InvalidArgumentError:
+    """The error of a call that cannot work with its arguments, which may be from elsewhere."""
+    return InvalidArgumentError(
+        f"{call.function!r} does not accept its arguments: {error}", op=call.op or None
+    )

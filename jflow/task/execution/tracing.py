@@ -1,0 +1,152 @@
+"""Traced steps: the interpreter and the step state, with notes of what takes how long.
+
+`traced` watches the interpreter from outside, by what it takes and what it yields, so that the
+interpreter itself and its drivers know nothing of traces and a step that is not traced pays
+nothing. Programs are timed where they are started (`TracedState`), which is the same place for both
+drivers, until their results are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TypeVar
+
+import jax
+
+from jflow.errors import InternalError
+from jflow.plan import Recv, Send
+from jflow.plan.trace.record import PlanRecorder, Recorder
+from jflow.plan.trace.spans import CALL, PROGRAM, WAIT
+from jflow.state.core import StepEffect
+from jflow.state.resources import Containers, Writing
+from jflow.state.resources.kernel import Wanted
+from jflow.task.execution.interpreter import Driver, interpret
+from jflow.task.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
+from jflow.task.execution.step_state import StepState, Watch
+from jflow.task.execution.variables import QUEUED_S
+
+W = TypeVar("W")
+
+
+class TracedState(StepState):
+    """The state of a plan in a traced step.
+
+    Args:
+      linked, containers, queued_s, watch, writing, effect: as for `StepState`.
+      recorder: notes what the task does in the step.
+    """
+
+    __slots__ = ("recorder",)
+
+    def __init__(
+        self,
+        linked: LinkedPlan,
+        containers: Containers,
+        recorder: Recorder,
+        queued_s: float = QUEUED_S,
+        watch: Watch | None = None,
+        writing: Writing | None = None,
+        effect: StepEffect | None = None,
+    ) -> None:
+        super().__init__(linked, containers, queued_s, watch, writing, effect)
+        plan = linked.plan
+        self.recorder: PlanRecorder = recorder.of_plan(str(plan.device), plan.instructions)
+
+    def receive(self, recv: Recv, value: object) -> None:
+        """See `StepState.receive`; waits until the value is on the device."""
+        start = self.recorder.now()
+        super().receive(recv, value)
+        n_bytes = 0
+        if recv.slot is not None:
+            held = self[recv.slot]
+            if isinstance(held, jax.Array):
+                held.block_until_ready()
+            n_bytes = int(held.nbytes)
+        self.recorder.received(recv.edge, n_bytes, start)
+
+    def _run(self, linked: LinkedRun, old: Sequence[jax.Array]) -> list[jax.Array]:
+        if linked.executable is None:
+            return []
+        start = self.recorder.now()
+        results = super()._run(linked, old)
+        dispatched = self.recorder.now()
+        if results:
+            results[-1].block_until_ready()
+        self.recorder.span(PROGRAM, linked.instruction, start, dispatched)
+        return results
+
+
+def traced(
+    work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState], driver: Driver[W]
+) -> Generator[Wanted | W, None, None]:
+    """As `interpret`, with states that note what happens: all of them are `TracedState`s."""
+    watch = _Watch()
+    running = interpret(watch.instructions(work, states), states, driver)
+    try:
+        pending = next(running)
+        while True:
+            start = watch.now()
+            try:
+                yield pending
+            except BaseException as error:
+                pending = running.throw(error)
+            else:
+                watch.has_waited(pending, start)
+                pending = next(running)
+    except StopIteration:
+        return
+
+
+class _Watch:
+    """Notes when an interpreter takes each instruction, and what it waits for until the next one.
+
+    Attributes:
+      now: the clock.
+    """
+
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = float
+        self._recorder: PlanRecorder | None = None
+        self._instruction: object = None
+        self._waited: float | None = None
+
+    def instructions(
+        self, work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState]
+    ) -> Generator[tuple[int, LinkedInstruction], None, None]:
+        """The instructions. One is done when the next is taken; nothing is noted of one that fails.
+
+        A program is noted where it runs.
+        """
+        for number, linked in work:
+            recorder = self._begin(states[number], linked)
+            start = self.now()
+            if isinstance(linked, Send):
+                recorder.sent(linked.edge)
+            yield number, linked
+            if isinstance(linked, Recv):
+                if self._waited is not None:
+                    recorder.span(WAIT, linked, start)
+            elif not isinstance(linked, Send) and not _is_program(linked):
+                waited = self._waited
+                recorder.span(CALL, linked.instruction, start if waited is None else waited)
+
+    def has_waited(self, pending: object, start: float) -> None:
+        """A wait that began at `start` is over."""
+        # The driver's own waits, which are no tuples, are for programs and calls that run.
+        if isinstance(pending, tuple) and self._recorder is not None:
+            self._recorder.span(WAIT, self._instruction, start)
+            self._waited = self.now()
+        elif isinstance(self._instruction, Recv):
+            self._waited = self.now()
+
+    def _begin(self, state: StepState, linked: LinkedInstruction) -> PlanRecorder:
+        if not isinstance(state, TracedState):
+            raise InternalError("a traced step needs states that note what happens")
+        self._recorder, self._waited = state.recorder, None
+        self._instruction = linked if isinstance(linked, Send | Recv) else linked.instruction
+        self.now = state.recorder.now
+        return state.recorder
+
+
+def _is_program(linked: LinkedInstruction) -> bool:
+    return isinstance(linked, LinkedRun) and linked.executable is not None

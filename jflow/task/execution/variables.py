@@ -1,0 +1,310 @@
+"""Access of programs to variables: granted together before a program runs, set after it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+import jax
+
+from jflow.base.deadline import seconds_text
+from jflow.errors import OpError
+from jflow.plan import Slot
+from jflow.state.resources import (
+    Access,
+    Attempt,
+    Buffer,
+    Cell,
+    Containers,
+    Lease,
+    Resource,
+    SingleWrite,
+    Transaction,
+    VariableId,
+    VariableState,
+    Write,
+)
+from jflow.task.execution.link import LinkedRun
+
+QUEUED_S = 10e-3
+"""The time after the start of a program during which programs that use its results are started.
+
+The device then runs one after the other without a pause. Later ones wait instead: behind a program
+that runs for minutes, each would occupy one of the few slots in the queue of the device.
+"""
+
+_NONE: Mapping[int, Any] = MappingProxyType({})
+
+COPIED_HERE_BYTES = 1 << 20
+"""A copy of this size takes no longer than a program that counts as quick."""
+
+
+class VariableAccess(Access):
+    """The access of a program, in one step, to variables.
+
+    The variables are identified by their index in the plan.
+
+    Args:
+      linked: the program.
+      containers: the variables of the task.
+      queued_s: the time after the start of a program, in seconds, during which its results may be
+        used although it is still running.
+      effect: what the grant applies, if it is the only write of a step that is applied once.
+
+    Attributes:
+      is_done: whether nothing is left to do, because all variables to initialize have a value.
+      used: the variables that are read.
+      kept: the written variables that keep their value, because they are already initialized.
+      leases: leases on the values that are only read, until the program has run.
+      held: leases on values in slots, until the step ends: old values and, after the access has
+        ended, new ones.
+      missing: (slot, default) pairs for the variables of `Run.defaults` that have no value.
+      results: the new values of the variables that it writes; empty if they do not change.
+      has_to_end: whether it sets variables when it ends, or keeps others from them until then.
+      mark: the mark of the new values until they are computed.
+      late: values that are still being computed. If there are any and the access writes, it has
+        taken nothing.
+    """
+
+    __slots__ = (
+        "_containers",
+        "effect",
+        "has_to_end",
+        "held",
+        "is_done",
+        "kept",
+        "late",
+        "leases",
+        "linked",
+        "mark",
+        "missing",
+        "queued_s",
+        "results",
+        "since",
+        "used",
+    )
+
+    def __init__(
+        self,
+        linked: LinkedRun,
+        containers: Containers | Transaction,
+        queued_s: float,
+        effect: SingleWrite | None = None,
+    ) -> None:
+        super().__init__(linked.only_read, linked.written)
+        self.has_to_end = bool(linked.written)
+        self.linked = linked
+        self.effect = effect
+        self.queued_s = queued_s
+        self.since = 0.0
+        self.is_done = False
+        self.used: Mapping[int, VariableState] = _NONE
+        self.kept: Mapping[int, VariableState] = _NONE
+        self.leases: Mapping[int, Lease] = _NONE
+        self.held: Sequence[tuple[Slot, Lease]] = ()
+        self.missing: Sequence[tuple[Slot, Slot]] = ()
+        self.late: list[tuple[VariableId, Buffer]] = []
+        self.results: Sequence[jax.Array] = ()
+        self.mark: Write | None = None
+        self._containers = containers
+
+    def take(self) -> None:
+        linked, containers, run = self.linked, self._containers, self.linked.instruction
+        self.since = now = time.monotonic()
+        if run.initializes:
+            found = ((i, containers.find(linked.keys[i], linked.specs[i])) for i in run.initializes)
+            self.kept = {i: variable for i, variable in found if variable is not None}
+            if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
+                self.is_done = True  # nothing needs the results of the program
+                return
+        self.used = containers.get_all(linked.used, linked.keys, linked.specs)
+        if run.defaults:
+            self.used = {**self.used, **self._present()}
+        self._find_late(now - self.queued_s)
+        for i in linked.only_written:
+            containers.find(linked.keys[i], linked.specs[i])
+        if self.late and self.writes:
+            return
+        if self.effect is not None and self.writes:
+            self.effect.apply()
+        if linked.leased:
+            self.leases = {i: self.used[i].lease() for i in linked.leased}
+        if run.before:
+            self.held = [(slot, self.used[i].lease()) for i, slot in run.before]
+        if run.defaults:
+            present = [(slot, self.used[i]) for i, slot, _ in run.defaults if i in self.used]
+            self.held = [*self.held, *((slot, variable.lease()) for slot, variable in present)]
+            self.missing = [(slot, other) for i, slot, other in run.defaults if i not in self.used]
+
+    def _find_late(self, oldest: float) -> None:
+        """Finds the used values that a program begun before `oldest` is still computing."""
+        computed: Write | None = None
+        for i, variable in self.used.items():
+            buffer = variable.buffer
+            write = buffer.write
+            if write is None or write[1] >= oldest:
+                continue
+            if write is computed:
+                buffer.write = None  # the device completes all results of a program together
+            elif buffer.is_computed:
+                computed = write
+            else:
+                self.late.append((self.linked.keys[i], buffer))
+
+    def _present(self) -> dict[int, VariableState]:
+        """The variables of `Run.defaults` that are initialized."""
+        linked, numbers = self.linked, (i for i, _, _ in self.linked.instruction.defaults)
+        found = {i: self._containers.find(linked.keys[i], linked.specs[i]) for i in numbers}
+        return {i: variable for i, variable in found.items() if variable is not None}
+
+    def donated(self) -> list[jax.Array]:
+        """Returns the old values as arguments of the program, which destroys those it writes."""
+        used, leases, reads = self.used, self.leases, self.linked.instruction.reads
+        old = []
+        for i in reads:
+            old.append(leases[i].buffer.array if i in leases else used[i].donate())
+        return old
+
+    @property
+    def copies_much(self) -> bool:
+        """Whether a large variable has to be copied before the program can update it."""
+        used = self.used
+        for i in self.linked.instruction.writes:
+            buffer = used[i].buffer if i in used else None
+            if buffer is not None and buffer.leases and buffer.array.nbytes > COPIED_HERE_BYTES:
+                return True
+        return False
+
+    def put(self) -> None:
+        if not self.results:
+            return
+        linked, run, arrays = self.linked, self.linked.instruction, self.results
+        numbers: Sequence[int] = run.writes
+        if self.kept:
+            pairs = [pair for pair in zip(numbers, arrays, strict=True) if pair[0] not in self.kept]
+            numbers, arrays = [i for i, _ in pairs], [array for _, array in pairs]
+        new = self._containers.set_all(self, numbers, linked.keys, linked.specs, arrays, self.mark)
+        if run.after:
+            written = {**self.kept, **new} if self.kept else new
+            self.held = held = []
+            for i, slot in run.after:
+                held.append((slot, written[i].buffer.lease()))
+
+    def end(self) -> None:
+        """Sets the variables that it writes and releases them to other steps."""
+        self._containers.end(self)
+
+    def rollback(self) -> None:
+        for lease in (*self.leases.values(), *(lease for _, lease in self.held)):
+            lease.release()
+        if self.effect is not None:
+            self.effect.revert()
+
+    def give_up(self) -> None:
+        """Ends the access without running its program."""
+        self.rollback()
+        self.end()
+
+    def reason(self, ahead: Access, writer: Access) -> str:
+        said = f"waited for {_common(self, ahead)}"
+        if writer is not ahead:
+            said += f", behind steps that waited for {_common(ahead, writer)}"
+        return f"{said}, which {writer.activity()}"
+
+    def activity(self) -> str:
+        return _writing(self.linked.instruction.op, self.since)
+
+
+class StagedAccess(VariableAccess):
+    """The access of a program of a transaction, which has the variables that it writes.
+
+    So it waits for the other ones only, and what it writes is staged when it ends.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, linked: LinkedRun, transaction: Transaction, queued_s: float) -> None:
+        super().__init__(linked, transaction, queued_s)
+        own = transaction.written if transaction.is_entering else ()
+        self.reads = tuple(key for key in linked.only_read if key not in own)
+        self.writes = ()
+
+
+def _common(one: Access, other: Access) -> object:
+    mine = {*one.all_keys()}
+    return next((key for key in other.all_keys() if key in mine), next(other.all_keys()))
+
+
+def _writing(op: str, since: float) -> str:
+    elapsed = time.monotonic() - since
+    return f"operation {op!r} of another step has been writing for {seconds_text(elapsed)}"
+
+
+class Computed(Attempt):
+    """Waits until a device has computed the value of a variable."""
+
+    __slots__ = ("buffer", "key")
+
+    def __init__(self, key: VariableId, buffer: Buffer) -> None:
+        super().__init__()
+        self.key = key
+        self.buffer = buffer
+
+
+class _ComputedWatcher(Resource):
+    """Completes attempts when values are computed, with one thread for each such value."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Buffer, list[Computed]] = {}
+
+    def submit(self, attempt: Attempt) -> list[Attempt]:
+        assert isinstance(attempt, Computed)
+        if attempt.buffer in self._waiting:
+            self._waiting[attempt.buffer].append(attempt)
+            return []
+        if attempt.buffer.is_computed:
+            attempt.succeed()
+            return [attempt]
+        self._waiting[attempt.buffer] = [attempt]
+        threading.Thread(
+            target=_watch, args=(attempt.buffer,), name="jflow device", daemon=True
+        ).start()
+        return []
+
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+        assert isinstance(attempt, Computed)
+        if attempt.is_complete:
+            return []
+        self._waiting[attempt.buffer].remove(attempt)
+        attempt.fail(error)
+        return [attempt]
+
+    def close(self, error: OpError) -> list[Attempt]:
+        raise NotImplementedError("devices stay as long as the process")
+
+    def reason(self, attempt: Attempt) -> str:
+        assert isinstance(attempt, Computed)
+        write = attempt.buffer.write
+        return "" if write is None else f"waited for {attempt.key}, which " + _writing(*write)
+
+    def computed(self, buffer: Buffer) -> list[Computed]:
+        """Completes all attempts that wait for a value, which has been computed."""
+        waiting = self._waiting.pop(buffer)
+        for attempt in waiting:
+            attempt.succeed()
+        return waiting
+
+
+COMPUTED = Cell(_ComputedWatcher())
+"""The cell to wait at for values of variables; one for the process, as are JAX's devices."""
+
+
+def _watch(buffer: Buffer) -> None:
+    with suppress(Exception):  # a program that uses the value fails with the same error
+        buffer.array.block_until_ready()
+    for attempt in COMPUTED.query(lambda watcher: watcher.computed(buffer)):
+        attempt.then(attempt)

@@ -1,0 +1,34 @@
+"""`waiting_op`: the operation at which an interpreter waits, found when it is requested."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator
+from typing import Any
+
+from jflow.task.execution.step_state import StepState
+from jflow.task.execution.tracing import traced
+
+_WAITING = {StepState.perform.__code__, StepState.wait.__code__}
+"""The generators of an interpreter that wait for attempts; each has its instruction as `linked`."""
+_TRACED = traced.__code__
+"""The generator around the interpreter of a traced step, which has that as `running`."""
+
+
+def waiting_op(interpreter: Generator[Any, Any, Any]) -> str:
+    """The name of the operation that an interpreter waits for; "" if that is not known.
+
+    It is read from the generators, so that no step notes it.
+
+    Args:
+      interpreter: waits for an attempt, and is not resumed meanwhile.
+    """
+    generator: Any = interpreter
+    while inspect.isgenerator(generator):
+        names = inspect.getgeneratorlocals(generator)
+        if generator.gi_code in _WAITING and names:
+            op: str = names["linked"].instruction.op
+            return op
+        is_traced = generator.gi_code is _TRACED
+        generator = names.get("running") if is_traced else generator.gi_yieldfrom
+    return ""

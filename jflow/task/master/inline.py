@@ -1,0 +1,63 @@
+"""`begin_inline`: begins a step of the master's own task in the call that has read its request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Sequence
+
+from jflow.net.protocol import Array, Started
+from jflow.state.core import Gate
+from jflow.state.effects import Effect
+from jflow.state.moves import Use
+from jflow.task.master.step_runner import RegisteredStep, single_write_staging
+
+
+def begin_inline(
+    gate: Gate,
+    step: RegisteredStep,
+    step_ids: Iterator[int],
+    feeds: Sequence[Array],
+    effect: Effect | None,
+) -> Started[Sequence[Array]] | None:
+    """Begins a step whose only plan its task can run inline; one over a connection cannot.
+
+    Args:
+      gate: what steps wait at while the state that they use is moved.
+      step: the step.
+      step_ids: numbers for it.
+      feeds, effect: as for `MasterSession.run`.
+
+    Returns:
+      None if it cannot be begun so, or something holds its state; nothing was done then.
+
+    Raises:
+      MovedError: if its state has moved.
+      OpError: as `WorkerService.run`.
+    """
+    only, use = step.only, step.use
+    if only is None or not only.proxy.is_direct:
+        return None
+    staging = None if effect is None else single_write_staging(step, effect)
+    if effect is not None and staging is None:
+        return None
+    given, begin = only.given(feeds), only.proxy.begin
+    if not use.states:
+        return begin(next(step_ids), only.handle, given)
+    if not gate.directory.enter(use):
+        return None
+    started = None
+    try:
+        started = begin(next(step_ids), only.handle, given, staging)
+    finally:
+        if started is None or started.is_done:
+            gate.leave(use)
+    if started is None or started.is_done:
+        return started
+    return Started(_leaving(gate, use, started.rest()))
+
+
+async def _leaving(gate: Gate, use: Use, rest: Awaitable[Sequence[Array]]) -> Sequence[Array]:
+    """Awaits what is left of a step that has entered a gate."""
+    try:
+        return await rest
+    finally:
+        gate.leave(use)

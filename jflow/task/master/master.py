@@ -1,0 +1,139 @@
+"""`Master`: opens and resets the sessions of a server's clients."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import Deadline
+from jflow.base.deadline.clock import now
+from jflow.base.drivers import LoopDriver
+from jflow.base.logs import event
+from jflow.errors import AbortedError, InvalidArgumentError, OpError
+from jflow.net.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService, liveness_s
+from jflow.state.core import Gate
+from jflow.state.fencing import Claim, Fences
+from jflow.state.watch import SessionStatus, StatusRequest
+from jflow.task.master.session import ClientSession
+from jflow.task.master.view import ServerView
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Opened(NamedTuple):
+    """The number of a session, and when it was opened."""
+
+    number: int
+    at: float
+
+
+class Master:
+    """Opens sessions for clients. Every method must be called on the event loop.
+
+    Args:
+      info: gives the current server info of its server.
+      tasks: the tasks of its cluster, each by its proxy.
+      gate: what steps wait at while the state that they use is moved; its own one if None.
+      fences: the claims that its server has heard of; its own ones if None.
+    """
+
+    def __init__(
+        self,
+        info: Callable[[], ServerInfo],
+        tasks: ClusterTasks,
+        gate: Gate | None = None,
+        fences: Fences | None = None,
+    ) -> None:
+        driver = LoopDriver()
+        self._servers = ServerView(
+            info, tasks, driver, gate or Gate(driver), fences or Fences(), liveness_s
+        )
+        self._numbers = itertools.count(1)
+        self._sessions: dict[ClientSession, _Opened] = {}
+        self._begun: set[ClientSession] = set()
+        self._servers.fences.add_user(self._used_claims)
+
+    def open_session(self) -> MasterSession:
+        """Opens a session for a client."""
+        session = ClientSession(self._servers, self._reset, self._begin, self._close)
+        self._sessions[session] = _Opened(next(self._numbers), now())
+        return session
+
+    def list_sessions(self, request: StatusRequest) -> tuple[int, tuple[SessionStatus, ...]]:
+        """How many sessions there are, and those that are requested, the oldest first.
+
+        Those that only watch the cluster are not among them.
+        """
+        present = now()
+        found = [(one, opened) for one, opened in self._sessions.items() if not one.only_watches]
+        page = found[request.first : request.first + request.limit]
+        return len(found), tuple(one.status(number, present - at) for one, (number, at) in page)
+
+    def _used_claims(self) -> Iterator[Claim]:
+        """The claims of the sessions that are open."""
+        claims = (session.used_claim for session in self._sessions)
+        return (claim for claim in claims if claim is not None)
+
+    def _begin(self, session: ClientSession) -> None:
+        self._begun.add(session)
+        event(_LOG, logging.INFO, "session_opened", session=self._sessions[session].number)
+
+    def _close(self, session: ClientSession) -> None:
+        opened = self._sessions.pop(session, None)
+        if opened is not None and session in self._begun:
+            self._begun.discard(session)
+            number, age = opened.number, round(now() - opened.at, 3)
+            event(_LOG, logging.INFO, "session_closed", session=number, age_s=age)
+
+    async def _reset(
+        self,
+        caller: ClientSession,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline,
+        tasks: Sequence[Task],
+    ) -> None:
+        cluster = [*self._servers.info().cluster.tasks()]
+        unknown = [str(task) for task in tasks if task not in cluster]
+        if unknown:
+            raise InvalidArgumentError(
+                f"containers are to be reset on {unknown}, and the cluster has the tasks "
+                f"{[*map(str, cluster)]}"
+            )
+        others = [session for session in self._sessions if session is not caller]
+        names = ", ".join(map(repr, containers))
+        event(_LOG, logging.INFO, "reset", containers=names, n_sessions=len(others))
+        for session in others:
+            number = self._sessions[session].number
+            event(_LOG, logging.INFO, "session_expired", session=number, reason="reset")
+            session.end(
+                AbortedError(
+                    f"Session is not found: it ended because containers {list(containers)} of "
+                    f"{self._servers.info().task} were reset; open a new one"
+                )
+            )
+        calls = [
+            self._reset_task(task, containers, connect_timeout, deadline)
+            for task in (tasks or cluster)
+        ]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _reset_task(
+        self, task: Task, containers: Sequence[str], connect_timeout: float, deadline: Deadline
+    ) -> None:
+        proxy = self._servers.tasks[task]
+        try:
+            info = await proxy.connect(connect_timeout, deadline)
+            async with deadline.bounding(f"resetting {task}", str(task)):
+                await proxy.call(WorkerService.reset, info.incarnation, containers)
+        except OpError as error:
+            doing = f"containers {list(containers)} could not be reset"
+            error.with_context(task=str(task), doing=doing)
+            raise

@@ -1,0 +1,101 @@
+"""What the calls of a session wait for, for a client whose call takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from jflow.base.cluster import Task
+from jflow.base.deadline.clock import now
+from jflow.state.watch import (
+    SessionWait,
+    SessionWaits,
+    StatusRequest,
+    TaskReport,
+    TaskState,
+    WaitStatus,
+    short_name,
+)
+from jflow.task.master.step_runner import RegisteredStep
+from jflow.task.master.view import ServerView
+from jflow.task.master.watching import ClusterWatch
+
+N_STEP_IDS = 1 << 40
+"""How many numbers of steps a session has from its first one: more than it can use."""
+
+_ANSWER_S = 1.0
+"""How long each task has to say what its steps wait for, in seconds."""
+_REQUEST = StatusRequest(("pending",))
+
+Entries = Mapping[int, Sequence[tuple[Task, int]]]
+"""The tasks of registered steps, by handle, each with the handle of its plans there."""
+
+
+async def find_waits(
+    servers: ServerView, steps: Mapping[int, RegisteredStep], first_id: int
+) -> SessionWaits:
+    """What the steps of a session wait for, on all tasks that take part in any of them.
+
+    Args:
+      servers: the master's view of the cluster.
+      steps: the registered steps by handle.
+      first_id: the number of the first run of one; others follow it.
+    """
+    entries = {
+        handle: [(entry.task, entry.handle) for entry in step.entries.values()]
+        for handle, step in steps.items()
+    }
+    tasks = sorted({task for found in entries.values() for task, _ in found})
+    if not tasks:
+        return SessionWaits(())
+    reports = await ClusterWatch(servers).inspect(_REQUEST, tasks, _ANSWER_S)
+    begun = session_waits(reports, entries, first_id)
+    return SessionWaits((*_held_back(servers, steps), *begun.found))
+
+
+def _held_back(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
+    """The steps that have not begun on any task, because the state that they use is held."""
+    handles = {step.use: handle for handle, step in steps.items()}
+    gate, own = servers.gate, str(servers.info().task)
+    for use, since in gate.waiting.values():
+        if use in handles and (what := gate.directory.obstacle(use)):
+            wait = WaitStatus("", 0, now() - since, short_name(what))
+            yield SessionWait(handles[use], own, wait)
+
+
+def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int) -> SessionWaits:
+    """What the steps of a session wait for, by what tasks say; see `find_waits`."""
+    handles = {
+        (str(task), plans): handle for handle, found in entries.items() for task, plans in found
+    }
+    found = [
+        SessionWait(handles.get((task, wait.plans), 0), task, wait)
+        for task, wait in _told(reports)
+        if 0 <= int(wait.step, 16) - first_id < N_STEP_IDS
+    ]
+    computing = {one.wait.step for one in found if not one.wait.cause}
+    waiting = [one for one in found if one.wait.step not in computing]
+    lost = _unanswered(reports, entries, {one.handle for one in found})
+    return SessionWaits((*lost, *waiting))
+
+
+def _told(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]:
+    for report in reports:
+        if (status := report.status) is not None:
+            for wait in status.pending:
+                yield str(report.task), wait
+
+
+def _unanswered(
+    reports: Iterable[TaskReport], entries: Entries, running: set[int]
+) -> Iterator[SessionWait]:
+    """The tasks that do not answer, of the steps that run; of all if none is known to run."""
+    needed = {
+        task
+        for handle, found in entries.items()
+        if handle in running or not running
+        for task, _ in found
+    }
+    for report in reports:
+        if report.state is not TaskState.UP and report.task in needed:
+            what = f"for {report.task} at {report.address} ({report.state.value}: {report.reason})"
+            yield SessionWait(0, str(report.task), WaitStatus("", 0, 0.0, what))

@@ -1,0 +1,422 @@
+"""`ClientSession`: a client's session on the master, which registers and runs its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.deadline.clock import now
+from jflow.base.drivers import Job
+from jflow.base.failpoints import async_failpoint
+from jflow.errors import (
+    AbortedError,
+    InternalError,
+    InvalidArgumentError,
+    UnavailableError,
+)
+from jflow.net.protocol import (
+    Array,
+    Artifacts,
+    Client,
+    DeviceRecord,
+    Registered,
+    ReplySize,
+    Staging,
+    Started,
+    UnregisteredError,
+    Waited,
+)
+from jflow.plan import Call, Plan, verify_step
+from jflow.plan.trace.record import TaskRecord
+from jflow.state.core import ClusterState, EffectRunner, SessionClaim
+from jflow.state.effects import Effect
+from jflow.state.fencing import Claim
+from jflow.state.moves import MovedError, changes_of, is_restartable, states_of
+from jflow.state.watch import SessionStatus, SessionWait, SessionWaits, WaitStatus
+from jflow.task.master.inline import begin_inline
+from jflow.task.master.pending import find_waits
+from jflow.task.master.registering import Registrar
+from jflow.task.master.step_runner import (
+    RegisteredStep,
+    StepRunner,
+    TaskPlans,
+    reply_of,
+    single_write_staging,
+)
+from jflow.task.master.view import ServerView
+from jflow.task.master.watching import ClusterWatch
+
+_MAX_RENEWALS = 3
+"""How often one run of a step registers its plans on a task again."""
+
+
+class ClientSession:
+    """The server's end of a session. Every method must be called on the event loop.
+
+    Args:
+      servers: the master's view of the cluster.
+      reset: frees containers on all tasks on behalf of this session.
+      began: called when it has registered its first step.
+      closed: called when the session closes.
+
+    Attributes:
+      watch, state: see `MasterSession`.
+    """
+
+    def __init__(
+        self,
+        servers: ServerView,
+        reset: Callable[
+            [ClientSession, Sequence[str], float, Deadline, Sequence[Task]], Awaitable[None]
+        ],
+        began: Callable[[ClientSession], None],
+        closed: Callable[[ClientSession], None],
+    ) -> None:
+        self._servers = servers
+        self._own = servers.info().task
+        self._reset = reset
+        self._began = began
+        self._closed = closed
+        self._handles = itertools.count(1)
+        # Step ids must be unique in the cluster: a random start keeps masters apart.
+        self._first_id = secrets.randbits(63)
+        self._step_ids = itertools.count(self._first_id)
+        self._steps: dict[int, RegisteredStep] = {}
+        self._claim = SessionClaim(servers)
+        self._registrar = Registrar(servers, self._claim)
+        self._running: set[Job[Any]] = set()
+        self._connecting: dict[Task, float] = {}
+        self._end: AbortedError | None = None
+        self.watch = ClusterWatch(servers)
+        self.state = ClusterState(
+            servers,
+            self,
+            self._claim,
+            self._running,
+            self._check_open,
+            self._registrar.patience,
+        )
+
+    @property
+    def only_watches(self) -> bool:
+        """Whether it is of a program that watches the cluster, and has done nothing else."""
+        return self.watch.is_used and not self._steps
+
+    @property
+    def used_claim(self) -> Claim | None:
+        """The claim that it works under; None if it has claimed nothing."""
+        return self._claim.claim
+
+    def status(self, number: int, age_s: float) -> SessionStatus:
+        """What it says to its watchers, given its number and age in seconds."""
+        claim = self._claim.claim
+        claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
+        restarted = tuple(map(str, self._registrar.restarted()))
+        n_steps, n_running = len(self._steps), len(self._running)
+        return SessionStatus(number, age_s, n_steps, n_running, claimed, restarted)
+
+    # Calls of the client ----------------------------------------------------------------------
+
+    async def list_devices(
+        self,
+        tasks: Sequence[Task],
+        connect_timeout: float,
+        only_up: bool,
+        deadline: Deadline = FOREVER,
+    ) -> Sequence[DeviceRecord]:
+        """See `MasterSession.list_devices`."""
+
+        async def devices(task: Task) -> Sequence[DeviceRecord]:
+            since = self._connecting.setdefault(task, now())
+            try:
+                proxy = self._servers.tasks[task]
+                return (await proxy.connect(connect_timeout, deadline)).devices
+            except UnavailableError:
+                if only_up:
+                    return ()
+                raise
+            finally:
+                if self._connecting.get(task) == since:
+                    del self._connecting[task]
+
+        found = await asyncio.gather(*(devices(task) for task in tasks))
+        return [device for group in found for device in group]
+
+    async def register(
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        restarted: Sequence[Task] = (),
+    ) -> Registered:
+        """See `MasterSession.register`."""
+        self._check_open()
+        self._registrar.go_on_with(restarted)
+        by_task: dict[Task, list[Plan]] = {}
+        for plan in plans:
+            by_task.setdefault(plan.device.task, []).append(plan)
+        verify_step(plans, n_fetches)
+        states, may_restart = states_of(plans), is_restartable(plans)
+        self._servers.gate.directory.check(states)
+
+        entries, missing = await self._registrar.register(
+            by_task, artifacts, may_restart, connect_timeout, deadline
+        )
+        if missing:
+            return Registered(0, missing)
+        if (action := async_failpoint("master.after_register")) is not None:
+            await action
+        try:
+            use = self._servers.gate.directory.add(states, changes_of(plans), self)
+        except MovedError:
+            await self._registrar.release(entries.values())
+            raise
+        handle = next(self._handles)
+        # Remote tasks first, so that their calls overlap with the work on this task.
+        ordered = dict(sorted(entries.items(), key=lambda item: item[1].proxy.is_direct))
+        reply = None if _is_blocking(plans) else reply_of(entries.values())
+        self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
+        if handle == 1:
+            self._began(self)
+        return Registered(handle)
+
+    async def run(
+        self,
+        handle: int,
+        deadline: Deadline,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
+    ) -> Sequence[Array]:
+        """See `MasterSession.run`."""
+        self._check_open()
+        step = self._registered(handle)
+        within = partial(self._running_within, step, deadline)
+        started = Started(self._run_admitted(step, feeds, client, records, effect), within)
+        return started.result if started.is_done else await started.rest()
+
+    def begin(
+        self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
+    ) -> Started[Sequence[Array]] | None:
+        """See `MasterSession.begin`."""
+        self._check_open()
+        step = self._registered(handle)
+        within = partial(self._running_within, step, deadline)
+        started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
+        if started is not None:
+            started.within = within
+            return started
+        needs_task = self._claim.claim is not None or not self._registrar.are_current(step)
+        if needs_task and asyncio.current_task() is None:
+            return None
+        return Started(self._run_admitted(step, feeds, None, None, effect), within)
+
+    def _registered(self, handle: int) -> RegisteredStep:
+        step = self._steps.get(handle)
+        if step is None:
+            raise InvalidArgumentError(f"step {handle} is not registered in this session")
+        return step
+
+    async def _running_within(
+        self, step: RegisteredStep, deadline: Deadline, rest: Awaitable[Sequence[Array]]
+    ) -> Sequence[Array]:
+        """Awaits what is left of a step that waits; the deadline or the session may end it."""
+        running = asyncio.current_task()
+        assert running is not None
+        self._running.add(running)
+        try:
+            if deadline.timeout is None:
+                return await rest
+            limit = asyncio.timeout(deadline.remaining())
+            async with limit:
+                return await rest
+        except asyncio.CancelledError:
+            self._claim.check()  # a later claim has ended the step
+            raise
+        except TimeoutError as error:
+            if deadline.timeout is None or not limit.expired():
+                raise
+            tasks = ", ".join(map(str, step.entries))
+            doing, waited = f"running the step on {tasks}", Waited.of(error.__cause__)
+            only = _only(step.entries)
+            raise deadline.error(doing, only, waited.reason, waited.op) from None
+        finally:
+            self._running.discard(running)
+
+    async def find_waits(self) -> SessionWaits:
+        """See `MasterSession.find_waits`."""
+        found = await find_waits(self._servers, self._steps, self._first_id)
+        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *found.found))
+
+    def _awaited(self, task: Task) -> SessionWait:
+        """What the session says of a task that it is connecting to."""
+        address = self._servers.info().cluster.task_address(task.job, task.index)
+        waited, what = now() - self._connecting[task], f"for {task} at {address} to start"
+        return SessionWait(0, str(self._own), WaitStatus("", 0, waited, what))
+
+    def watch_tasks(self, handle: int) -> Awaitable[None] | None:
+        """See `MasterSession.watch_tasks`."""
+        step = self._steps.get(handle)
+        if step is None or all(entry.proxy.is_direct for entry in step.entries.values()):
+            return None
+        return self._registrar.keep(step)
+
+    def reply_size(self, handle: int) -> ReplySize | None:
+        """See `MasterSession.reply_size`."""
+        step = self._steps.get(handle)
+        return None if step is None else step.reply
+
+    def release(self, handle: int) -> None:
+        """See `MasterSession.release`."""
+        step = self._steps.pop(handle, None)
+        if step is not None:
+            self._servers.gate.directory.remove(step.use)
+            self._servers.driver.start(self._registrar.release(step.entries.values()))
+
+    async def reset(
+        self,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        tasks: Sequence[Task] = (),
+    ) -> None:
+        """See `MasterSession.reset`."""
+        await self._reset(self, containers, connect_timeout, deadline, tasks)
+
+    def close(self) -> None:
+        """See `MasterSession.close`."""
+        self._closed(self)
+        entries = [entry for step in self._steps.values() for entry in step.entries.values()]
+        for step in self._steps.values():
+            self._servers.gate.directory.remove(step.use)
+        self._steps.clear()
+        self.state.close()
+        # In the background, because the streams of peers may be slow.
+        self._servers.driver.start(self._registrar.release(entries))
+
+    def end(self, error: AbortedError) -> None:
+        """Ends the session from the server: cancels running calls; later ones fail with `error`."""
+        self._end = error
+        for call in self._running:
+            call.cancel()
+
+    # Running plans ----------------------------------------------------------------------------
+
+    async def _run_admitted(
+        self,
+        step: RegisteredStep,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+        effect: Effect | None,
+    ) -> Sequence[Array]:
+        """Runs a step once nothing holds the state that it uses. Raises MovedError if it moved."""
+        gate, use = self._servers.gate, step.use
+        if not gate.directory.enter(use):
+            await gate.enter(use, object())
+        try:
+            if not self._registrar.are_current(step):
+                await self._registrar.renew(step)
+            staging = None if effect is None else single_write_staging(step, effect)
+            if effect is None or staging is not None:
+                return await self._run_all(step, feeds, client, records, staging)
+            return await EffectRunner(self._servers, step.entries, effect).run(
+                lambda staging: self._run_all(step, feeds, client, records, staging)
+            )
+        finally:
+            gate.leave(use)
+
+    async def _run_all(
+        self,
+        step: RegisteredStep,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+        staging: Staging | None = None,
+    ) -> Sequence[Array]:
+        step_id = next(self._step_ids)
+        values: Sequence[Array]
+        if len(step.entries) == 1:
+            (entry,) = step.entries.values()
+            values = await self._run_on_task(step, entry, step_id, feeds, client, records, staging)
+        else:
+            by_index = await StepRunner(
+                step.entries,
+                lambda entry: self._run_on_task(
+                    step, entry, step_id, feeds, client, records, staging
+                ),
+            ).run()
+            values = [by_index[index] for index in range(step.n_fetches)]
+        if (action := async_failpoint("master.after_run")) is not None:
+            await action
+        return values
+
+    async def _run_on_task(
+        self,
+        step: RegisteredStep,
+        entry: TaskPlans,
+        step_id: int,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+        staging: Staging | None,
+    ) -> Sequence[Array]:
+        """Runs one task's plans; returns their fetched values in the order of their indices."""
+        given = entry.given(feeds)
+        for _ in range(_MAX_RENEWALS):
+            try:
+                values = await entry.proxy.run(
+                    entry.incarnation,
+                    step_id,
+                    entry.handle,
+                    given,
+                    client,
+                    records,
+                    staging,
+                    entry.connection,
+                )
+            except UnregisteredError:  # nothing was sent
+                entry = await self._registrar.renewed(step, entry)
+            else:
+                return _checked(values, entry)
+        raise UnavailableError(
+            f"the connection to {entry.task} ends again and again", task=str(entry.task)
+        )
+
+    def _check_open(self) -> None:
+        if self._end is not None:
+            raise AbortedError(self._end.message)
+        if self._claim.claim is not None:
+            self._claim.check()
+
+
+def _checked(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
+    """The values that plans have given. Raises InternalError if there are too few or too many."""
+    if len(values) != len(entry.fetches):
+        raise InternalError(
+            f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
+            task=str(entry.task),
+        )
+    return values
+
+
+def _is_blocking(plans: Iterable[Plan]) -> bool:
+    """Whether a step may wait for another one of the same client: at a queue, or in a callback."""
+    return any(
+        plan.resources or any(isinstance(one, Call) for one in plan.instructions) for plan in plans
+    )
+
+
+def _only(tasks: Iterable[Task]) -> str | None:
+    """The name of the only task; None if there are several."""
+    names = list(map(str, tasks))
+    return names[0] if len(names) == 1 else None

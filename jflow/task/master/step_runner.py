@@ -1,0 +1,182 @@
+"""`StepRunner`: acts out a step that is registered on several tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from jflow.base.cluster import Task
+from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
+from jflow.net.protocol import Array, Registered, ReplySize, TaskProxy, Waited, begin
+from jflow.plan import Plan
+from jflow.state.core import Staging
+from jflow.state.effects import Effect, writes_once
+from jflow.state.moves import Use
+from jflow.task.master.step import Action, Fail, StartTask, Step, StopTask
+
+
+@dataclass(frozen=True)
+class TaskPlans:
+    """One task's plans of a registered step.
+
+    Attributes:
+      proxy: reaches the task.
+      feeds, fetches: the indices of the values that they are fed and give.
+      is_writing: whether they write variables.
+      plans: the plans, which are registered again over a new connection.
+      is_restartable: whether the step can be run again if it ends while it waits for a queue.
+      connection: the number of the connection over which they were registered.
+      n_bytes: see `Registered`.
+    """
+
+    task: Task
+    proxy: TaskProxy
+    incarnation: int
+    handle: int
+    feeds: tuple[int, ...]
+    fetches: tuple[int, ...]
+    is_writing: bool
+    plans: tuple[Plan, ...]
+    is_restartable: bool
+    connection: int
+    n_bytes: int = 0
+
+    def registered_as(self, registered: Registered) -> TaskPlans:
+        """The same plans, once they are registered."""
+        return replace(self, handle=registered.handle, n_bytes=registered.n_bytes)
+
+    def given(self, feeds: Sequence[Array]) -> Sequence[Array]:
+        """The fed values of these plans. Raises InvalidArgumentError if there are too few."""
+        wanted = self.feeds
+        if not wanted:
+            return ()
+        if wanted[-1] >= len(feeds):
+            raise InvalidArgumentError(
+                f"the step requires {wanted[-1] + 1} fed values, got {len(feeds)}"
+            )
+        return [feeds[index] for index in wanted]
+
+
+def reply_of(entries: Iterable[TaskPlans]) -> ReplySize:
+    """What the first reply of a step is expected to take, given the plans of its tasks."""
+    return ReplySize(max(ReplySize().n_bytes, sum(entry.n_bytes for entry in entries)))
+
+
+@dataclass(frozen=True)
+class RegisteredStep:
+    """A registered step: the plans of each task, and the state that they use.
+
+    An entry is replaced when its plans were registered again.
+
+    Attributes:
+      reply: the size of its last reply; None if it may wait for other steps.
+    """
+
+    entries: dict[Task, TaskPlans]
+    n_fetches: int
+    use: Use
+    reply: ReplySize | None = None
+
+    @property
+    def only(self) -> TaskPlans | None:
+        """The plans of the only task that takes part; None if there are several."""
+        entries = self.entries
+        return next(iter(entries.values())) if len(entries) == 1 else None
+
+    @cached_property
+    def writer(self) -> str | None:
+        """The name of its only task, if it writes in one program and does nothing else."""
+        (first, *others) = self.entries.values() or (None,)
+        return str(first.task) if first and not others and writes_once(first.plans) else None
+
+
+def single_write_staging(step: RegisteredStep, effect: Effect) -> Staging | None:
+    """What the first attempt of a step needs that one program of one task applies.
+
+    There is nothing to commit, to abort or to take over then. None of any other attempt: it needs
+    an `EffectRunner`.
+    """
+    writer = step.writer
+    return None if writer is None or effect.attempt > 1 else Staging(effect, True, (writer,))
+
+
+class StepRunner:
+    """Executes the actions of the `Step` state machine on the event loop.
+
+    Invariant: each started call reports its end to the state machine exactly once, at the end of
+    its coroutine, whether it finished, failed or was cancelled. So the outcome is set exactly when
+    no call runs any more.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[Task, TaskPlans],
+        run_plans: Callable[[TaskPlans], Coroutine[Any, Any, Sequence[Array]]],
+    ) -> None:
+        self._entries = entries
+        self._run_on_task = run_plans
+        self._step = Step(entries)
+        self._calls: dict[Task, asyncio.Future[None]] = {}
+        self._waited = Waited()
+        self._values: dict[int, Array] = {}
+        self._loop = asyncio.get_running_loop()
+        self._outcome: asyncio.Future[None] = self._loop.create_future()
+        self._is_starting = False
+
+    async def run(self) -> dict[int, Array]:
+        self._is_starting = True
+        self._act(self._step.begin())
+        self._is_starting = False
+        try:
+            await self._outcome
+        except asyncio.CancelledError:
+            self._act(self._step.cancelled(CancelledError("Step was cancelled")))
+            await asyncio.gather(*self._calls.values(), return_exceptions=True)
+            if self._waited.reason:
+                raise asyncio.CancelledError(self._waited) from None
+            raise
+        return self._values
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case StartTask(task):
+                    # It has begun when it can be cancelled, so it always reports its end.
+                    self._calls[task] = begin(self._reporting(task))
+                case StopTask(task):
+                    self._calls[task].cancel()
+                case Fail(error):
+                    if not self._outcome.done():
+                        self._outcome.set_exception(error)
+                case _:
+                    if not self._outcome.done():
+                        self._outcome.set_result(None)
+
+    async def _reporting(self, task: Task) -> None:
+        """Runs the plans of a task, and reports their end."""
+        error: OpError | None = None
+        try:
+            values = await self._run_on_task(self._entries[task])
+            self._values |= zip(self._entries[task].fetches, values, strict=True)
+        except asyncio.CancelledError as cancelled:
+            # What the first call that is cancelled was waiting for.
+            if not self._waited.reason:
+                self._waited = Waited.of(cancelled)
+            error = CancelledError("the plans were cancelled")
+        except OpError as failed:
+            error = failed
+        except Exception as other:
+            error = InternalError(f"{type(other).__name__}: {other}", task=str(task))
+        if self._is_starting:  # others may have to be stopped that have not begun
+            self._loop.call_soon(self._ended, task, error)
+        else:
+            self._ended(task, error)
+
+    def _ended(self, task: Task, error: OpError | None) -> None:
+        if error is None:
+            self._act(self._step.task_finished(task))
+        else:
+            self._act(self._step.task_failed(task, error))

@@ -1,0 +1,372 @@
+"""`Server`: one task of a cluster, in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ClassVar, NamedTuple, Self
+
+from jflow.base import forks
+from jflow.base.closing import Closing
+from jflow.base.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, Task, split_address
+from jflow.base.failpoints import async_failpoint
+from jflow.base.logs import LogOptions, event, log_to_stderr
+from jflow.base.logs.setup import LEVEL_VARIABLE
+from jflow.base.options import ConfigProto
+from jflow.errors import InvalidArgumentError, NotFoundError
+from jflow.net.protocol import (
+    Arrivals,
+    ClusterTasks,
+    DeviceRecord,
+    Endpoint,
+    MasterSession,
+    OwnTask,
+    Secret,
+    ServerInfo,
+    ServerLocation,
+    Transport,
+    WorkerSession,
+)
+from jflow.net.wire import TRANSPORTS, cluster_name, file_system_id, load_secret, load_tls
+from jflow.plan.validator import VALIDATOR
+from jflow.plan.xla import export_platform
+from jflow.state.checkpoint_files import ANYWHERE
+from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
+from jflow.task.execution import local_devices, memory_limits
+from jflow.task.master import Master
+from jflow.task.server.address import are_loopback, listening_hosts, location_at
+from jflow.task.server.definition import ServerDef, defined, packed_defaults
+from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
+from jflow.task.server.role import which_task
+from jflow.task.server.slow_steps import SlowSteps
+from jflow.task.server.watched import ServedTask
+from jflow.task.worker import Worker
+
+_LOG = logging.getLogger(__name__)
+_N_THREADS = 8
+_STOP_S = 5.0
+_ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
+_CHECKPOINTS_VARIABLE = "JFLOW_CHECKPOINT_ROOTS"
+
+
+@forks.guarded("start", "connect", "join", ignored=("stop",))
+class Server(Closing):
+    """A task of a cluster: a master for clients and a worker for masters, on one port.
+
+    A process may have several servers. A server listens only at the address that the cluster gives
+    for its task, and serves only callers that mean this task and prove that they have the token of
+    this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
+    the process before, the server switches off `jax_cpu_enable_async_dispatch`.
+    What it logs goes to standard error if JFLOW_LOG is set, which names a level.
+
+    Args:
+      server_or_cluster_def: the cluster, as for ClusterSpec, or a ServerDef, whose fields count
+        where the other arguments do not say something else.
+      job_name, task_index: the task of this server. May be omitted if TF_CONFIG gives the task or
+        only one is possible.
+      protocol: the transport; "grpc" if None.
+      config: options of sessions on this server that do not set them themselves; connections take
+        the connect timeout, the device filters and the isolation of state, and have their own time
+        limits and placement. Their `placement` is the name of a strategy.
+      start: whether to start at once.
+      data_roots: directories below which readers may read files; if None, those of
+        JFLOW_DATA_ROOTS, separated as in PATH.
+      checkpoint_roots: directories below which checkpoints may be written and read; if None, those
+        of JFLOW_CHECKPOINT_ROOTS. Without any, a server that listens on the loopback interface
+        allows all directories, because its callers are its own user, and another one allows none.
+
+    Raises:
+      NotFoundError: if a root is not a directory.
+      ValueError: if the task is not given and cannot be inferred.
+      InvalidArgumentError: if the cluster has no such task, or its address does not resolve,
+        belongs to another machine, or is not a loopback address and there are no certificates; or a
+        certificate is not valid.
+      NotFoundError: if the protocol is unknown, or a certificate does not exist.
+      PermissionDeniedError: if other users may read or replace the token or a certificate.
+      UnknownError: if the port is in use.
+    """
+
+    _worker_type: ClassVar[type[Worker]] = Worker
+    """What runs plans; the placement lab has servers whose workers pretend to compute."""
+
+    _instead_of_copy = "other processes reach it by its target: jflow.connect(server.target)"
+
+    def __init__(
+        self,
+        server_or_cluster_def: ServerDef | ClusterSpec | ClusterDef | Mapping[str, object],
+        job_name: str | None = None,
+        task_index: int | None = None,
+        protocol: str | None = None,
+        config: ConfigProto | None = None,
+        start: bool = True,
+        *,
+        data_roots: Sequence[str | os.PathLike[str]] | None = None,
+        checkpoint_roots: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> None:
+        told = defined(server_or_cluster_def, job_name, task_index, protocol, config)
+        if told.protocol not in TRANSPORTS:
+            raise NotFoundError(f"No server factory registered for protocol {told.protocol!r}")
+        cluster = ClusterSpec(told.cluster)
+        self._task = which_task(cluster, told.job_name, told.task_index)
+        self._filters = told.cluster_device_filters or ClusterDeviceFilters()
+        self._cluster = self._filters.seen_by(self._task, cluster)
+        self._protocol = told.protocol
+        self._config = told.default_session_config
+        self._defaults = b"" if self._config is None else packed_defaults(self._config)
+        self._roots = AllowedDirectories(_paths(data_roots, _ROOTS_VARIABLE))
+        paths = _paths(checkpoint_roots, _CHECKPOINTS_VARIABLE)
+        self._checkpoints = AllowedDirectories(paths, CHECKPOINTS) if paths else None
+        self._stopped = threading.Event()
+        self._running: _Running | None = None
+        if start:
+            self.start()
+
+    @classmethod
+    def create_local_server(cls, config: ConfigProto | None = None, start: bool = True) -> Self:
+        """A cluster of one task, "/job:local/task:0", at a free port of this machine.
+
+        Args:
+          config, start: as for `Server`.
+        """
+        return cls({"local": ["localhost:0"]}, config=config, start=start)
+
+    @property
+    def server_def(self) -> ServerDef:
+        """What this server is, as a ServerDef of its own: its task, and the cluster as it is seen.
+
+        A port that was chosen is in it, so it makes an equal server once this one has stopped.
+        """
+        return ServerDef(
+            self._cluster.as_cluster_def(),
+            self._task.job,
+            self._task.index,
+            self._protocol,
+            self._config,
+        )
+
+    @property
+    def target(self) -> str:
+        """The target for sessions: "grpc://host:port"."""
+        return f"{self._protocol}://{self._address}"
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster as this server knows it."""
+        return self._cluster
+
+    @property
+    def incarnation(self) -> int:
+        """A random number that identifies this run of the task's server."""
+        return self._started().info().incarnation
+
+    @property
+    def worker(self) -> Worker:
+        """The worker, for inspection; call its methods only on the servers' event loop."""
+        return self._started().worker
+
+    def start(self) -> None:
+        """Starts listening; does nothing if it is running. Raises as the constructor."""
+        if self._running is None:
+            forks.mark_used()
+            options = LogOptions.of()
+            if os.environ.get(LEVEL_VARIABLE):
+                log_to_stderr(options, str(self._task))
+            run_programs_in_their_threads()
+            # Not on the loop, which must serve other calls while a name is resolved.
+            tls = load_tls(self._task)
+            own_host = split_address(self._address)[0]
+            hosts = listening_hosts(own_host, self._task, is_encrypted=tls is not None)
+            transport = TRANSPORTS[self._protocol](tls)
+            location = location_at(hosts)
+            counts = {} if self._config is None else self._config.device_count
+            terms = _Terms(load_secret(), cluster_name(), location, self._defaults, counts)
+            checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
+            make = partial(self._worker_type, checkpoint_roots=checkpoints)
+            starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
+            self._running = SERVERS.run(starting)
+            SERVERS.run(self._running.watch_steps(options.slow_step_s))
+            self._running.watched.stopping = self.stop
+            self._cluster = self._running.info().cluster
+            VALIDATOR.start()
+            event(_LOG, logging.INFO, "server_started", server=str(self._task), at=self._address)
+
+    def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
+        """Sets the addresses of the other tasks, if they were not known at the start.
+
+        Raises:
+          InvalidArgumentError: if the cluster has another address for this task.
+        """
+        known = self._filters.seen_by(self._task, ClusterSpec(cluster))
+        if known.task_address(self._task.job, self._task.index) != self._address:
+            raise InvalidArgumentError(
+                f"{self._task} listens at {self._address}, but has another address in {known}"
+            )
+        self._started().set_cluster(known)
+        self._cluster = known
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until the server is stopped, at most so many seconds; returns whether it is."""
+        return self._stopped.wait(timeout)
+
+    def stop(self) -> None:
+        """Stops listening, cancels running steps and frees the state. May be called again.
+
+        It returns within seconds even if a program is running, which cannot be interrupted.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            running.watched.is_serving = False
+            try:
+                SERVERS.run(running.stop(), _STOP_S)
+            except TimeoutError:
+                _LOG.warning(
+                    "%s did not stop within %g s and was left running", self._task, _STOP_S
+                )
+            # Without waiting: a device may be busy with a program that cannot be cancelled.
+            running.worker.long_programs.shutdown()
+            running.threads.shutdown(wait=False, cancel_futures=True)
+            VALIDATOR.stop()
+            event(_LOG, logging.INFO, "server_stopped", server=str(self._task))
+        self._stopped.set()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def _leave(self, failed: bool) -> None:
+        self.stop()
+
+    @property
+    def _address(self) -> str:
+        return self._cluster.task_address(self._task.job, self._task.index)
+
+    def _started(self) -> _Running:
+        if self._running is None:
+            raise RuntimeError(f"the server {self._task} is not running")
+        return self._running
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._running is None else "at"
+        return f"<jflow.train.Server {self._task} {state} {self.target}>"
+
+
+class _Terms(NamedTuple):
+    """What callers must prove, what they may call the server, and what their sessions get.
+
+    Attributes:
+      secret, cluster_name, location: see `Endpoint`.
+      session_defaults: see `ServerInfo`.
+      device_counts: the largest number of devices of a type.
+    """
+
+    secret: Secret
+    cluster_name: str
+    location: ServerLocation
+    session_defaults: bytes
+    device_counts: Mapping[str, int]
+
+
+class _Running:
+    """The parts of a running server; see `protocol.ServerRoles`."""
+
+    def __init__(
+        self,
+        task: Task,
+        cluster: ClusterSpec,
+        transport: Transport,
+        terms: _Terms,
+        threads: ThreadPoolExecutor,
+        roots: AllowedDirectories,
+        make_worker: Callable[..., Worker],
+    ) -> None:
+        devices = local_devices(task, terms.device_counts)
+        incarnation = secrets.randbits(63) + 1
+        self.threads = threads
+        self.tasks = ClusterTasks(cluster, transport, terms.secret, task, terms.cluster_name)
+        self.worker = make_worker(task, devices, self.tasks, threads, roots, take_64_bits)
+        self.tasks.arrivals = Arrivals(str(task), self.worker.deliver)
+        self.tasks.own = OwnTask(self.info, self.worker)
+        self._task = task
+        self._slow_steps: SlowSteps | None = None
+        self._incarnation = incarnation
+        self._session_defaults = terms.session_defaults
+        memory = memory_limits(devices)
+        self._devices = tuple(
+            DeviceRecord(
+                device,
+                export_platform(found),
+                incarnation,
+                memory_limit_bytes=memory[device],
+                file_system=file_system_id(),
+            )
+            for device, found in devices.items()
+        )
+        gate, fences = self.worker.moves.steps, self.worker.claims.fences
+        self.master = Master(self.info, self.tasks, gate, fences)
+        self.watched = self.worker.watched = ServedTask(self.info, self.worker, self.master)
+        endpoint = Endpoint(self, terms.secret, terms.location, terms.cluster_name)
+        self.listener = transport.listener(endpoint.services(), lambda: self.watched.is_serving)
+
+    def info(self) -> ServerInfo:
+        return ServerInfo(
+            self._task,
+            self._incarnation,
+            self.tasks.cluster,
+            self._devices,
+            self.worker.programs.n_compiled,
+            self._session_defaults,
+        )
+
+    def set_cluster(self, cluster: ClusterSpec) -> None:
+        self.tasks.cluster = cluster
+
+    def open_master_session(self) -> MasterSession:
+        return self.master.open_session()
+
+    def open_worker_session(self, caller: Task | None) -> WorkerSession:
+        return self.worker.open_session(caller)
+
+    async def watch_steps(self, slow_s: float) -> None:
+        """Begins to log steps that take longer than so many seconds."""
+        self._slow_steps = SlowSteps(self.worker.running.listed, slow_s)
+        self._slow_steps.start()
+
+    async def stop(self) -> None:
+        if self._slow_steps is not None:
+            self._slow_steps.stop()
+        await self.listener.stop()
+        await self.tasks.close()
+
+
+async def _start(
+    task: Task,
+    cluster: ClusterSpec,
+    hosts: Sequence[str],
+    transport: Transport,
+    terms: _Terms,
+    roots: AllowedDirectories,
+    make_worker: Callable[..., Worker],
+) -> _Running:
+    if (action := async_failpoint("server.before_listen")) is not None:
+        await action
+    host, port = split_address(cluster.task_address(task.job, task.index))
+    threads = ThreadPoolExecutor(
+        _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
+    )
+    running = _Running(task, cluster, transport, terms, threads, roots, make_worker)
+    bound = await running.listener.start(hosts, port)
+    shown = f"[{host}]" if ":" in host else host
+    running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
+    return running
+
+
+def _paths(paths: Sequence[str | os.PathLike[str]] | None, variable: str) -> list[str]:
+    """Directories that are given, or else those of an environment variable."""
+    if paths is None:
+        paths = os.environ.get(variable, "").split(os.pathsep)
+    return [os.fspath(path) for path in paths if path]

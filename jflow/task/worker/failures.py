@@ -1,0 +1,28 @@
+"""What errors of a plan become, which may come from JAX."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import jax
+
+from jflow.base.cluster import Task
+from jflow.errors import InternalError, InvalidArgumentError, OpError
+from jflow.task.execution.link import LinkedPlan
+
+
+def raise_of_plan(error: Exception, linked: LinkedPlan, task: Task) -> NoReturn:
+    """Raises the error of a plan, as one that names its task if it is one of the plan or of JAX."""
+    if isinstance(error, OpError):
+        error.with_context(task=str(task))
+        raise error
+    if isinstance(error, TypeError | ValueError):
+        raise InvalidArgumentError(
+            f"a program on {linked.plan.device} does not accept its arguments: {error}",
+            task=str(task),
+        ) from error
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        raise InternalError(
+            f"a program failed on {linked.plan.device}: {error}", task=str(task)
+        ) from error
+    raise error

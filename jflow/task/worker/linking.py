@@ -1,0 +1,150 @@
+"""`PlanLinker`: compiles and links the plans that a task is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+
+from jflow.base.cluster import Device, Task
+from jflow.base.drivers.loop import all_of
+from jflow.errors import InvalidArgumentError
+from jflow.net.protocol import Artifacts
+from jflow.plan import Plan, Program
+from jflow.plan.validator import VALIDATOR
+from jflow.plan.xla.cache import ProgramCache
+from jflow.plan.xla.compile import CompiledProgram
+from jflow.plan.xla.export import digest_of
+from jflow.plan.xla.validation import ValidProgram
+from jflow.task.execution.functions import HostFunction
+from jflow.task.execution.link import LinkedPlan, link
+from jflow.task.worker.artifacts import DroppedError, sent
+from jflow.task.worker.constants import ConstantCache
+
+ValidPrograms = Mapping[str, ValidProgram]
+"""Programs by their digests."""
+
+
+class PlanLinker:
+    """Compiles and links plans for the devices of one task. Call it on the event loop only.
+
+    Args:
+      task: the task.
+      devices: this process's devices by name.
+      threads: compile and link.
+
+    Attributes:
+      programs: the cache of compiled programs.
+    """
+
+    def __init__(
+        self, task: Task, devices: Mapping[Device, jax.Device], threads: ThreadPoolExecutor
+    ) -> None:
+        self._task = task
+        self._devices = devices
+        self._threads = threads
+        self._constants = ConstantCache()
+        self.programs = ProgramCache()
+
+    def check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
+        """Raises InvalidArgumentError if plans are not for here, or an artifact is not its own."""
+        task = self._task
+        for plan in plans:
+            if plan.device not in self._devices:
+                raise InvalidArgumentError(
+                    f"{task} received a plan for {plan.device}; "
+                    f"it has the devices {', '.join(map(str, self._devices))}",
+                    task=str(task),
+                )
+        for digest, artifact in artifacts.items():
+            if digest_of(artifact) != digest:
+                raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
+
+    def missing(self, plans: Sequence[Plan], artifacts: Artifacts) -> tuple[str, ...]:
+        """The digests of what plans need that is neither cached here nor sent."""
+        missing: dict[str, None] = {}
+        for plan in plans:
+            device = self._devices[plan.device]
+            for program in plan.programs:
+                if not self.programs.has(program.digest, device, program.donated):
+                    missing[program.digest] = None
+            for digest in plan.constants:
+                if not self._constants.has(digest, device):
+                    missing[digest] = None
+        return tuple(digest for digest in missing if digest not in artifacts)
+
+    async def link(
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        functions: Mapping[str, HostFunction],
+    ) -> list[LinkedPlan]:
+        """Compiles the programs of plans that are new here, and links the plans.
+
+        Args:
+          plans, artifacts: the plans and what was sent with them.
+          functions: host functions that they may call in addition to those of every task.
+
+        Raises:
+          DroppedError: if an artifact is not cached any more.
+          InvalidArgumentError: if a program is refused or cannot be compiled, or a plan is
+            malformed.
+        """
+        valid = await self._validated(plans, artifacts)
+        await self._compile(plans, valid)
+        loop = asyncio.get_running_loop()
+        return [
+            await loop.run_in_executor(self._threads, self._link, plan, artifacts, valid, functions)
+            for plan in plans
+        ]
+
+    async def _validated(self, plans: Sequence[Plan], artifacts: Artifacts) -> ValidPrograms:
+        """The programs that were sent, as the validator process has written them."""
+        programs = {program.digest for plan in plans for program in plan.programs}
+        sent_here = [digest for digest in artifacts if digest in programs]
+        begun = [VALIDATOR.validate(digest, artifacts[digest].tobytes()) for digest in sent_here]
+        valid = await all_of(map(asyncio.wrap_future, begun))
+        return dict(zip(sent_here, valid, strict=True))
+
+    async def _compile(self, plans: Sequence[Plan], valid: ValidPrograms) -> None:
+        """Compiles several programs concurrently; linking finds them in the cache."""
+        loop = asyncio.get_running_loop()
+        work = [(plan.device, program) for plan in plans for program in plan.programs]
+        # A thread must not wait for a program that another thread compiles: repeated registrations
+        # of one slow program would occupy all threads. So the event loop waits first.
+        for device, program in work:
+            begun = self.programs.begun(program.digest, self._devices[device], program.donated)
+            if begun is not None and not begun.done():
+                await asyncio.wait([asyncio.wrap_future(begun)])
+        if len(work) > 1:
+            await all_of(
+                loop.run_in_executor(self._threads, self._executable, *each, valid) for each in work
+            )
+
+    def _link(
+        self,
+        plan: Plan,
+        artifacts: Artifacts,
+        valid: ValidPrograms,
+        functions: Mapping[str, HostFunction],
+    ) -> LinkedPlan:
+        device = self._devices[plan.device]
+        return link(
+            plan,
+            device,
+            lambda program: self._executable(plan.device, program, valid),
+            lambda digest: self._constants.get(digest, device, sent(artifacts, digest)),
+            functions,
+        )
+
+    def _executable(
+        self, device: Device, program: Program, valid: ValidPrograms
+    ) -> CompiledProgram:
+        def source() -> ValidProgram:
+            if program.digest not in valid:
+                raise DroppedError(program.digest)
+            return valid[program.digest]
+
+        return self.programs.get(program.digest, self._devices[device], program.donated, source)

@@ -1,0 +1,500 @@
+"""The asyncio driver: runs one plan of a step without blocking the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import chain, repeat
+from typing import Any
+
+import jax.numpy as jnp
+
+from jflow.base.cluster import Task
+from jflow.base.drivers.loop import all_of
+from jflow.base.values import held_bytes
+from jflow.errors import CancelledError, InvalidArgumentError
+from jflow.net.protocol import Array, Client, Waited, begin
+from jflow.plan import Recv, Send, Slot
+from jflow.state.core import StepEffect
+from jflow.state.effects import ConflictError
+from jflow.state.moves import StateId
+from jflow.state.resources import Attempt, Cell, Transaction, Writing
+from jflow.state.resources.kernel import Wanted
+from jflow.task.execution.callback import LinkedCallback
+from jflow.task.execution.interpreter import interpret
+from jflow.task.execution.link import (
+    LinkedCall,
+    LinkedInstruction,
+    LinkedKernel,
+    LinkedPlan,
+    LinkedRun,
+)
+from jflow.task.execution.step_state import StepState
+from jflow.task.execution.tracing import TracedState, traced
+from jflow.task.execution.variables import VariableAccess
+from jflow.task.worker.context import WorkerContext
+from jflow.task.worker.failures import raise_of_plan
+from jflow.task.worker.in_threads import in_threads
+from jflow.task.worker.quick import QUICK_S, is_quick, timed
+from jflow.task.worker.waker import Waker
+
+MAX_RIDING_BYTES = 64 << 10
+"""A larger value leaves in its own message, as soon as it is there."""
+
+_Interpreter = Generator[Wanted | Awaitable[None], None, None]
+
+SubmittedWait = tuple[Cell, Attempt, asyncio.Future[Any]]
+"""An attempt that was submitted and waits, its cell, and what a `Waker` completes with it."""
+
+CONFLICT_S = 0.05
+"""How long, in seconds, a step applied once waits before it asks if two may wait for each other."""
+
+
+async def run_plan(
+    linked: LinkedPlan,
+    step: int,
+    fed: Mapping[int, Array],
+    context: WorkerContext,
+    client: Client | None = None,
+    parks: Collection[StateId] = (),
+    writing: Writing | None = None,
+    effect: StepEffect | None = None,
+) -> dict[int, Array]:
+    """Runs a plan; returns its fetched values by their index.
+
+    Args:
+      linked: the plan.
+      step: identifies the step on every task that takes part.
+      fed: the step's fed values by their index.
+      context: what the plan's task provides.
+      client: calls functions of the step's client; None if it is not connected to this task.
+      parks: the state that it uses, if it can be run again when a move ends it; else nothing.
+      writing, effect: as for `StepState`.
+
+    Raises:
+      OpError: the step failed; the error names the task.
+    """
+    run = PlanRun(linked, step, context, client, parks, writing, effect)
+    try:
+        return await run.run(fed)
+    except Exception as error:
+        raise_of_plan(error, linked, context.task)
+    finally:
+        run.close()
+
+
+class PlanRun:
+    """One run of a plan, and the driver of its interpreters. Must be closed.
+
+    Args:
+      linked, step, context, client, parks, writing, effect: as for `run_plan`.
+      state: the state of a run that has begun; None to begin one.
+
+    Invariant: the state, which holds leases on what programs read, is closed only after `close` was
+    called and no program of the run executes any more, even if the run was cancelled.
+    """
+
+    __slots__ = (
+        *("_client", "_context", "_interpret", "_is_cancelled", "_leaving", "_linked"),
+        *("_may_be_quick", "_programs", "_riders", "_riding", "_sends", "_state", "_step"),
+        *("_transaction", "_waiters"),
+    )
+
+    def __init__(
+        self,
+        linked: LinkedPlan,
+        step: int,
+        context: WorkerContext,
+        client: Client | None = None,
+        parks: Collection[StateId] = (),
+        writing: Writing | None = None,
+        effect: StepEffect | None = None,
+        state: StepState | None = None,
+    ) -> None:
+        self._linked = linked
+        self._step = step
+        self._context = context
+        self._client = client
+        watch = context.watch(parks)
+        recorder = context.recorders.get(step) if context.recorders else None
+        if recorder is None:
+            self._interpret = interpret
+            self._state = state or StepState(
+                linked, context.containers, watch=watch, writing=writing, effect=effect
+            )
+        else:
+            self._interpret = traced
+            self._state = TracedState(
+                linked, context.containers, recorder, watch=watch, writing=writing, effect=effect
+            )
+        # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
+        self._may_be_quick = recorder is None or linked.device.platform == "cpu"
+        self._riding = context.riding.get(step) if context.riding else None
+        self._riders: list[Send] = []
+        self._leaving: list[Send] = []
+        self._sends: list[asyncio.Future[None]] = []
+        self._programs: set[Future[Any]] = set()
+        self._waiters: set[asyncio.Future[Any]] = set()
+        self._is_cancelled = False
+        self._transaction = effect if isinstance(effect, Transaction) else None
+        context.plans.add(self)
+
+    async def run(self, fed: Mapping[int, Array]) -> dict[int, Array]:
+        linked, state = self._linked, self._state
+        for feed in linked.feeds:
+            state[feed.slot] = fed[feed.index]
+        if linked.plan.after:
+            await self._in_dataflow_order(linked.plan.after)
+        else:
+            await self._perform_all(chain.from_iterable(linked.stages))
+        if self._riders:
+            self._ride()
+        if len(self._sends) == 1:
+            await self._sends[0]
+        elif self._sends:
+            await all_of(self._sends)
+        # Values are fetched after all stages, so that no stage waits for the device.
+        fetched = {}
+        for fetch in linked.fetches:
+            if not self._state.is_computed(fetch.slot):
+                await self._computed(fetch.slot)
+            fetched[fetch.index] = state.fetch(fetch.slot)
+        return fetched
+
+    def close(self) -> None:
+        self._context.plans.discard(self)
+        for send in self._sends:
+            send.cancel()
+        if not self._programs:
+            self._state.close()
+            return
+        # A program that a cancelled step has started still runs and reads what the state leases.
+        running = {job for job in self._programs if not job.done()}
+        if not running:
+            self._state.close()
+        for job in running:
+            job.add_done_callback(self._close_state)
+
+    def _close_state(self, _: Future[Any]) -> None:
+        if all(job.done() for job in self._programs):
+            self._state.close()
+
+    async def _in_dataflow_order(self, after: Sequence[Collection[int]]) -> None:
+        """Performs each stage as soon as the stages that it depends on are done."""
+        done = [asyncio.Event() for _ in after]
+
+        async def perform(number: int) -> None:
+            for needed in after[number]:
+                await done[needed].wait()
+            await self._perform_all(self._linked.stages[number])
+            done[number].set()
+
+        await all_of(perform(number) for number in range(len(after)))
+
+    async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
+        """Performs instructions in order; yields to the event loop only where one must wait."""
+        await self.go_on(self._interpret(zip(repeat(0), instructions), (self._state,), self))
+
+    async def go_on(self, running: _Interpreter, first: SubmittedWait | None = None) -> None:
+        """Runs an interpreter to its end; `first` is what it waits for already."""
+        try:
+            if first is not None:
+                await self._wait_submitted(*first)
+            for pending in running:
+                if isinstance(pending, tuple):
+                    await self._wait_for(running, *pending)
+                else:
+                    await pending
+        except BaseException:
+            running.close()
+            self._name_waiting_op()
+            raise
+
+    def _name_waiting_op(self) -> None:
+        """Adds the operation that waited, which is known once its kernel was closed."""
+        op = self._state.waiting_op
+        if op is not None and (blocked := self._context.blocked.get(self._step)) is not None:
+            self._context.blocked[self._step] = Waited(blocked.reason, op)
+
+    # Waiting ----------------------------------------------------------------------------------
+
+    async def _wait_for(self, interpreter: _Interpreter, cell: Cell, attempt: Attempt) -> None:
+        """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
+        self._check_cancelled()
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if not cell.submit(attempt, Waker(waiter, self._step, interpreter)):
+            await self._wait_submitted(cell, attempt, waiter)
+
+    async def _wait_submitted(
+        self, cell: Cell, attempt: Attempt, waiter: asyncio.Future[Any]
+    ) -> None:
+        """As `_wait_for`, for an attempt that waits already."""
+        try:
+            if self._transaction is None:
+                await self._wait(waiter)
+            else:
+                await self._wait_by_age(waiter, attempt, self._transaction)
+        except BaseException as error:
+            if reason := cell.reason(attempt):
+                self._context.blocked[self._step] = Waited(reason)
+            cell.cancel(attempt, CancelledError("Step was cancelled"))
+            is_done = attempt.error is None and not attempt.can_roll_back
+            if not (is_done and isinstance(error, asyncio.CancelledError)):
+                raise
+            # The attempt completed before it could be cancelled and cannot be rolled back. The
+            # caller must not be told that nothing was done, since it might retry: the plan goes on
+            # to its next wait and ends there.
+            self._is_cancelled = True
+
+    async def _wait_by_age(
+        self, waiter: asyncio.Future[Any], attempt: Attempt, transaction: Transaction
+    ) -> None:
+        """Waits for an attempt, unless an older step may be waiting for this one.
+
+        Raises:
+          ConflictError: if one may.
+        """
+        waiting = asyncio.ensure_future(self._wait(waiter))
+        try:
+            while not (await asyncio.wait([waiting], timeout=CONFLICT_S))[0]:
+                if transaction.must_yield(attempt):
+                    raise ConflictError(
+                        f"{transaction.effect} gives way to an older step, which has variables "
+                        "that it waits for"
+                    )
+        except BaseException:
+            waiting.cancel()
+            raise
+        waiting.result()
+
+    async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
+        """Waits for an event that other plans bring about.
+
+        They may depend on a value that this plan sends. If that is lost they never act, so a
+        failed send fails the wait; `_sent` does so for sends that fail later.
+        """
+        self._check_cancelled()
+        self._waiters.add(waiter)
+        try:
+            for send in self._sends:
+                if send.done():
+                    self._sent(send)
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _check_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+
+    async def _computed(self, *slots: Slot) -> None:
+        """Waits until the device has computed the values of slots."""
+        for slot in slots:
+            if not self._state.is_computed(slot):
+                await self._context.devices.wait(self._state[slot])
+
+    async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._context.threads, work, *args)
+
+    # Programs ---------------------------------------------------------------------------------
+
+    def _is_alone(self) -> bool:
+        if len(self._context.plans) != 1:
+            return False
+        return not self._sends or all(send.done() for send in self._sends)
+
+    def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
+        if self._may_be_quick and is_quick(run, self._is_alone):
+            timed(run, state.compute, run)
+            return None
+        return self._on_device(run, partial(state.compute, run, until_computed=True))
+
+    def finish(self, state: StepState, access: VariableAccess, /) -> Awaitable[None] | None:
+        run = access.linked
+        if self._may_be_quick and is_quick(run, self._is_alone) and not access.copies_much:
+            timed(run, state.finish, access)
+            return None
+        work = partial(state.finish, access, until_computed=True)
+        return self._on_device(run, work, access.give_up)
+
+    async def _on_device(
+        self,
+        run: LinkedRun,
+        work: Callable[[], object],
+        give_up: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Runs a long program until its results are computed.
+
+        It cannot be interrupted: if the plan is cancelled, it still runs to its end.
+
+        Args:
+          run: the program.
+          work: runs it.
+          give_up: called instead if the plan is cancelled before the program starts.
+        """
+        try:
+            job = await self._context.devices.start(
+                self._linked.device, partial(timed, run, work), self._step
+            )
+        except BaseException:
+            give_up()
+            device = self._linked.plan.device
+            waited = Waited(f"waited for {device}, which runs other programs")
+            self._context.blocked[self._step] = waited
+            raise
+        self._programs.add(job)
+        try:
+            await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            if job.cancel():
+                give_up()
+            raise
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def call(self, state: StepState, call: LinkedCall, /) -> Awaitable[None] | None:
+        is_computed = all(map(state.is_computed, call.instruction.inputs))
+        if call.latency.seconds <= QUICK_S and is_computed:
+            timed(call, state.call, call)
+            return None
+        return self._call(state, call)
+
+    async def _call(self, state: StepState, call: LinkedCall) -> None:
+        await self._computed(*call.instruction.inputs)
+        if call.latency.seconds > QUICK_S:
+            await self._in_thread(timed, call, state.call, call)
+        else:
+            timed(call, state.call, call)
+
+    def perform(
+        self, state: StepState, kernel: LinkedKernel, /
+    ) -> Generator[Wanted | Awaitable[None], None, None]:
+        # A generator around the other one would be kept for each operation that waits.
+        if not kernel.reads_files and all(map(state.is_computed, kernel.instruction.inputs)):
+            return state.perform(kernel)
+        return self._perform(state, kernel)
+
+    def _perform(
+        self, state: StepState, kernel: LinkedKernel
+    ) -> Generator[Wanted | Awaitable[None], None, None]:
+        if not all(map(state.is_computed, kernel.instruction.inputs)):
+            yield self._computed(*kernel.instruction.inputs)
+        work = state.perform(kernel)
+        yield from in_threads(work, self._context.threads) if kernel.reads_files else work
+
+    async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
+        """Makes the client call one of its functions."""
+        await self._computed(*callback.instruction.inputs)
+        operands = state.operands(callback)
+        if operands is None:
+            return
+        if self._client is None:
+            raise InvalidArgumentError(
+                f"a plan for {self._linked.plan.device} calls a function of the client, which is "
+                "not connected to this task",
+                op=callback.instruction.op,
+            )
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            with callback.naming_errors():
+                await self._client(callback.number, operands, answer)
+                state.answer(callback, await self._wait(answer))
+        finally:
+            answer.cancel()
+
+    # Transfers --------------------------------------------------------------------------------
+
+    def receive(self, state: StepState, recv: Recv, /) -> Awaitable[None] | None:
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        kept = self._context.rendezvous.take(self._step, recv.edge, waiter)
+        if kept is None:
+            return self._receive(state, recv, waiter)
+        state.receive(recv, kept.value)
+        return None
+
+    async def _receive(self, state: StepState, recv: Recv, waiter: asyncio.Future[Any]) -> None:
+        source, senders = recv.source.task, self._context.senders
+        if source == self._context.task:
+            state.receive(recv, await self._wait(waiter))
+            return
+        senders.begin(source, waiter)
+        try:
+            state.receive(recv, await self._wait(waiter))
+        finally:
+            senders.end(source, waiter)
+
+    def send(self, state: StepState, send: Send, /) -> None:
+        if send.target.task == self._context.task:
+            self._context.deliver(self._step, send.edge, self._own_value(send.slot))
+        elif self._may_ride(send):
+            self._riders.append(send)
+        else:
+            self._leaving.append(send)
+        if self._leaving and send.edge in self._linked.ends_of_sends:
+            leaving, self._leaving = self._leaving, []
+            self._send_off(leaving)
+
+    def _may_ride(self, send: Send) -> bool:
+        """Whether a value may leave with the reply of this plan, instead of in its own message."""
+        riding = self._riding
+        if riding is None or send.target.task != riding.asker:
+            return False
+        if send.edge not in self._linked.last_sends:
+            return False
+        return send.slot is None or held_bytes(self._state[send.slot]) <= MAX_RIDING_BYTES
+
+    def _ride(self) -> None:
+        """Lets the last values leave with the reply, if that leaves now: they wait for nothing."""
+        slots = [fetch.slot for fetch in self._linked.fetches]
+        slots += [send.slot for send in self._riders if send.slot is not None]
+        if self._riding is None or self._sends or not all(map(self._state.is_computed, slots)):
+            self._send_off(self._riders)
+            return
+        for send in self._riders:
+            value = None if send.slot is None else self._state.fetch(send.slot)
+            self._riding.values[send.edge] = value
+
+    def _send_off(self, sends: Iterable[Send]) -> None:
+        """Sends values: what is computed now in one message to each task, the others in another."""
+        groups: dict[tuple[Task, bool], list[Send]] = {}
+        for send in sends:
+            is_computed = send.slot is None or self._state.is_computed(send.slot)
+            groups.setdefault((send.target.task, is_computed), []).append(send)
+        for (target, _), group in groups.items():
+            sending = begin(self._send(target, group))
+            if not sending.done() or sending.exception() is not None:
+                sending.add_done_callback(self._sent)
+                self._sends.append(sending)
+
+    async def _send(self, target: Task, sends: Sequence[Send]) -> None:
+        slots = [send.slot for send in sends if send.slot is not None]
+        await self._computed(*slots)
+        state = self._state
+        values = {
+            send.edge: None if send.slot is None else state.host(send.slot, copy=False)
+            for send in sends
+        }
+        sending = self._context.transport.deliver(target, self._step, values)
+        if sending is not None:
+            await sending
+        for slot in slots:
+            state.has_sent(slot)
+
+    def _sent(self, sending: asyncio.Future[None]) -> None:
+        """Fails every wait if a send failed: the plans that depend on it send nothing back."""
+        error = None if sending.cancelled() else sending.exception()
+        if error is None:
+            return
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _own_value(self, slot: Slot | None) -> Any:
+        """A slot's value that remains valid after this plan has ended; a copy if it is leased."""
+        if slot is None:
+            return None
+        value = self._state[slot]
+        return jnp.copy(value) if self._state.is_leased(slot) else value

@@ -1,0 +1,40 @@
+"""`Waker`: wakes what waits on an event loop, from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from jflow.state.resources import Attempt
+
+
+class Waker:
+    """Wakes a waiter on an event loop; thread-safe, and harmless if the wait is over.
+
+    Attributes:
+      step: the number of the step that waits; None if it is none.
+      interpreter: what waits in it; None if that is not known.
+    """
+
+    def __init__(
+        self,
+        waiter: asyncio.Future[Any],
+        step: int | None = None,
+        interpreter: Generator[Any, Any, Any] | None = None,
+    ) -> None:
+        self.step = step
+        self.interpreter = interpreter
+        self._waiter = waiter
+        self._thread = threading.get_ident()
+
+    def __call__(self, _: Attempt) -> None:
+        if threading.get_ident() == self._thread:
+            self._wake()
+        else:
+            self._waiter.get_loop().call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,469 @@
+"""`Worker`: registers and runs the plans of one task, and owns its state."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ClassVar, NoReturn
+
+import jax
+import numpy as np
+
+from jflow.base.cluster import Device, Task
+from jflow.base.deadline.clock import now
+from jflow.base.drivers import LoopDriver
+from jflow.base.drivers.loop import all_of
+from jflow.base.failpoints import async_failpoint
+from jflow.base.failpoints.points import actions as failpoints_on
+from jflow.base.values import held_bytes
+from jflow.errors import AbortedError, OpError, RestartedError
+from jflow.net.protocol import (
+    Array,
+    Artifacts,
+    Client,
+    Registered,
+    Riding,
+    Started,
+)
+from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.plan.trace.record import Recorder, TaskRecord
+from jflow.state.core import (
+    ClaimedRuns,
+    Staging,
+    StateMoves,
+    StateSaves,
+    StepEffect,
+    TaskCore,
+    TaskEffects,
+)
+from jflow.state.effects import unsupported
+from jflow.state.fencing import Claim
+from jflow.state.moves import MovedError, changes_of, sessions_of, states_of, writes_often
+from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
+from jflow.state.resources import Containers, Writing
+from jflow.state.watch import StatusRequest, WatchedTask
+from jflow.task.execution.functions import HostFunction
+from jflow.task.execution.link import NO_FUNCTIONS
+from jflow.task.execution.parked import ParkedAttempts
+from jflow.task.execution.writes import writes_of
+from jflow.task.worker.artifacts import DroppedError
+from jflow.task.worker.context import TensorTransport, WorkerContext
+from jflow.task.worker.device_pool import DevicePool
+from jflow.task.worker.early import EarlyValues
+from jflow.task.worker.inline import (
+    Inline,
+    InlineAccess,
+    InlineOperation,
+    InlinePrograms,
+    inline_plan,
+)
+from jflow.task.worker.linking import PlanLinker
+from jflow.task.worker.plan_run import run_plan
+from jflow.task.worker.registered import RegisteredPlans
+from jflow.task.worker.rendezvous import Rendezvous
+from jflow.task.worker.watching import RunningSteps
+
+
+class Worker:
+    """The worker service of one task, for one caller. Call it on the event loop only.
+
+    Args:
+      task: the task.
+      devices: this process's devices by name.
+      transport: sends values to other tasks.
+      threads: for compilation and other work that terminates.
+      roots: the directories that readers may read; none if None.
+      thread_started: each thread that runs programs calls it first.
+      checkpoint_roots: the directories that checkpoints may be in; none if None.
+
+    Attributes:
+      long_programs: runs programs that may take long.
+      containers: the state of the task.
+      programs: the cache of compiled programs.
+      moves: what it does when state moves.
+      effects: the steps that it applies once.
+      saves: what it does when state is saved or restored.
+      claims: what runs under claims.
+      functions: host functions that its plans may call in addition to those of every worker.
+      lets_ride: whether values may leave with the replies of plans.
+      running: the steps that it runs, for its watchers.
+      watched: what its server lets others see of the task.
+    """
+
+    watched: WatchedTask
+    functions: Mapping[str, HostFunction] = NO_FUNCTIONS
+    lets_ride: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        task: Task,
+        devices: Mapping[Device, jax.Device],
+        transport: TensorTransport,
+        threads: ThreadPoolExecutor,
+        roots: AllowedDirectories | None = None,
+        thread_started: Callable[[], object] | None = None,
+        checkpoint_roots: AllowedDirectories | None = None,
+    ) -> None:
+        self._devices = devices
+        self._handles = itertools.count(1)
+        self._registered: dict[int, RegisteredPlans] = {}
+        self._inline: dict[int, Inline] = {}
+        self._of_caller: set[int] = set()
+        # How many registered steps use resources of a session that are not shared.
+        self._owners: Counter[str] = Counter()
+        self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
+        containers, parked = Containers(task, roots), ParkedAttempts()
+        names = {str(device): found for device, found in devices.items()}
+        state = TaskCore(task, containers, LoopDriver(threads), names, parked, transport)
+        self._context = WorkerContext(
+            task, containers, Rendezvous(), transport, threads, self.long_programs, parked
+        )
+        self._sender = self._context.senders.connected()
+        self._early = EarlyValues(self._context.rendezvous)
+        self.containers = self._context.containers
+        self._linker = PlanLinker(task, devices, threads)
+        self.programs = self._linker.programs
+        self.moves = StateMoves(state)
+        self.running = RunningSteps(self._context, self.moves.plans)
+        self.claims = ClaimedRuns(state.driver)
+        self.claims.fences.add_user(self._used_claims)
+        self.effects = TaskEffects(state)
+        roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
+        self.saves = StateSaves(
+            state, self.moves, roots, self._owners.__contains__, self.claims.fences
+        )
+
+    def open_session(self, caller: Task | None = None) -> Worker:
+        """A worker for another caller, maybe a task: shares all but what each has registered."""
+        # A shallow copy shares all other state: no attribute is rebound after `__init__`.
+        session = copy.copy(self)
+        session._of_caller = set()
+        session._sender = self._context.senders.connected(caller)
+        session.moves = self.moves.of_caller()
+        session.saves = self.saves.of_caller(caller)
+        session.effects = self.effects.of_caller()
+        return session
+
+    async def register(
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
+        claim: Claim | None = None,
+    ) -> Registered:
+        """Compiles, links and keeps plans.
+
+        Returns:
+          A handle; or the digests of artifacts that are neither cached here nor sent, in which
+          case nothing was registered.
+
+        Raises:
+          InvalidArgumentError: if a plan is for a device of another task or malformed, or an
+            artifact does not have its digest.
+          FencedError: if there was a later claim.
+          MovedError: if state has moved that they use.
+        """
+        if claim is not None:
+            await self.claims.admit(claim)
+        self._linker.check(plans, artifacts)
+        states = states_of(plans)
+        await self.moves.plans.released(states)
+        missing = self._linker.missing(plans, artifacts)
+        if missing:
+            return Registered(0, missing)
+        if (action := async_failpoint("worker.before_compile")) is not None:
+            await action
+        try:
+            linked = await self._linker.link(plans, artifacts, self.functions)
+        except DroppedError as dropped:
+            return Registered(0, (dropped.digest,))
+        await self.moves.plans.released(states)
+        use = self.moves.plans.directory.add(states)
+        handle = next(self._handles)
+        self._owners.update(sessions_of(plans))
+        self.saves.registered(handle, changes := changes_of(plans))
+        feeds, fetches = feed_indices(plans), fetch_indices(plans)
+        self._registered[handle] = registered = RegisteredPlans(
+            handle,
+            tuple(linked),
+            feeds,
+            fetches,
+            use,
+            is_restartable,
+            writes_often(changes),
+            claim,
+            writes_of(linked),
+            unsupported(plans),
+            self._sender.task or self._context.task,
+        )
+        if (found := inline_plan(registered, self._context)) is not None:
+            self._inline[handle] = found
+        self._of_caller.add(handle)
+        return Registered(handle, n_bytes=sum(one.fetched_bytes for one in linked))
+
+    def release(self, handle: int) -> None:
+        """Forgets registered plans, and frees the session's state with its last plans here."""
+        self._of_caller.discard(handle)
+        registered = self._registered.pop(handle, None)
+        self._inline.pop(handle, None)
+        if registered is None:
+            return
+        self.moves.plans.directory.remove(registered.use)
+        self.saves.released(handle)
+        owners = sessions_of([linked.plan for linked in registered.plans])
+        self._owners.subtract(owners)
+        for owner in owners:
+            if not self._owners[owner]:
+                del self._owners[owner]
+                self.containers.end_session(owner)
+
+    async def run(
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
+        riding: Riding | None = None,
+    ) -> list[Array]:
+        """Runs registered plans: what this task does in a step.
+
+        Args:
+          step: identifies the step on every task that takes part.
+          handle: the registered plans.
+          feeds: the fed values of these plans in the order of their indices.
+          client: calls functions of the client; None if it is not connected to this task.
+          records: if given, the step is traced, and what this task notes is added to them.
+          staging: how what they write is kept, if the step is applied once.
+          riding: takes what they send to the caller at their end; None to send it.
+
+        Returns:
+          Their fetched values in the order of their indices.
+
+        Raises:
+          AbortedError: if the handle is unknown.
+          FencedError: if there was a later claim of what its client works under.
+          ConflictError, UnimplementedError: as `WorkerService.run`.
+          OpError: if a plan fails.
+          asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
+            `Waited`, if that is known.
+        """
+        registered = self._registered.get(handle) or self._missing_plans(handle)
+        lets_ride = riding is not None and self.lets_ride and len(registered.plans) == 1
+        rides = riding if lets_ride else None
+        if registered.claim is None:
+            return await self._run(step, registered, feeds, client, records, staging, rides)
+        with self.claims.running(registered.claim):
+            return await self._run(step, registered, feeds, client, records, staging, rides)
+
+    def begin(
+        self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
+    ) -> Started[Sequence[Array]] | None:
+        """See `WorkerService.begin`."""
+        plan = self._inline.get(handle)
+        if plan is None or failpoints_on or not plan.is_quick:
+            return None
+        if isinstance(plan, InlinePrograms):
+            return Started(plan.run(step, feeds))
+        plan.registered.check_feeds(feeds)
+        try:
+            if not self.moves.plans.directory.enter(plan.registered.use):
+                return None
+        except MovedError:
+            return None  # `run` finds what that means for the step
+        return Started(self._run_inline(plan, step, feeds, staging))
+
+    async def _run_inline(
+        self,
+        plan: InlineAccess | InlineOperation,
+        step: int,
+        feeds: Sequence[Array],
+        staging: Staging | None,
+    ) -> list[Array]:
+        """Runs a plan whose state nothing moves, and which has entered the gate."""
+        registered = plan.registered
+        try:
+            if isinstance(plan, InlineOperation):
+                return await plan.run(step, feeds)
+            run = partial(self._run_access, plan, step, feeds)
+            if staging is None or not registered.writes.n_programs:
+                return await run()
+            return await self.effects.run(staging, registered.writes, run)
+        finally:
+            self.moves.plans.leave(registered.use)
+
+    async def _run_access(
+        self,
+        plan: InlineAccess,
+        step: int,
+        feeds: Sequence[Array],
+        effect: StepEffect | None = None,
+    ) -> list[Array]:
+        """Runs a program on variables; as any other plan, and noted for others, if it waits."""
+        values = await plan.run(step, feeds, effect)
+        if values is not None:
+            return values
+        context, registered = self._context, plan.registered
+        fed = dict(zip(registered.feeds, feeds, strict=True))
+        context.begin(step, registered)
+        try:
+            return await self._run_plans(registered, step, fed, None, effect)
+        except asyncio.CancelledError as error:
+            context.tell_wait(step, error)
+            raise
+        finally:
+            context.end(step, registered)
+
+    async def _run(
+        self,
+        step: int,
+        registered: RegisteredPlans,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+        staging: Staging | None,
+        riding: Riding | None,
+    ) -> list[Array]:
+        context = self._context
+        if len(feeds) != len(registered.feeds):
+            registered.check_feeds(feeds)
+        fed = dict(zip(registered.feeds, feeds, strict=True))
+        recorder = None if records is None else Recorder(str(context.task), now)
+        if recorder is not None:
+            context.recorders[step] = recorder
+        if riding is not None:
+            context.riding[step] = riding
+        context.begin(step, registered)
+        gate, use = self.moves.plans, registered.use
+        has_entered = False
+        try:
+            try:
+                if not gate.directory.enter(use):
+                    await gate.enter(use, step)
+            except MovedError as error:
+                raise self._refused(registered, error) from None
+            has_entered = True
+            if staging is None or not registered.writes.n_programs:
+                values = await self._run_plans(registered, step, fed, client)
+            elif registered.refusal is not None:
+                raise registered.refusal
+            else:
+                values = await self.effects.run(
+                    staging,
+                    registered.writes,
+                    lambda effect: self._run_plans(registered, step, fed, client, effect),
+                )
+        except asyncio.CancelledError as error:
+            context.tell_wait(step, error)
+            raise
+        finally:
+            if has_entered:
+                gate.leave(use)
+            context.end(step, registered)
+        if records is not None and recorder is not None:
+            records.append(recorder.record())
+        return values
+
+    async def _run_plans(
+        self,
+        registered: RegisteredPlans,
+        step: int,
+        fed: Mapping[int, Array],
+        client: Client | None,
+        effect: StepEffect | None = None,
+    ) -> list[Array]:
+        """Runs plans whose state nothing moves; returns their fetched values in order."""
+        if (action := async_failpoint("worker.before_run")) is not None:
+            await action
+        parks = registered.use.states if registered.is_restartable else ()
+        # A single plan runs in this coroutine, without another pass of the event loop.
+        writing = Writing() if registered.writes_often else None
+        if effect is not None:
+            writing = effect.writing
+        context, plans = self._context, registered.plans
+        try:
+            if len(plans) == 1:
+                fetched = await run_plan(
+                    plans[0], step, fed, context, client, parks, writing, effect
+                )
+            else:
+                results = await all_of(
+                    run_plan(plan, step, fed, context, client, parks, writing, effect)
+                    for plan in plans
+                )
+                fetched = {index: value for result in results for index, value in result.items()}
+        finally:
+            if writing is not None and effect is None:
+                self.containers.leave(writing)
+        if (action := async_failpoint("worker.after_run")) is not None:
+            await action
+        return [*map(fetched.__getitem__, registered.fetches)]
+
+    def needs_task(self, handle: int) -> bool:
+        """See `WorkerSession.needs_task`: a later claim cancels the task of a step."""
+        registered = self._registered.get(handle)
+        return registered is not None and registered.claim is not None
+
+    def _used_claims(self) -> Iterator[Claim]:
+        """The claims of what is registered."""
+        return (one.claim for one in self._registered.values() if one.claim is not None)
+
+    def _missing_plans(self, handle: int) -> NoReturn:
+        task = str(self._context.task)
+        message = f"{task} has no registered plans {handle}; open a new session"
+        raise RestartedError(message, task=task)
+
+    def deliver(self, step: int, edge: int, value: Any) -> bool:
+        """See `WorkerSession.deliver`."""
+        n_bytes = 0 if value is None else held_bytes(value)
+        self._context.deliver(step, edge, value, self._sender, n_bytes)
+        self._early.watch()
+        return self._context.rendezvous.is_crowded(self._sender)
+
+    async def make_room(self) -> None:
+        """See `WorkerSession.make_room`."""
+        await self._early.make_room(self._sender)
+
+    async def inspect(self, request: StatusRequest) -> Array:
+        """See `WorkerService.inspect`."""
+        packed: Array = np.frombuffer(self.watched.inspect(request).to_bytes(), np.uint8)
+        return packed
+
+    async def stop(self) -> None:
+        """See `WorkerService.stop`."""
+        self.watched.stop()
+
+    async def reset(self, containers: Sequence[str]) -> None:
+        """Frees containers of this task."""
+        self.moves.clear(containers)
+        self.containers.clear(containers)
+
+    def close(self) -> None:
+        """Forgets everything that this caller registered, and ends its holds."""
+        self._context.sender_lost(self._sender)
+        self.moves.close()
+        self.saves.close()
+        self.effects.close()
+        for handle in tuple(self._of_caller):
+            self.release(handle)
+
+    def _refused(self, registered: RegisteredPlans, error: MovedError) -> OpError:
+        """The error of plans whose state has moved.
+
+        A master starts no step whose state has moved. One that comes here nevertheless, because its
+        master had lost the hold, may have begun on other tasks.
+        """
+        # What may be run again has its one effect on a queue. If that is here, it is not done.
+        if registered.is_restartable and any(one.plan.resources for one in registered.plans):
+            return error
+        return AbortedError(
+            f"the state moved while the step was started, which may have done a part of its "
+            f"work: {error.message}",
+            task=str(self._context.task),
+        )

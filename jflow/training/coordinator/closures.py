@@ -1,0 +1,292 @@
+"""Closures as the engine has them: traced programs, and what is fed to an attempt."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.values import Array, physical_form
+from jflow.client.functions import Concrete
+from jflow.compiler.graph import ResourceRef
+from jflow.compiler.graph.primitives import CALLBACKS, WRITES, state_of
+from jflow.errors import InvalidArgumentError
+from jflow.state.effects import MAX_KEPT_BYTES
+from jflow.training.coordinator.arguments import ScheduledArguments
+from jflow.training.coordinator.constants import beside_state
+from jflow.training.coordinator.events import Keeping
+from jflow.training.coordinator.remote_value import RemoteValue
+from jflow.training.parameter_servers import worker_index_p
+
+_BURST = 32
+"""How many closures run as one step, at most."""
+
+_BURST_EQUATIONS = 256
+"""How many equations such a step has, at most, so that it compiles in little time."""
+
+_LEAST_BURST = 8
+
+_LEAST_KEPT_BYTES = 1 << 16
+"""Results of fewer bytes are at the coordinator alone: another step would cost more."""
+
+_MAX_DEPTH = 8
+"""How many closures are run again at most for one result, each for the argument of the next."""
+
+_NOTHING: Mapping[int, list[Any]] = {}
+"""Taken by closures that have taken nothing of iterators; never changed."""
+
+
+class ClosureProgram:
+    """What is known of one traced function, which many closures can share.
+
+    Args:
+      number: identifies it.
+      concrete: the traced function.
+
+    Attributes:
+      number: as given.
+      resource: a queue or another resource that it uses; None if it uses variables only.
+      is_repeatable: whether running it twice does no harm.
+      jaxpr: its equations, for a worker.
+      burst: how many calls of it can run as one step.
+      may_keep: whether its result is of a kind and size that workers keep.
+      is_pure: whether its result depends on its arguments alone.
+      burst_once: the same in exactly-once mode, in which the results of a step are kept.
+
+    Raises:
+      ValueError: if it uses a queue that belongs to one connection alone, or calls Python.
+    """
+
+    def __init__(self, number: int, concrete: Concrete) -> None:
+        self.number = number
+        operations = concrete.graph.get_operations()
+        equations = [op.eqn for op in operations]
+        _check_equations(equations)
+        state = [ref for eqn in equations for ref in state_of(eqn)]
+        self.resource = next((ref for ref in state if isinstance(ref, ResourceRef)), None)
+        self.is_pure = not state and all(e.primitive is not worker_index_p for e in equations)
+        self.may_keep = _may_keep(concrete.jaxpr.out_avals)
+        writes = any(eqn.primitive in WRITES for eqn in equations)
+        self.is_repeatable = not writes and self.resource is None
+        burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
+        self.jaxpr = beside_state(concrete.jaxpr)
+        self.burst = 1 if self.resource is not None or burst < _LEAST_BURST else burst
+        n_bytes = sum(map(_n_bytes, concrete.jaxpr.out_avals))
+        is_kept = self.burst * n_bytes <= MAX_KEPT_BYTES
+        self.burst_once = self.burst if is_kept else 1
+
+    def keeping(self, inputs: Sequence[RemoteValue]) -> tuple[Keeping, int]:
+        """Where the result of a closure stays, and the depth of its `RemoteValue`.
+
+        Args:
+          inputs: the results that are its arguments.
+        """
+        if not self.may_keep:
+            return Keeping.NOT, 0
+        depth = 1 + max((value.depth for value in inputs), default=0)
+        if self.is_pure and depth <= _MAX_DEPTH:
+            return Keeping.ALONE, depth
+        return Keeping.COPY, 0
+
+
+class Programs:
+    """The programs of a coordinator, each kept as long as the function that it was traced from."""
+
+    def __init__(self) -> None:
+        self._programs: weakref.WeakKeyDictionary[Concrete, ClosureProgram] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._numbers = itertools.count()
+
+    def of(self, concrete: Concrete) -> tuple[ClosureProgram, bool]:
+        """The program of a traced function, and whether it is a new one."""
+        program = self._programs.get(concrete)
+        if program is not None:
+            return program, False
+        made = ClosureProgram(next(self._numbers), concrete)
+        return self._programs.setdefault(concrete, made), True
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What computes a result again that was lost with its worker.
+
+    Attributes:
+      program: its program, which is pure.
+      arguments: the traced call, and where its arguments come from.
+      taken: what the first attempt has taken of iterators, by the place of its source.
+    """
+
+    program: ClosureProgram
+    arguments: ScheduledArguments
+    taken: Mapping[int, list[Any]]
+
+    def closure(self, remote_value: RemoteValue) -> ScheduledClosure:
+        """The closure that takes the place of the first one."""
+        again = ScheduledClosure(remote_value, self.program, self.arguments, None, False)
+        again.taken = self.taken
+        return again
+
+
+class ScheduledClosure:
+    """A closure until it ends.
+
+    Args:
+      remote_value: takes its result.
+      program: that of the call.
+      arguments: the traced call, and where its arguments come from; it owns them (`own`).
+      timeout: its time limit in seconds, from now; None for none.
+      is_exactly_once: its mode.
+      keeping: where its result stays.
+
+    Attributes:
+      taken: what an earlier run has taken of iterators, by the place of its source.
+    """
+
+    __slots__ = (
+        *("_args", "_arguments", "_feeds", "burst", "concrete", "deadline", "inputs"),
+        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "taken"),
+    )  # there are many
+
+    def __init__(
+        self,
+        remote_value: RemoteValue,
+        program: ClosureProgram,
+        arguments: ScheduledArguments,
+        timeout: float | None,
+        is_exactly_once: bool,
+        keeping: Keeping = Keeping.NOT,
+    ) -> None:
+        self._arguments = arguments
+        self.keeping = keeping
+        self.taken = _NOTHING
+        call = arguments.call
+        self.remote_value = remote_value
+        self.name = remote_value.name
+        self.concrete = call.run
+        self.program = program
+        self.deadline = FOREVER if timeout is None else Deadline(timeout)
+        self.is_exactly_once = is_exactly_once
+        # Each closure of a burst has all its arguments, and no time limit or table of its own.
+        burst = program.burst_once if is_exactly_once else program.burst
+        is_single = arguments.sources or timeout or keeping is not Keeping.NOT
+        self.burst = 1 if is_single else burst
+        self.sources = arguments.sources
+        self.inputs = arguments.inputs
+        self._args: list[Any] = call.args
+        self._feeds = arguments.feeds
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """What closures that the scheduler may run as one step have in common."""
+        return self.program.number, self.is_exactly_once
+
+    @property
+    def base_args(self) -> Sequence[Any]:
+        """The arguments of a closure none of which comes later."""
+        return self._args
+
+    def placed(self, places: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
+        """Its arguments that are results of workers: which they are, their closure and worker.
+
+        Args:
+          places: the workers, by the closures whose results they have.
+        """
+        numbered = ((s.indices, s.value.number) for s in self.sources if s.value is not None)
+        return [(which, n, places[n]) for which, n in numbered if n in places]
+
+    def recipe(self, taken: Mapping[int, list[Any]]) -> Recipe:
+        """What computes its result again.
+
+        Args:
+          taken: what the attempt has taken of its sources.
+        """
+        own = {i: found for i, found in taken.items() if self.sources[i].value is None}
+        return Recipe(self.program, self._arguments, own)
+
+    def takes_elements(self, taken: Mapping[int, list[Any]]) -> bool:
+        """Whether an attempt takes elements of datasets, besides what it has taken."""
+        return any(s.is_read and place not in taken for place, s in enumerate(self.sources))
+
+    def arguments(
+        self,
+        worker: int,
+        taken: dict[int, list[Any]],
+        wait_s: float,
+        elsewhere: Iterable[int] = (),
+    ) -> Sequence[Any] | None:
+        """Its arguments on a worker; None if an element of a dataset is not read yet.
+
+        Args:
+          worker: the worker.
+          taken: what earlier calls have taken for the attempt, by the place of its source.
+          wait_s: how long to wait for elements, in seconds.
+          elsewhere: the closures whose results are not here, and are not taken.
+
+        Raises:
+          Exception: what an iterator raises.
+        """
+        if not self.sources:
+            return self._args
+        args = [*self._args]
+        for place, source in enumerate(self.sources):
+            if source.value is not None and source.value.number in elsewhere:
+                continue
+            values = taken.get(place)
+            if values is None:
+                values = source.take(worker, wait_s)
+                if values is None:
+                    return None
+                taken[place] = values
+            for index, value in zip(source.indices, values, strict=True):
+                args[index] = _like(value, args[index])
+        return args
+
+    def feeds(self, args: Sequence[Any]) -> list[Array]:
+        """What its step is fed with."""
+        return self.concrete.feeds(args) if self._feeds is None else self._feeds
+
+
+def _check_equations(equations: Iterable[Any]) -> None:
+    for eqn in equations:
+        if eqn.primitive in CALLBACKS.values():
+            raise ValueError(
+                f"a scheduled function cannot call Python, but it uses {eqn.primitive.name}; "
+                "return what the call needs, and make it with the fetched result"
+            )
+        for ref in state_of(eqn):
+            if isinstance(ref, ResourceRef) and not ref.is_shared:
+                raise ValueError(
+                    f"{ref} belongs to {ref.owner!r} alone, and a scheduled function runs "
+                    "elsewhere; give it a shared_name"
+                )
+
+
+def _may_keep(avals: Sequence[Any]) -> bool:
+    is_plain = all(
+        physical_form(aval.dtype) is None and aval.dtype != jax.dtypes.float0 for aval in avals
+    )
+    return is_plain and sum(map(_n_bytes, avals)) >= _LEAST_KEPT_BYTES
+
+
+def _n_bytes(aval: Any) -> int:
+    """The size of a result; that of random keys is at least as large as what they consist of."""
+    return int(math.prod(aval.shape) * aval.dtype.itemsize)
+
+
+def _like(value: Any, example: Any) -> Any:
+    """A value that is fed in the place of an example."""
+    shape, wanted = np.shape(value), np.shape(example)
+    if shape != wanted:
+        raise InvalidArgumentError(
+            f"the closure was traced with an element of shape {wanted}, but the dataset gave one "
+            f"of shape {shape}; make all of one shape, such as by batch(n, drop_remainder=True)"
+        )
+    return value

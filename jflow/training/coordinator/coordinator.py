@@ -1,0 +1,485 @@
+"""`ClusterCoordinator`: functions scheduled onto workers that may fail."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import jax
+
+from jflow.base import forks
+from jflow.base.closing import Closing
+from jflow.base.cluster import Task
+from jflow.base.options import ConfigProto
+from jflow.base.progress import Progress
+from jflow.client.functions import Connection
+from jflow.client.runtime.saving import SaveReport
+from jflow.compiler.graph.completion import visible
+from jflow.errors import (
+    CancelledError,
+    FailedPreconditionError,
+    RestartedError,
+    UnavailableError,
+    UnimplementedError,
+)
+from jflow.training.coordinator.arguments import ScheduledArguments
+from jflow.training.coordinator.closures import Programs, ScheduledClosure
+from jflow.training.coordinator.elements import ElementCounts
+from jflow.training.coordinator.engine import Engine
+from jflow.training.coordinator.events import Keeping
+from jflow.training.coordinator.metrics import CoordinatorMetrics
+from jflow.training.coordinator.per_worker import PerWorkerDataset, dataset_maker
+from jflow.training.coordinator.recovery import Recovering
+from jflow.training.coordinator.remote_value import RemoteValue
+from jflow.training.coordinator.restoring import StateRestorer
+from jflow.training.parameter_servers import ParameterServerStrategy
+
+_AT_LEAST_ONCE = "at_least_once"
+_EXACTLY_ONCE = "exactly_once"
+_RAISE, _RESTORE = "raise", "restore"
+
+_WATCHDOG = "TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT"
+
+_CONNECT_TIMEOUT_MS = 5000
+"""How long a worker's connection waits for a task, at most: other workers can be asked."""
+
+_made: weakref.WeakKeyDictionary[
+    ParameterServerStrategy, weakref.ReferenceType[ClusterCoordinator]
+] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+class _Options(NamedTuple):
+    """How a function is scheduled, as given to `schedule`."""
+
+    effects: str
+    priority: int
+    worker: int | None
+    timeout: float | None
+
+    def check(self) -> None:
+        """Refuses what is out of range."""
+        if self.effects not in (_AT_LEAST_ONCE, _EXACTLY_ONCE):
+            raise ValueError(
+                f"expected effects={_AT_LEAST_ONCE!r} or {_EXACTLY_ONCE!r}, got {self.effects!r}"
+            )
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"expected a timeout above 0 s, got {self.timeout!r}")
+
+
+class _OnePerStrategy(type):
+    """Returns the coordinator that a strategy has, or makes it."""
+
+    def __call__(cls, strategy: Any = None, **options: Any) -> Any:
+        if not isinstance(strategy, ParameterServerStrategy):
+            raise ValueError(
+                "ClusterCoordinator requires a jflow.distribute.ParameterServerStrategy, got "
+                f"{strategy!r:.80}"
+            )
+        with _making:
+            reference = _made.get(strategy)
+            known = None if reference is None else reference()
+            if known is None or known.is_closed:
+                known = super().__call__(strategy, **options)
+                _made[strategy] = weakref.ref(known)
+            return known
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        _, *own = signature.parameters.values()
+        return signature.replace(parameters=own, return_annotation=signature.empty)
+
+
+@forks.guarded("schedule", "join", "done", "fetch", ignored=("close",))
+class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
+    """Schedules functions onto the workers of a cluster, some of which may fail.
+
+    A function runs on any worker that is free; its variables are on parameter servers. If its
+    worker is lost, it runs again on another one. A worker that returns, at its address, takes part
+    again; its datasets begin anew first. A lost parameter server is an `UnavailableError` of
+    `schedule`, `join` and `done`, or a pause in which its variables are restored.
+
+    A coordinator that is started later takes over: everything that the former one still does fails
+    with a `FencedError`.
+
+    There is one coordinator for a strategy: a second call returns the first one. Its methods may be
+    called on any thread. It ends with the `with` block, with `close`, or when it is no longer used.
+
+    Args:
+      strategy: tells the cluster, and owns the variables.
+      name: what it claims (`Connection.claim`); a coordinator of the same name that was started
+        before is refused from now on. None for no claim.
+      on_ps_failure: "raise", or "restore": when a parameter server is lost, workers stop until it
+        is back and its variables are restored from the checkpoint.
+      checkpoint: the path of the checkpoint of `save` and `restore`, as this program and the
+        parameter servers see it.
+      watchdog_timeout: after how many seconds without an ended function the stacks of all threads
+        are logged, again and again; by default TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT, else
+        never.
+
+    Attributes:
+      strategy: as given.
+
+    Raises:
+      ValueError: if the strategy is not a `ParameterServerStrategy`, or `on_ps_failure` is
+        neither.
+      UnavailableError: if a parameter server does not answer.
+    """
+
+    def __init__(
+        self,
+        strategy: ParameterServerStrategy,
+        *,
+        name: str | None = "coordinator",
+        on_ps_failure: str = "raise",
+        checkpoint: str | os.PathLike[str] | None = None,
+        watchdog_timeout: float | None = None,
+    ) -> None:
+        if on_ps_failure not in (_RAISE, _RESTORE):
+            raise ValueError(
+                f"expected on_ps_failure={_RAISE!r} or {_RESTORE!r}, got {on_ps_failure!r}"
+            )
+        self.strategy = strategy
+        self._restorer = StateRestorer(strategy, checkpoint)
+        claim = None if name is None else (name, strategy.connection.claim(name))
+        self._restorer.note_lives()
+        recovering = Recovering(strategy.ps_tasks, self._restorer, on_ps_failure == _RESTORE, claim)
+        self._programs = Programs()
+        self._counts = ElementCounts()
+        config = _worker_config(strategy.config)
+        if watchdog_timeout is None:
+            watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
+        # The engine's threads must not keep this object alive.
+        targets = {task: strategy.target_of(task) for task in strategy.worker_tasks}
+        prepare = weakref.WeakMethod(strategy.prepare_worker)
+        self._engine = Engine(
+            {task.index: task for task in strategy.worker_tasks},
+            lambda task: Connection(targets[task], config),
+            lambda task: _call(prepare, task),
+            watchdog_timeout,
+            recovering,
+        )
+        self._targets = targets
+        self._end = weakref.finalize(self, self._engine.close)
+
+    # Closures -----------------------------------------------------------------------------------
+
+    def schedule(
+        self,
+        fn: Any,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        effects: str = _AT_LEAST_ONCE,
+        priority: int = 0,
+        worker: int | None = None,
+        timeout: float | None = None,
+    ) -> RemoteValue:
+        """Schedules a function to run on a worker, and returns at once.
+
+        The function is traced here, once for each kind of arguments, so errors of tracing are
+        raised here. It waits only while 262,144 functions are scheduled and have not ended, or
+        while another thread is in `join`.
+
+        Arguments can be a `RemoteValue`, the result of another scheduled function, which runs
+        first; and `PerWorkerValues`, such as an iterator of `create_per_worker_dataset`, of which
+        the function gets that of its worker. A result of 64 KiB or more stays on its worker, where
+        the functions that take it read it; docs/scheduling.md says when this process has a copy.
+
+        Args:
+          fn: a `jflow.function`, or a method that is one.
+          args, kwargs: its arguments.
+          effects: "at_least_once": if its worker is lost, it may have run in part or whole before
+            it runs again, so it may write twice; "exactly_once": its writes are applied once.
+          priority: functions of a higher priority run first.
+          worker: the index of the only worker that may run it; None for any.
+          timeout: after how many seconds it fails with a `DeadlineExceededError`; None for never.
+
+        Returns:
+          Its future result.
+
+        Raises:
+          TypeError: if `fn` is not a `jflow.function`, an argument or a result is not an array, or
+            it captures what has to be an argument.
+          ValueError: if it uses variables of another cluster or graph, values of workers differ
+            in shape, or an argument is a `RemoteValue` of another coordinator.
+          UnimplementedError: if it is to have its effects exactly once, and uses a queue or reader.
+          ClosureInputError: if an argument is a `RemoteValue` that has failed.
+          Exception: the first error of functions since the last one that was raised, when all that
+            were scheduled have ended or are cancelled; and what tracing raises.
+        """
+        options = _Options(effects, priority, worker, timeout)
+        options.check()
+        return self._scheduled(fn, tuple(args or ()), dict(kwargs or {}), options)
+
+    def _scheduled(
+        self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options
+    ) -> RemoteValue:
+        """See `schedule`."""
+        self._check_open()
+        self._engine.raise_error()
+        begun = perf_counter()
+        connection = self.strategy.connection
+        arguments = ScheduledArguments(fn, args, kwargs, connection, self._counts)
+        for value in arguments.inputs:
+            self._check_own(value)
+        program, is_new = self._programs.of(arguments.call.run)
+        if is_new:
+            self._engine.meter.note("function_tracing", perf_counter() - begun)
+        is_exactly_once = options.effects == _EXACTLY_ONCE
+        if is_exactly_once and program.resource is not None:
+            raise UnimplementedError(
+                f"effects={_EXACTLY_ONCE!r} is for functions that write variables only, but {fn!r} "
+                f"uses {program.resource}; schedule it with effects={_AT_LEAST_ONCE!r}"
+            )
+
+        keeping, depth = Keeping.NOT, 0
+        if not is_exactly_once:
+            keeping, depth = program.keeping(arguments.inputs)
+        arguments.own(keeping)  # before the engine's lock, which answers wait for, is taken
+
+        def make(number: int) -> ScheduledClosure:
+            value = RemoteValue(
+                number,
+                self,
+                repr(fn),
+                arguments.call.out_tree,
+                tuple(arguments.call.run.jaxpr.out_avals),
+                self._engine.results,
+                depth,
+            )
+            timeout = options.timeout
+            return ScheduledClosure(value, program, arguments, timeout, is_exactly_once, keeping)
+
+        closure = self._engine.add(
+            make,
+            priority=options.priority,
+            worker=options.worker,
+            timeout=options.timeout,
+            is_repeatable=program.is_repeatable or is_exactly_once,
+        )
+        return closure.remote_value
+
+    def join(self, timeout: float | None = None, *, progress: bool = False) -> None:
+        """Waits until all scheduled functions have ended; then nothing is running.
+
+        It may be called again, and returns at once if nothing is scheduled. Calls of `schedule` on
+        other threads wait meanwhile. While all workers are down, it waits for one to return.
+
+        Args:
+          timeout: the longest time to wait in seconds; None for no limit.
+          progress: whether to show how many functions have ended.
+
+        Raises:
+          DeadlineExceededError: if the timeout passes; the functions go on.
+          Exception: the first error of functions since the last one that was raised. All others
+            have ended or are cancelled then, and functions can be scheduled again.
+        """
+        self._check_open()
+        if not progress:
+            self._engine.join(timeout, None)
+            return
+        n_open = sum(self._engine.numbers())
+        with Progress(n_open, "scheduled functions", "function") as bar:
+            shown = n_open
+
+            def show(now_open: int) -> None:
+                nonlocal shown
+                while shown > now_open:
+                    shown -= 1
+                    bar.advance(f"{now_open} open")
+
+            self._engine.join(timeout, show)
+            show(0)
+
+    def done(self) -> bool:
+        """Whether all scheduled functions have ended.
+
+        Raises:
+          Exception: the first error of functions, as `join`.
+        """
+        self._check_open()
+        return self._engine.is_done()
+
+    def fetch(self, val: Any, timeout: float | None = None) -> Any:
+        """Waits for results and returns them as NumPy arrays.
+
+        Args:
+          val: a structure of `RemoteValue`s and other values, which are returned as they are.
+          timeout: the longest time to wait for each in seconds; None for no limit.
+
+        Raises:
+          ValueError: if a `RemoteValue` belongs to another coordinator.
+          Exception: as `RemoteValue.fetch`.
+        """
+
+        def fetched(leaf: Any) -> Any:
+            if not isinstance(leaf, RemoteValue):
+                return leaf
+            self._check_own(leaf)
+            return leaf.fetch(timeout)
+
+        return jax.tree.map(fetched, val, is_leaf=lambda node: isinstance(node, RemoteValue))
+
+    # Data ---------------------------------------------------------------------------------------
+
+    def create_per_worker_dataset(self, dataset_fn: Any) -> PerWorkerDataset:
+        """Makes a dataset for each worker; `iter` of it gives what functions take as argument.
+
+        Functions call `next` on that argument, and get the next element of their worker. The
+        elements are made in this process, read ahead by a thread for each worker, and sent with
+        the functions that take them. A worker that was lost and returns begins at the beginning.
+        The end of a dataset is an `OutOfRangeError` of the function that takes the element, which
+        cancels the others; so repeat it, and schedule as many functions as are wanted.
+
+        Args:
+          dataset_fn: a function without arguments that returns a dataset, called for each worker;
+            or a dataset, or one that a strategy distributes.
+
+        Raises:
+          TypeError: if it is none of them, or its elements are strings.
+          ValueError: if it makes variables, or elements of workers differ in shape or dtype.
+        """
+        self._check_open()
+        return PerWorkerDataset(
+            dataset_maker(dataset_fn), self._engine.workers, self._engine.iterators.add
+        )
+
+    # Workers ------------------------------------------------------------------------------------
+
+    def add_worker(self, index: int, address: str) -> None:
+        """Adds a worker that has joined the cluster.
+
+        Args:
+          index: its index in the job "worker", which no other worker has.
+          address: its address, "host:port". Its server must know the parameter servers.
+
+        Raises:
+          ValueError: if there is a worker of that index, perhaps one that is still to leave.
+        """
+        self._check_open()
+        if index in self._engine.workers():
+            raise ValueError(f"there is a worker {index} already; remove it first")
+        task = Task("worker", index)
+        self._targets[task] = f"grpc://{address}"
+        self._engine.add_worker(index, task)
+
+    def remove_worker(self, index: int, timeout: float | None = None) -> None:
+        """Removes a worker, once what it is doing has ended; functions run on the others.
+
+        Functions that only it may run fail with an `UnavailableError`.
+
+        Args:
+          index: its index.
+          timeout: the longest time to wait in seconds; None for no limit.
+
+        Raises:
+          ValueError: if there is no such worker.
+          DeadlineExceededError: if the timeout passes.
+        """
+        self._check_open()
+        self._engine.remove_worker(index, timeout)
+
+    # State --------------------------------------------------------------------------------------
+
+    def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
+        """Saves the variables of the strategy as the checkpoint that this was made with.
+
+        Functions go on meanwhile; each is in the checkpoint whole or not at all. With
+        `on_ps_failure="restore"` it is saved again if a parameter server is lost meanwhile.
+
+        Args:
+          about: short texts that `restore` gives back.
+
+        Raises:
+          NotFoundError: if there is no checkpoint path, or no such directory.
+          OpError: as `jflow.checkpoint.save`.
+        """
+        self._check_open()
+        while True:
+            try:
+                return self._restorer.save(about)
+            except (CancelledError, RestartedError, UnavailableError) as error:
+                # Cancelled, because the recovery has begun to bring a parameter server back.
+                self._engine.recovery.repair(error)
+            except FailedPreconditionError as error:
+                # A parameter server that has just restarted has no values yet.
+                if all(map(self._restorer.is_there, self.strategy.ps_tasks)):
+                    raise
+                self._engine.recovery.repair(error)
+
+    def restore(self) -> dict[str, str] | None:
+        """Restores all variables of the strategy from the checkpoint, if there is one.
+
+        Call it when the variables are made and before functions are scheduled. The path of the
+        checkpoint is one that this program and the parameter servers see.
+
+        Returns:
+          What `save` was told about the checkpoint; None if there is none.
+
+        Raises:
+          NotFoundError: if the checkpoint lacks a variable, or there is no checkpoint path.
+          OpError: as `jflow.checkpoint.restore`.
+        """
+        self._check_open()
+        about = self._restorer.about()
+        if about is not None:
+            self._restorer.restore()
+        return about
+
+    @property
+    def n_restored(self) -> int:
+        """How often variables of lost parameter servers were restored while functions ran."""
+        return self._engine.recovery.n_restored
+
+    def metrics(self) -> CoordinatorMetrics:
+        """Returns what was counted and measured so far."""
+        return self._engine.meter.metrics(*self._engine.numbers())
+
+    # End ----------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return not self._end.alive
+
+    def close(self) -> None:
+        """Cancels what is open and ends the threads and connections. May be called again."""
+        self._end()
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed " if self.is_closed else ""
+        return f"<jflow.ClusterCoordinator {state}of {len(self._engine.workers())} workers>"
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "is_closed")
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise RuntimeError(f"{self!r} cannot be used any more; make another one")
+
+    def _check_own(self, value: RemoteValue) -> None:
+        if value.owner is not self:
+            raise ValueError(f"{value!r} belongs to another coordinator, {value.owner!r}")
+
+
+def _worker_config(config: ConfigProto | None) -> ConfigProto:
+    given = config or ConfigProto()
+    timeout = min(given.connect_timeout_in_ms, _CONNECT_TIMEOUT_MS)
+    return replace(given, connect_timeout_in_ms=timeout)
+
+
+def _call(method: weakref.WeakMethod[Any], task: Task) -> None:
+    function = method()
+    if function is not None:
+        function(task)

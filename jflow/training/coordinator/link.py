@@ -1,0 +1,483 @@
+"""The link of a coordinator to one worker: connects, compiles, starts attempts, connects again.
+
+An attempt whose program is registered is started on the thread that dispatches it; nothing there
+blocks. Everything that can block is done on the link's own thread: connecting, making what the
+worker needs, compiling and registering programs, waiting for elements of datasets. So one worker
+never holds up another.
+
+Attempts take elements of datasets in the order in which they are dispatched: while one of them
+waits for its turn or its elements, no later one takes any, so that each worker reads in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from time import perf_counter, thread_time
+from typing import Any, Protocol
+
+import numpy as np
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import FOREVER
+from jflow.client.functions import Concrete, Connection
+from jflow.client.runtime.backend import stop_step
+from jflow.compiler.graph import ResourceRef
+from jflow.compiler.placement import DEFAULT_STRATEGY
+from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
+from jflow.state.effects import Effect
+from jflow.training.coordinator.closures import ScheduledClosure
+from jflow.training.coordinator.layout import (
+    N_FREED,
+    PLAIN,
+    AttemptLayout,
+    arranged,
+    fetching,
+    freeing,
+    number_of,
+    table_of,
+)
+from jflow.training.coordinator.worker_results import FetchCallback
+from jflow.training.parameter_servers import bound_to
+
+_LOG = logging.getLogger(__name__)
+
+_WAIT_S = 0.02
+"""How long the thread waits for an element of a dataset before it does other work."""
+
+_LONGEST_PAUSE_S = 1.0
+_NOTICE_AFTER_S = 30.0
+
+
+class LinkAttempt:
+    """An attempt to run closures on a worker.
+
+    Args:
+      number: the scheduler's number of it.
+      closures: the closures, all of one program.
+      effect: what makes the runtime apply its writes once; None for at least once.
+      layout: where inputs come from and results go.
+      elsewhere: the closures whose results it reads from workers.
+
+    Attributes:
+      results: the results of all closures, one after the other, once it has ended well.
+      dispatch_s: the processor time that it took to start it, in seconds.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        closures: Sequence[ScheduledClosure],
+        effect: Effect | None,
+        layout: AttemptLayout = PLAIN,
+        elsewhere: tuple[int, ...] = (),
+    ) -> None:
+        self.number = number
+        self.closures = closures
+        self.effect = effect
+        self.layout = layout
+        self.elsewhere = elsewhere
+        self.begun = perf_counter()
+        self.is_cancelled = False
+        self.concrete: Concrete | None = None
+        self.args: Sequence[Any] = ()
+        self.results: list[Any] = []
+        self.dispatch_s: float | None = None
+        self._future: Future[list[Any]] | None = None
+        self.taken: dict[int, list[Any]] = {**closures[0].taken}
+
+    @property
+    def key(self) -> tuple[int, int, AttemptLayout]:
+        """What identifies its program on a worker."""
+        return self.closures[0].program.number, len(self.closures), self.layout
+
+    @property
+    def takes_elements(self) -> bool:
+        """Whether it is still to take elements of datasets."""
+        return self.closures[0].takes_elements(self.taken)
+
+    def begin(self, future: Future[list[Any]]) -> None:
+        """Takes the future of its step."""
+        self._future = future
+        if self.is_cancelled:
+            stop_step(future)
+
+    def end(self) -> None:
+        """Forgets the future of its step, which refers to it: nothing is left in a cycle."""
+        self._future = None
+
+    def cancel(self) -> None:
+        """Stops its step, or keeps it from being started."""
+        self.is_cancelled = True
+        future = self._future
+        if future is not None:
+            stop_step(future)
+
+    def arguments(self, worker: int, wait_s: float) -> Sequence[Any] | None:
+        """The arguments of its closures; None if elements are not read yet."""
+        if len(self.closures) == 1:
+            closure = self.closures[0]
+            args = closure.arguments(worker, self.taken, wait_s, self.elsewhere)
+            if args is None or self.layout is PLAIN:
+                return args
+            numbers = [*self.elsewhere]
+            if self.layout.table is not None:
+                numbers.append(closure.remote_value.number)
+            return self.layout.given(args, numbers)
+        found: list[Any] = []
+        for closure in self.closures:
+            found += closure.arguments(worker, {}, wait_s) or ()
+        return found
+
+    def results_at(self, position: int, n: int) -> list[Any]:
+        """The `n` results of the closure at a position."""
+        return self.results[position * n : (position + 1) * n]
+
+    def feeds(self) -> list[Any]:
+        """What its step is fed with."""
+        if self.layout is not PLAIN:
+            assert self.concrete is not None
+            return self.concrete.feeds(self.args)
+        if len(self.closures) == 1:
+            return self.closures[0].feeds(self.args)
+        return [feed for closure in self.closures for feed in closure.feeds(closure.base_args)]
+
+
+class LinkEvents(Protocol):
+    """What a link reports to the coordinator, on any thread."""
+
+    def connected(self, worker: int, seconds: float) -> None:
+        """The worker can run closures; connecting took this long."""
+
+    def lost(self, worker: int, error: BaseException) -> None:
+        """The worker cannot be reached."""
+
+    def ended(self, worker: int, attempt: LinkAttempt, values: list[Any]) -> None:
+        """An attempt has succeeded."""
+
+    def failed(self, worker: int, attempt: LinkAttempt, error: BaseException) -> None:
+        """An attempt has failed or was cancelled."""
+
+    def burst_ready(self, worker: int, kind: Any) -> None:
+        """Bursts of a program are registered."""
+
+    def introduce(self, connection: Connection) -> None:
+        """Lets a new connection work under the claim of the coordinator."""
+
+    def fenced(self, error: FencedError) -> None:
+        """Another coordinator has taken over."""
+
+    def rebuild(self, worker: int) -> None:
+        """Makes what closures need on the worker, such as iterators of datasets."""
+
+
+class WorkerLink:
+    """A worker, as a coordinator reaches it.
+
+    Args:
+      index: the index of the worker.
+      task: its task.
+      connect: opens a connection to it.
+      events: takes what happens to it.
+
+    Attributes:
+      table: what keeps results on the worker as long as the present connection; None without one.
+    """
+
+    def __init__(
+        self, index: int, task: Task, connect: Callable[[], Connection], events: LinkEvents
+    ) -> None:
+        self.index = index
+        self.task = task
+        self._connect = connect
+        self._events = events
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._taking: list[tuple[Connection, LinkAttempt]] = []
+        self._connection: Connection | None = None
+        self._concretes: dict[tuple[int, int, AttemptLayout], Concrete] = {}
+        self._reads: dict[Any, Concrete] = {}
+        self.table: ResourceRef | None = None
+        name = f"jflow closures of {task}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begins to connect, on the link's thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread, without waiting for it."""
+        self._closing.set()
+        self.disconnect()
+
+    def disconnect(self) -> ResourceRef | None:
+        """Gives up the connection, so that the thread opens another one.
+
+        Returns:
+          The table that has gone with it.
+        """
+        with self._lock:
+            present, table = self._connection, self.table
+            self._connection = self.table = None
+            self._concretes, self._reads = {}, {}
+        self._jobs.put(None)
+        if present is not None:
+            present.close()
+        return table
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended, and another one is to be opened."""
+        connection = self._connection
+        return connection is not None and connection.is_lost
+
+    def dispatch(self, attempt: LinkAttempt) -> None:
+        """Starts an attempt, here or on the link's thread."""
+        connection = self._connection
+        if connection is None:
+            self._events.failed(self.index, attempt, self._gone())
+            return
+        concrete = self._concretes.get(attempt.key)
+        is_ready = concrete is not None and concrete.is_ready
+        if not is_ready or (self._taking and attempt.takes_elements):
+            self._enqueue(connection, attempt)
+            return
+        assert concrete is not None
+        try:
+            args = attempt.arguments(self.index, 0.0)
+        except Exception as error:
+            self._events.failed(self.index, attempt, error)
+            return
+        if args is None:
+            self._enqueue(connection, attempt)
+        else:
+            self._start(attempt, concrete, args)
+
+    def _enqueue(self, connection: Connection, attempt: LinkAttempt) -> None:
+        """Leaves an attempt to the link's thread; those that take elements go in their order."""
+        if not attempt.takes_elements:
+            self._jobs.put(partial(self._try_start, connection, attempt))
+            return
+        with self._lock:
+            self._taking.append((connection, attempt))
+            is_first = len(self._taking) == 1
+        if is_first:
+            self._jobs.put(self._take_next)
+
+    def prepare_burst(self, closure: ScheduledClosure) -> None:
+        """Compiles bursts of a closure's program, on the link's thread."""
+        connection = self._connection
+        if connection is not None:
+            self._jobs.put(partial(self._compile_burst, connection, closure))
+
+    # Results that the worker keeps ---------------------------------------------------------------
+
+    def fetch(self, number: int, avals: tuple[Any, ...], callback: FetchCallback) -> None:
+        """Reads a result; `callback` takes its leaves, or an error in their place."""
+        table = self.table
+        if table is None:
+            callback(self._gone())
+            return
+        types = tuple((aval.shape, aval.dtype) for aval in avals)
+        values = [number_of(number)]
+
+        def ended(future: Future[list[Any]]) -> None:
+            error = CancelledError("stopped") if future.cancelled() else future.exception()
+            callback(future.result() if error is None else error)
+
+        make = partial(fetching, table, avals)
+        self._jobs.put(partial(self._read, table, types, make, values, ended, callback))
+
+    def free(self, numbers: Sequence[int]) -> None:
+        """Frees results; a worker that is lost has freed them already."""
+        table = self.table
+        if table is None:
+            return
+        for begin in range(0, len(numbers), N_FREED):
+            some = [n % 2**31 for n in numbers[begin : begin + N_FREED]]
+            values = [np.array(some + [-1] * (N_FREED - len(some)), np.int32)]
+            make = partial(freeing, table)
+            self._jobs.put(partial(self._read, table, None, make, values, _ignore, _ignore))
+
+    def forget(self, table: ResourceRef | None) -> None:
+        """Forgets programs that read a table which is gone."""
+        with self._lock:
+            gone = [key for key in self._concretes if table in key[2].tables]
+            for key in gone:
+                del self._concretes[key]
+
+    def _read(
+        self,
+        table: ResourceRef,
+        key: Any,
+        make: Callable[[], Any],
+        values: list[Any],
+        ended: Callable[[Future[list[Any]]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Runs a program on the table of the worker, on the link's thread."""
+        connection = self._connection
+        try:
+            if connection is None or self.table is not table:
+                raise self._gone()
+            concrete = self._reads.get(key)
+            if concrete is None:
+                concrete = Concrete(connection, make(), ["number"], DEFAULT_STRATEGY)
+                concrete.prepare(FOREVER)
+                self._reads[key] = concrete
+            future = concrete.start(concrete.feeds(values), FOREVER)
+        except Exception as error:
+            failed(error)
+            return
+        future.add_done_callback(ended)
+
+    # On the link's thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            connection = self._connected()
+            if connection is None:
+                return
+            while self._connection is connection:
+                job = self._jobs.get()
+                if job is not None:
+                    job()
+                job = None  # it has an attempt, which must not outlive its end
+
+    def _connected(self) -> Connection | None:
+        """Connects until it succeeds; None if the link is closed."""
+        begun, pause, is_logged = perf_counter(), 0.02, False
+        while not self._closing.is_set():
+            connection = self._connect()
+            try:
+                connection.check()
+                self._events.introduce(connection)
+                connection.stay_lost()
+                self._events.rebuild(self.index)
+            except FencedError as error:
+                connection.close()
+                self._events.fenced(error)
+                return None
+            except OpError as error:
+                connection.close()
+                if not is_logged and perf_counter() - begun > _NOTICE_AFTER_S:
+                    is_logged = True
+                    _LOG.warning("%s is still down: %s", self.task, error)
+                self._closing.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                continue
+            with self._lock:
+                self._connection = connection
+                self.table = table_of(self.task, connection.session)
+            if self._closing.is_set():
+                connection.close()
+                return None
+            self._events.connected(self.index, perf_counter() - begun)
+            return connection
+        return None
+
+    def _take_next(self) -> None:
+        """Starts the attempt whose turn it is to take elements, if they are read."""
+        first = self._taking[0]
+        tried = [one for one in [*self._taking] if one is first or one[1].is_cancelled]
+        ended = [one for one in tried if self._try_start(*one)]
+        with self._lock:
+            self._taking = [one for one in self._taking if one not in ended]
+            is_next = bool(self._taking)
+        if is_next:
+            self._jobs.put(self._take_next)
+
+    def _try_start(self, connection: Connection, attempt: LinkAttempt) -> bool:
+        """Starts an attempt, after its program is registered; False if elements are not read."""
+        try:
+            self._check_wanted(attempt)
+            if connection is not self._connection:
+                raise self._gone()
+            closure, n = attempt.closures[0], len(attempt.closures)
+            concrete = self._registered(connection, closure, n, attempt.layout)
+            args = attempt.arguments(self.index, _WAIT_S)
+        except Exception as error:
+            self._events.failed(self.index, attempt, error)
+            return True
+        if args is None:
+            return False
+        self._start(attempt, concrete, args)
+        return True
+
+    def _registered(
+        self,
+        connection: Connection,
+        closure: ScheduledClosure,
+        n: int,
+        layout: AttemptLayout = PLAIN,
+    ) -> Concrete:
+        key = closure.program.number, n, layout
+        concrete = self._concretes.get(key)
+        if concrete is None:
+            jaxpr = bound_to(closure.program.jaxpr, self.task)
+            if layout is PLAIN:
+                concrete = closure.concrete.on(connection, jaxpr)
+            else:
+                concrete = closure.concrete.on(connection, arranged(jaxpr, layout))
+            if n > 1:
+                concrete = concrete.repeated(n)
+        if not concrete.is_ready:
+            concrete.prepare(FOREVER)
+            with self._lock:
+                if self._connection is connection:
+                    self._concretes[key] = concrete
+        return concrete
+
+    def _compile_burst(self, connection: Connection, closure: ScheduledClosure) -> None:
+        if connection is not self._connection:
+            return
+        try:
+            self._registered(connection, closure, closure.program.burst)
+        except Exception as error:
+            # Closures of the program run one by one then, and say it if the program is at fault.
+            _LOG.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            return
+        self._events.burst_ready(self.index, closure.kind)
+
+    # On any thread ------------------------------------------------------------------------------
+
+    def _start(self, attempt: LinkAttempt, concrete: Concrete, args: Sequence[Any]) -> None:
+        attempt.concrete, attempt.args = concrete, args
+        begun = thread_time()
+        try:
+            self._check_wanted(attempt)
+            deadline = attempt.closures[0].deadline
+            future = concrete.start(attempt.feeds(), deadline, attempt.effect)
+        except Exception as error:
+            self._events.failed(self.index, attempt, error)
+            return
+        attempt.dispatch_s = thread_time() - begun
+        attempt.begin(future)
+        future.add_done_callback(partial(self._ended, attempt))
+
+    def _ended(self, attempt: LinkAttempt, future: Future[list[Any]]) -> None:
+        attempt.end()
+        if future.cancelled():
+            self._events.failed(self.index, attempt, CancelledError("the step was cancelled"))
+            return
+        error = future.exception()
+        if error is None:
+            self._events.ended(self.index, attempt, future.result())
+        else:
+            self._events.failed(self.index, attempt, error)
+
+    def _check_wanted(self, attempt: LinkAttempt) -> None:
+        if attempt.is_cancelled:
+            raise CancelledError("the attempt was cancelled before it was started")
+
+    def _gone(self) -> UnavailableError:
+        return UnavailableError(f"{self.task} was lost", task=str(self.task))
+
+
+def _ignore(_: object) -> None:
+    """A result that cannot be freed is gone already."""

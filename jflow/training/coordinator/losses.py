@@ -1,0 +1,135 @@
+"""What an error of a closure says about the cluster: that a task was lost, and which. Pure.
+
+Errors name the task that was lost (`OpError.task`); nothing is read from their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from jflow.base.cluster import Task
+from jflow.errors import (
+    CancelledError,
+    FailedPreconditionError,
+    FencedError,
+    NotFoundError,
+    OpError,
+    RestartedError,
+    UnavailableError,
+)
+
+
+class LossKind(Enum):
+    """What was lost, if anything."""
+
+    WORKER = "worker"
+    """The worker that ran the closure, or another one; the closure can run elsewhere."""
+
+    STATE = "state"
+    """A parameter server, with its variables."""
+
+    VALUES = "values"
+    """Perhaps a parameter server with its variables: one has no value there."""
+
+    CLAIM = "claim"
+    """The claim of this program, because another one has taken over."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss.
+
+    Attributes:
+      kind: what was lost.
+      task: the lost task; of `CLAIM`, the one that said so, if that is known.
+      has_restarted: whether the task has answered in another life; else it does not answer.
+    """
+
+    kind: LossKind
+    task: Task | None
+    has_restarted: bool = False
+
+
+def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Loss | None:
+    """What a failed attempt says about the cluster; None if the closure itself has failed.
+
+    Args:
+      error: how the attempt ended.
+      worker: the worker that ran it.
+      servers: the tasks that keep the variables.
+    """
+    if isinstance(error, FencedError):
+        return Loss(LossKind.CLAIM, _task(error))
+    if isinstance(error, FailedPreconditionError) and (task := _task(error)) in servers:
+        return Loss(LossKind.VALUES, task)
+    if not isinstance(error, UnavailableError | RestartedError):
+        return None
+    task, has_restarted = _task(error), isinstance(error, RestartedError)
+    if task in servers:
+        return Loss(LossKind.STATE, task, has_restarted)
+    return Loss(LossKind.WORKER, task or worker, has_restarted)
+
+
+def is_input_lost(error: BaseException, loss: Loss | None, worker: Task) -> bool:
+    """Whether a failed attempt that reads results of workers has found one of them lost.
+
+    Args:
+      error: how the attempt ended.
+      loss: what that says about the cluster.
+      worker: the worker that ran it.
+    """
+    if isinstance(error, NotFoundError | CancelledError):
+        return True
+    return loss is not None and loss.kind is LossKind.WORKER and loss.task != worker
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether an attempt has failed by itself and is known to have applied nothing.
+
+    False if the error is one of a loss, which other attempts would meet as well.
+    """
+    is_loss = isinstance(error, UnavailableError | RestartedError | FencedError)
+    return isinstance(error, OpError) and error.is_rolled_back and not is_loss
+
+
+def unavailable(error: BaseException, task: Task | None) -> UnavailableError:
+    """The error of a closure that used a task which was lost."""
+    if isinstance(error, UnavailableError):
+        return error
+    made = UnavailableError(f"{task} was lost, with what it kept: {error}", task=str(task))
+    made.__cause__ = error
+    return made
+
+
+class Tolerance:
+    """How often in a row a parameter server may seem lost, and answer nevertheless.
+
+    A worker that cannot reach a server says the same as one whose server has died. So it is asked
+    from elsewhere; if it is there, in the same life, the closure runs again. A connection that
+    breaks again and again is a loss in the end.
+
+    Args:
+      n_ignored: how many reports of one server are ignored before a closure succeeds again.
+    """
+
+    def __init__(self, n_ignored: int) -> None:
+        self._n_ignored = n_ignored
+        self._reports: dict[Task, int] = {}
+
+    def reported(self, task: Task) -> bool:
+        """A server that answers was reported as lost; returns whether to ignore that."""
+        count = self._reports[task] = self._reports.get(task, 0) + 1
+        return count <= self._n_ignored
+
+    def succeeded(self) -> None:
+        """A closure has ended well, so the servers are there."""
+        self._reports.clear()
+
+
+def _task(error: OpError) -> Task | None:
+    try:
+        return None if error.task is None else Task.parse(error.task)
+    except ValueError:
+        return None

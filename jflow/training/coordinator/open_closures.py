@@ -1,0 +1,106 @@
+"""`OpenClosures`: the closures that have not ended, by their numbers. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jflow.training.coordinator.events import Closure
+
+
+@dataclass(slots=True, eq=False)
+class OpenClosure:
+    """A closure that has not ended.
+
+    Its collections are immutable, so that those that are empty, as most are, are one object: the
+    time of the garbage collector goes by the number of objects.
+    """
+
+    closure: Closure
+    attempts: frozenset[int] = frozenset()
+    """The attempts that can still end it."""
+    missing: frozenset[int] = frozenset()
+    """The inputs that it waits for, all of which are open."""
+    dependents: tuple[int, ...] = ()
+    """The closures that wait for its result."""
+    n_attempts: int = 0
+    is_alone: bool = False
+    """Whether it has been in a burst that failed."""
+    together: tuple[int, ...] = ()
+    """The closures of its burst in exactly-once mode. They have one effect, so every later attempt
+    is of all of them."""
+    is_reissued: bool = False
+    is_dropped: bool = False
+    by_user: bool = False
+
+
+class OpenClosures:
+    """The closures that have not ended, in the order in which they were added.
+
+    A closure is open from `add` to `remove`. One that runs again for its result is added anew: it
+    shares nothing with its former life, whose attempts cannot end it.
+
+    Attributes:
+      n_added: how many closures there have been.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, OpenClosure] = {}
+        self._expiries: list[tuple[float, int]] = []
+        self._n_ended = 0
+        self.n_added = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._open
+
+    def __iter__(self) -> Iterator[OpenClosure]:
+        return iter(self._open.values())
+
+    def get(self, number: int) -> OpenClosure | None:
+        """The open closure of a number; None if there is none."""
+        return self._open.get(number)
+
+    def add(self, closure: Closure) -> OpenClosure:
+        """Opens a closure."""
+        opened = self._open[closure.number] = OpenClosure(closure)
+        self.n_added = max(self.n_added, closure.number + 1)
+        if closure.expires is not None:
+            heapq.heappush(self._expiries, (closure.expires, closure.number))
+        return opened
+
+    def remove(self, opened: OpenClosure) -> None:
+        """Takes out a closure that ends; no attempt of it counts any more."""
+        del self._open[opened.closure.number]
+        opened.attempts = frozenset()
+
+    def expired(self, now: float) -> Iterator[OpenClosure]:
+        """The open closures whose time is over, each once."""
+        while self._expiries and self._expiries[0][0] <= now:
+            _, number = heapq.heappop(self._expiries)
+            opened = self._open.get(number)
+            if opened is not None:
+                yield opened
+
+    def is_wanted(self, opened: OpenClosure) -> bool:
+        """Whether a closure has to run, for itself or for others of its burst."""
+        return not all(one.is_dropped for one in self.together(opened))
+
+    def together(self, opened: OpenClosure) -> list[OpenClosure]:
+        """A closure, or all of its burst if they have one effect."""
+        return [self._open[n] for n in opened.together if n in self._open] or [opened]
+
+    @property
+    def n_queued(self) -> int:
+        """How many closures wait for a worker or for their inputs."""
+        return sum(not opened.attempts for opened in self)
+
+    @property
+    def n_ended(self) -> int:
+        """A number of which all closures with lower numbers have ended."""
+        while self._n_ended < self.n_added and self._n_ended not in self._open:
+            self._n_ended += 1
+        return self._n_ended

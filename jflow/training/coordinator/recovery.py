@@ -1,0 +1,228 @@
+"""`Recovery`: decides what becomes of attempts that lost a parameter server, on its own thread.
+
+A worker that cannot reach a parameter server says the same as one whose parameter server has died.
+So the server is asked from here. If it answers in the life in which it has the variables, the
+closures run again, a few times. Else it is lost with its variables: either that is the error of the
+closures, or all workers stop until it is back and its variables are restored.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Generic, Protocol, TypeVar
+
+from jflow.base.cluster import Task
+from jflow.errors import FailedPreconditionError, OpError, UnavailableError
+from jflow.training.coordinator.losses import Tolerance, unavailable
+from jflow.training.coordinator.restoring import StateRestorer
+
+_LOG = logging.getLogger(__name__)
+
+N_IGNORED = 3
+"""How many reports of a parameter server that answers are ignored in a row, as in TensorFlow."""
+
+_CHECKED_S = 0.5
+
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
+
+
+@dataclass(frozen=True)
+class Recovering:
+    """What a coordinator does about lost tasks.
+
+    Attributes:
+      servers: the parameter servers.
+      restorer: asks and restores them.
+      restores: whether lost variables are restored; else closures that use them fail.
+      claim: the name and epoch that connections to workers work under; None for none.
+    """
+
+    servers: tuple[Task, ...]
+    restorer: StateRestorer
+    restores: bool = False
+    claim: tuple[str, int] | None = None
+
+
+class RecoveryEvents(Protocol[A_contra]):
+    """What is to be done, called on the thread of the recovery; attempts are of type A."""
+
+    def retry(self, worker: int, attempt: A_contra) -> None:
+        """Runs what an attempt ran again, over a new connection to its worker."""
+
+    def fail_attempt(self, attempt: A_contra, error: BaseException) -> None:
+        """Fails an attempt with its own error."""
+
+    def give_up(self, worker: int, attempt: A_contra, error: OpError) -> None:
+        """Fails an attempt, and opens a new connection to its worker."""
+
+    def fail_all(self, error: OpError) -> None:
+        """Makes an error that of all closures which are open."""
+
+    def stop_workers(self) -> None:
+        """Ends all connections to workers, and opens none until `resume_workers`."""
+
+    def resume_workers(self) -> None:
+        """Lets workers be connected to again."""
+
+
+@dataclass(frozen=True)
+class _Report(Generic[A]):
+    """An attempt that lost a parameter server."""
+
+    worker: int
+    attempt: A
+    error: BaseException
+    task: Task
+
+    @property
+    def is_of_closure(self) -> bool:
+        """Whether it is the closure's own error if the server is there."""
+        return isinstance(self.error, FailedPreconditionError)
+
+
+@dataclass(eq=False)
+class _Request:
+    """A caller that lost parameter servers, and waits until they are back.
+
+    Attributes:
+      is_over: set when that is decided.
+      error: why they are not back.
+    """
+
+    is_over: threading.Event = field(default_factory=threading.Event)
+    error: OpError | None = None
+
+
+class Recovery(Generic[A]):
+    """What happens when parameter servers are lost.
+
+    Args:
+      restorer: asks and restores them.
+      restores: whether lost variables are restored; else attempts that used them fail.
+      events: what is to be done.
+
+    Attributes:
+      n_restored: how often lost variables were restored.
+    """
+
+    def __init__(
+        self, restorer: StateRestorer, events: RecoveryEvents[A], *, restores: bool
+    ) -> None:
+        self.n_restored = 0
+        self._restorer = restorer
+        self._events = events
+        self._restores = restores
+        self._tolerance = Tolerance(N_IGNORED)
+        self._reports: SimpleQueue[_Report[A] | _Request | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jflow recovery", daemon=True)
+        self._is_started = False
+        self._lock = threading.Lock()
+
+    def report(self, worker: int, attempt: A, error: BaseException, task: Task) -> None:
+        """An attempt has failed because a parameter server seems lost; never blocks."""
+        self._put(_Report(worker, attempt, error, task))
+
+    def repair(self, error: OpError) -> None:
+        """Waits until lost parameter servers are back and restored, if that is wanted.
+
+        Args:
+          error: of the call that lost them, which is raised if it is not wanted.
+
+        Raises:
+          UnavailableError: if they do not come back, or cannot be restored.
+        """
+        if not self._restores or self._closing.is_set():
+            raise error
+        request = _Request()
+        self._put(request)
+        while not request.is_over.wait(_CHECKED_S):
+            if not self._thread.is_alive():
+                raise error  # it was closed meanwhile
+        if request.error is not None:
+            raise request.error
+
+    def _put(self, report: _Report[A] | _Request) -> None:
+        with self._lock:
+            if not self._is_started:
+                self._is_started = True
+                self._thread.start()
+        self._reports.put(report)
+
+    def succeeded(self) -> None:
+        """An attempt has ended well."""
+        self._tolerance.succeeded()
+
+    def close(self) -> None:
+        """Ends the thread; attempts that wait for its decision fail."""
+        self._closing.set()
+        self._reports.put(None)
+
+    def _run(self) -> None:
+        while (report := self._reports.get()) is not None:
+            if isinstance(report, _Request):
+                self._repaired(report)
+                continue
+            together = [report]
+            while not self._reports.empty():
+                following = self._reports.get()
+                if not isinstance(following, _Report):
+                    self._reports.put(following)
+                    break
+                together.append(following)
+            try:
+                self._decide(together)
+            except Exception as error:  # else its attempts would run for ever
+                _LOG.exception("an internal error of the recovery")
+                self._give_up(together, UnavailableError(f"the recovery failed: {error}"))
+
+    def _decide(self, reports: list[_Report[A]]) -> None:
+        """Decides what becomes of attempts that have failed at about the same time."""
+        tasks = dict.fromkeys(report.task for report in reports)
+        lost = [task for task in tasks if not self._restorer.is_there(task)]
+        for report in [one for one in reports if one.is_of_closure and one.task not in lost]:
+            reports.remove(report)
+            self._events.fail_attempt(report.attempt, report.error)
+        tasks = dict.fromkeys(report.task for report in reports)
+        ignored = [self._tolerance.reported(task) for task in tasks]
+        if not lost and all(ignored):
+            for report in reports:
+                self._events.retry(report.worker, report.attempt)
+            return
+        if not self._restores:
+            self._give_up(reports)
+            return
+        if (error := self._brought_back()) is not None:
+            self._events.fail_all(error)
+
+    def _repaired(self, request: _Request) -> None:
+        """Brings parameter servers back for a caller; closures run again meanwhile."""
+        try:
+            request.error = self._brought_back()
+        except Exception as error:  # else the caller would wait for ever
+            _LOG.exception("an internal error of the recovery")
+            request.error = UnavailableError(f"the recovery failed: {error}")
+        finally:
+            request.is_over.set()
+
+    def _brought_back(self) -> OpError | None:
+        """Stops all workers until all servers are there with their variables; returns why not."""
+        self._events.stop_workers()
+        try:
+            self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
+        except OpError as error:
+            return error
+        finally:
+            self._events.resume_workers()
+        self.n_restored += 1
+        self._tolerance.succeeded()
+        return None
+
+    def _give_up(self, reports: list[_Report[A]], error: OpError | None = None) -> None:
+        for report in reports:
+            lost = error or unavailable(report.error, report.task)
+            self._events.give_up(report.worker, report.attempt, lost)

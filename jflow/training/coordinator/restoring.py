@@ -1,0 +1,210 @@
+"""`StateRestorer`: saves the variables of a strategy, restores those of lost parameter servers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from jflow.base.cluster import Task
+from jflow.base.deadline import Deadline, seconds_text
+from jflow.base.options import ConfigProto
+from jflow.client.functions import Connection
+from jflow.client.runtime.saving import SaveReport, StateToSave
+from jflow.errors import DeadlineExceededError, NotFoundError, RestartedError, UnavailableError
+from jflow.state.checkpoint_files import open_checkpoint
+from jflow.state.fencing import CLAIMS
+from jflow.training.parameter_servers import ParameterServerStrategy
+
+_LOG = logging.getLogger(__name__)
+
+RETURNS_WITHIN_S = 3600.0
+"""How long a lost parameter server is waited for, in seconds, as TensorFlow waits for workers."""
+
+N_IN_VAIN = 3
+"""How often restoring may fail although no parameter server is lost meanwhile."""
+
+PROBE_S = 2.0
+"""How long a parameter server has to answer whether it is there, in seconds."""
+
+
+class StateRestorer:
+    """The variables on the parameter servers of a strategy, and their checkpoint. Thread-safe
+    except that one thread restores at a time.
+
+    Args:
+      strategy: the strategy.
+      path: of the checkpoint, as the parameter servers see it; None if there is none.
+      patience: how long a lost parameter server is waited for, in seconds.
+
+    Attributes:
+      path: as given.
+    """
+
+    def __init__(
+        self,
+        strategy: ParameterServerStrategy,
+        path: str | os.PathLike[str] | None = None,
+        patience: float = RETURNS_WITHIN_S,
+    ) -> None:
+        self._strategy = strategy
+        self.path = None if path is None else os.fspath(path)
+        self._patience = patience
+        self._lives: dict[Task, int] = {}
+
+    def note_lives(self) -> None:
+        """Takes note of which life each parameter server is in. Raises as `life_of`."""
+        for task in self._strategy.ps_tasks:
+            self._lives[task] = self.life_of(task)
+
+    def life_of(self, task: Task) -> int:
+        """The incarnation of a task that answers.
+
+        Raises:
+          UnavailableError: if it does not.
+        """
+        config = ConfigProto(
+            connect_timeout_in_ms=int(PROBE_S * 1000), operation_timeout_in_ms=int(PROBE_S * 1000)
+        )
+        with Connection(self._strategy.target_of(task), config) as connection:
+            try:
+                return connection.incarnation()
+            except (DeadlineExceededError, UnavailableError) as error:
+                raise UnavailableError(
+                    f"{task} at {self._strategy.target_of(task)} does not answer: {error.message}",
+                    task=str(task),
+                ) from None
+
+    def is_there(self, task: Task) -> bool:
+        """Whether a parameter server answers, in the life in which it has the variables."""
+        try:
+            life = self.life_of(task)
+        except UnavailableError:
+            return False
+        return self._lives.setdefault(task, life) == life
+
+    def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
+        """Saves all variables, each step in it whole or not at all.
+
+        Raises:
+          NotFoundError: if there is no path, or no such directory.
+          OpError: as `jflow.checkpoint.save`.
+        """
+        connection, states = self._strategy.connection, self._states(self._strategy.ps_tasks)
+        return connection.save_state(self._checked(), states, is_consistent=True, about=about)
+
+    def about(self) -> dict[str, str] | None:
+        """What `save` was told about the checkpoint; None if there is none. Raises as `restore`."""
+        path = self._checked()
+        try:
+            with open_checkpoint(path) as found:
+                about = dict(found.about)
+        except NotFoundError:
+            return None
+        about.pop(CLAIMS, None)
+        return about
+
+    def restore(self) -> SaveReport:
+        """Restores all variables, in the lives in which the parameter servers are now.
+
+        Raises:
+          NotFoundError: if there is no checkpoint, or it lacks a variable.
+          OpError: as `jflow.checkpoint.restore`.
+        """
+        lives = {task: self.life_of(task) for task in self._strategy.ps_tasks}
+        report = self._restored(self._strategy.ps_tasks)
+        self._lives.update(lives)
+        return report
+
+    def _restored(self, tasks: Collection[Task]) -> SaveReport:
+        """Restores the variables of some parameter servers."""
+        states = self._states(tasks)
+        if not states:
+            return SaveReport()
+        return self._strategy.connection.restore_state(self._checked(), states)
+
+    def bring_back(self, goes_on: Callable[[], bool], wait: Callable[[float], object]) -> None:
+        """Waits until all parameter servers answer, and restores the variables of those that were
+        lost since `note_lives`; also of those that are lost while others are restored.
+
+        Args:
+          goes_on: whether to wait on.
+          wait: waits for some seconds.
+
+        Raises:
+          UnavailableError: if one does not come back, or its variables cannot be restored.
+          FencedError: if another program has taken over.
+        """
+        deadline, n_in_vain = Deadline(self._patience), 0
+        while True:
+            lives = {task: self._awaited(task, deadline, goes_on, wait) for task in self._lives}
+            try:
+                self._reopened(lives)
+            except (RestartedError, UnavailableError) as error:
+                n_in_vain += self._are_in(lives)
+                if n_in_vain == N_IN_VAIN or not goes_on() or deadline.remaining() == 0:
+                    raise
+                _LOG.warning("the variables are restored again: %s", error.message)
+            except NotFoundError as error:
+                lost = next(task for task in lives if lives[task] != self._lives[task])
+                raise UnavailableError(
+                    f"{lost} was lost with its variables, which cannot be restored: "
+                    f"{error.message}; save them with ClusterCoordinator.save",
+                    task=str(lost),
+                ) from error
+            else:
+                if self._are_in(lives):
+                    self._lives = lives
+                    return
+
+    def _reopened(self, lives: Mapping[Task, int]) -> None:
+        """Begins again with parameter servers, and restores those in another life than noted."""
+        lost = [task for task, life in lives.items() if life != self._lives[task]]
+        self._strategy.connection.reopen()
+        if lost:
+            _LOG.warning("%s restarted; its variables are restored", ", ".join(map(str, lost)))
+            self._restored(lost)
+
+    def _are_in(self, lives: Mapping[Task, int]) -> bool:
+        """Whether all servers answer, each in a given life: none was lost since that was asked."""
+        try:
+            return all(self.life_of(task) == life for task, life in lives.items())
+        except UnavailableError:
+            return False
+
+    def _awaited(
+        self,
+        task: Task,
+        deadline: Deadline,
+        goes_on: Callable[[], bool],
+        wait: Callable[[float], object],
+    ) -> int:
+        pause = 0.05
+        while True:
+            try:
+                return self.life_of(task)
+            except UnavailableError as error:
+                if not goes_on() or deadline.remaining() == 0:
+                    raise UnavailableError(
+                        f"{error.message}; it did not come back within "
+                        f"{seconds_text(self._patience)}",
+                        task=str(task),
+                    ) from None
+            wait(pause)
+            pause = min(2 * pause, 1.0)
+
+    def _states(self, tasks: Iterable[Task]) -> list[StateToSave]:
+        wanted = {str(task) for task in tasks}
+        variables = self._strategy.connection.variables
+        return [state for state in variables if _task_of(state) in wanted]
+
+    def _checked(self) -> str:
+        if self.path is None:
+            raise NotFoundError("there is no checkpoint: give the coordinator a checkpoint path")
+        return self.path
+
+
+def _task_of(state: StateToSave) -> str:
+    """The name of the task that a variable is on."""
+    spec = state.ref.spec
+    return f"/job:{spec.job}/task:{spec.task}"

@@ -1,0 +1,231 @@
+"""The scheduler of closures: a state machine without clock, thread or socket.
+
+Events go in by method, with the present time where it matters; each returns the actions that follow
+from it, which the engine carries out in order. Rules:
+
+- A closure ends exactly once: by `Complete`, `FailClosure`, `Expire`, `FailInput` or `Drop`.
+- A worker that is free gets the closure of the highest priority that it may run, the oldest first.
+  It is given closures ahead as long as those it has are expected to take less than `AHEAD_S`,
+  and a second one if the first takes less than `SECOND_WITHIN_S`.
+- Closures of one kind that are next in the order may run as one attempt, a burst.
+- An attempt that is lost with its worker puts its closures back at their places in the order. One
+  that fails fails its closure; the closures of a burst that fails run again, one by one.
+- In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
+  one of them; a later one fences off an earlier one, or is answered with what that has done.
+- A burst in exactly-once mode has one effect, whose outcome may be unknown. So its closures stay
+  together: they run again as the same burst, and fail with it. It is taken apart only if its latest
+  attempt fails and is known to have applied nothing.
+- After the first failure the caller calls `cancel_all`, which cancels all that is open; then
+  `is_idle` says when nothing is running. A closure that is put back in between is dropped.
+- A closure or burst that takes much longer than others of its kind gets one more attempt on an
+  idle worker, if that is harmless; the first attempt to end counts.
+- A closure that takes results which workers have runs where most of them are, if there is room.
+  Results that are lost and wanted are computed again first (`kept.py`).
+
+What is decided is split by concern, and none of these knows of the scheduler: `open_closures.py`,
+`backlog.py`, `attempts.py`, `workers.py` and `kept.py` are what is known, `lifecycle.py` says how
+closures wait and end, and `assigner.py` what workers are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from jflow.training.coordinator.assigner import Assigner
+from jflow.training.coordinator.attempts import Attempts
+from jflow.training.coordinator.backlog import Backlog
+from jflow.training.coordinator.events import Action, Closure, WorkerIndex
+from jflow.training.coordinator.kept import KeptResults
+from jflow.training.coordinator.lifecycle import Lifecycle
+from jflow.training.coordinator.open_closures import OpenClosures
+from jflow.training.coordinator.workers import Workers
+
+
+class ClosureScheduler:
+    """Decides which closure runs where, and how each of them ends.
+
+    Its parts can be read at any time; events alone change them.
+
+    Args:
+      n_workers: how many workers there are at first; they are down until `worker_up`.
+
+    Attributes:
+      closures: the closures that have not ended.
+      backlog: those of them that are ready.
+      attempts: the attempts that have not come back.
+      workers: the workers.
+      kept: the results that workers have.
+    """
+
+    def __init__(self, n_workers: int = 0) -> None:
+        self._actions: list[Action] = []
+        emit = self._actions.append
+        self.closures, self.backlog = OpenClosures(), Backlog()
+        self.workers, self.kept = Workers(n_workers), KeptResults()
+        self.attempts = Attempts(self.closures, self.workers, emit)
+        known = self.backlog, self.attempts, self.workers, self.kept
+        self._lifecycle = Lifecycle(self.closures, *known, emit)
+        self._assigner = Assigner(*known, emit)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every closure has ended and no attempt is running."""
+        return not self.closures and not self.attempts
+
+    @property
+    def has_error(self) -> bool:
+        """Whether a closure has failed since the last `clear`."""
+        return self._lifecycle.has_error
+
+    # Events: closures ---------------------------------------------------------------------------
+
+    def add(self, closure: Closure, now: float) -> list[Action]:
+        """Takes a closure. Inputs that are not open have succeeded."""
+        self._lifecycle.queue(self.closures.add(closure))
+        return self._assigned(now)
+
+    def cancel(self, number: int, now: float) -> list[Action]:
+        """Cancels a closure for its user; what is running is stopped where it can be."""
+        opened = self.closures.get(number)
+        if opened is None:
+            return []
+        self._lifecycle.drop(opened, by_user=True)
+        return self._assigned(now)
+
+    def tick(self, now: float) -> list[Action]:
+        """Takes the present time: closures expire, and stragglers are run a second time."""
+        for opened in self.closures.expired(now):
+            self._lifecycle.expire(opened)
+        self._assigner.assign(now)
+        if not self.has_error:
+            self._assigner.reissue(now)
+        return self._decided()
+
+    # Events: attempts ---------------------------------------------------------------------------
+
+    def finished(self, number: int, now: float, dispatch_s: float | None = None) -> list[Action]:
+        """An attempt has ended well; in exactly-once mode its writes are committed.
+
+        Args:
+          number: the attempt.
+          now: the time.
+          dispatch_s: the processor time that it took to start it, in seconds, if that is known.
+        """
+        taken = self.attempts.take(number)
+        if taken is None:
+            return []
+        attempt, closures = taken
+        if closures:
+            self._assigner.note(attempt, now, dispatch_s)
+        for opened in closures:
+            self._lifecycle.complete(opened, attempt)
+        return self._assigned(now)
+
+    def failed(
+        self, number: int, error: BaseException, now: float, *, is_rolled_back: bool = False
+    ) -> list[Action]:
+        """An attempt has failed by itself.
+
+        Args:
+          number: the attempt.
+          error: what it failed with.
+          now: the time.
+          is_rolled_back: in exactly-once mode, whether neither this attempt nor an earlier one has
+            applied anything, or will.
+        """
+        taken = self.attempts.take(number)
+        if taken is None:
+            return []
+        attempt, closures = taken
+        for opened in closures:
+            self._lifecycle.attempt_failed(opened, attempt, error, is_rolled_back=is_rolled_back)
+        return self._assigned(now)
+
+    def lost(self, number: int, now: float) -> list[Action]:
+        """An attempt was lost with its worker, or was cancelled: its closures run again."""
+        self._lose(number)
+        return self._assigned(now)
+
+    # Events: results that workers have ----------------------------------------------------------
+
+    def want(self, number: int, now: float) -> list[Action]:
+        """A result is wanted at the coordinator; if it was lost, it is computed again."""
+        return self._assigned(now) if self._lifecycle.reopen(number) else []
+
+    def result_read(self, number: int, now: float) -> list[Action]:
+        """The coordinator has a copy of a result now, perhaps of one that was lost meanwhile."""
+        self.kept.copied(number)
+        runs_again = self.closures.get(number)
+        if runs_again is None:
+            return []
+        self._lifecycle.supply(runs_again)
+        return self._assigned(now)
+
+    def results_lost(self, numbers: Iterable[int], now: float) -> list[Action]:
+        """Results cannot be read where they were."""
+        self._lifecycle.lose_results(numbers)
+        return self._assigned(now)
+
+    # Events: workers ----------------------------------------------------------------------------
+
+    def add_worker(self, worker: WorkerIndex) -> None:
+        """A worker joins; it is down until `worker_up`."""
+        self.workers.add(worker)
+
+    def worker_up(self, worker: WorkerIndex, now: float) -> list[Action]:
+        """A worker can be reached, and what closures need is there."""
+        return self._assigned(now) if self.workers.up(worker) else []
+
+    def worker_down(self, worker: WorkerIndex, now: float) -> list[Action]:
+        """A worker cannot be reached: its attempts are lost."""
+        if not self.workers.down(worker):
+            return []
+        self._assigner.forget_worker(worker)
+        self._lifecycle.lose_results(self.kept.on(worker))
+        for number in self.attempts.of(worker):
+            self._lose(number)
+        return self._assigned(now)
+
+    def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
+        """A worker is to get no more closures; those that only it may run fail with the error."""
+        if not self.workers.leave(worker, error):
+            return []  # it has left after an earlier call
+        self._lifecycle.lose_results(self.kept.on(worker))
+        self._lifecycle.requeue(lambda closure: closure.worker == worker)
+        return self._assigned(now)
+
+    def burst_ready(self, worker: WorkerIndex, kind: Hashable, now: float) -> list[Action]:
+        """Bursts of a kind are compiled for a worker."""
+        self._assigner.bursts.compiled(kind, worker)
+        return self._assigned(now)
+
+    # Events: errors -----------------------------------------------------------------------------
+
+    def cancel_all(self) -> list[Action]:
+        """Cancels all that is open, because an error is about to be reported."""
+        for opened in [*self.closures]:
+            if opened.closure.number in self.closures:
+                self._lifecycle.drop(opened, by_user=False)
+        return self._decided()
+
+    def clear(self) -> None:
+        """Forgets the error: it was reported."""
+        self._lifecycle.has_error = False
+
+    # What follows -------------------------------------------------------------------------------
+
+    def _lose(self, number: int) -> None:
+        taken = self.attempts.take(number)
+        for opened in taken[1] if taken else ():
+            self._lifecycle.put_back(opened)
+
+    def _assigned(self, now: float) -> list[Action]:
+        """What follows from an event after which workers may be given closures."""
+        self._assigner.assign(now)
+        return self._decided()
+
+    def _decided(self) -> list[Action]:
+        """What the parts have decided since the last event."""
+        actions = self._actions.copy()
+        self._actions.clear()
+        return actions

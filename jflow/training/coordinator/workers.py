@@ -1,0 +1,130 @@
+"""`Workers`: the workers of a coordinator, and how much each of them has to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView
+from dataclasses import dataclass, field
+
+from jflow.training.coordinator.durations import AHEAD_S, MAX_AHEAD, SECOND_WITHIN_S
+from jflow.training.coordinator.events import WorkerIndex
+
+
+@dataclass
+class WorkerState:
+    """A worker, with the sums over its attempts."""
+
+    is_up: bool = False
+    is_leaving: bool = False
+    attempts: set[int] = field(default_factory=set)
+    load: float = 0.0
+    """Seconds that its attempts are expected to take."""
+    n_closures: int = 0
+    """How many closures its attempts are of."""
+    last_end: float = 0.0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it is to be given a closure."""
+        n = len(self.attempts)
+        within_s = AHEAD_S if n > 1 else SECOND_WITHIN_S
+        return self.is_up and self.load < within_s and n < MAX_AHEAD
+
+
+class Workers:
+    """The workers, by index.
+
+    A worker is here from `add` until it has left and its last attempt has come back.
+
+    Args:
+      n_workers: how many workers there are at first; they are down until `up`.
+    """
+
+    def __init__(self, n_workers: int = 0) -> None:
+        self._states = {worker: WorkerState() for worker in range(n_workers)}
+        self._departures: dict[WorkerIndex, BaseException] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def items(self) -> ItemsView[WorkerIndex, WorkerState]:
+        """The workers and their states, also of those that leave."""
+        return self._states.items()
+
+    def get(self, worker: WorkerIndex) -> WorkerState | None:
+        """The state of a worker; None if there is none of that index."""
+        return self._states.get(worker)
+
+    def add(self, worker: WorkerIndex) -> None:
+        """A worker joins; it is down until `up`."""
+        self._departures.pop(worker, None)
+        self._states[worker] = WorkerState()
+
+    def up(self, worker: WorkerIndex) -> bool:
+        """A worker can be reached; returns False if it takes no closures, because it leaves."""
+        state = self._states.get(worker)
+        if state is None or state.is_leaving:
+            return False
+        state.is_up = True
+        return True
+
+    def down(self, worker: WorkerIndex) -> bool:
+        """A worker cannot be reached; returns whether it is one of these."""
+        state = self._states.get(worker)
+        if state is None:
+            return False
+        state.is_up = False
+        return True
+
+    def leave(self, worker: WorkerIndex, error: BaseException) -> bool:
+        """A worker takes no more closures; returns whether it was still there.
+
+        Args:
+          worker: the worker.
+          error: what closures fail with that may run nowhere else.
+        """
+        state = self._states.get(worker)
+        if state is None:
+            return False
+        state.is_up, state.is_leaving = False, True
+        self._departures[worker] = error
+        self._remove_if_left(worker, state)
+        return True
+
+    def departure(self, worker: WorkerIndex | None) -> BaseException | None:
+        """Why nothing runs any more on the only worker of a closure; None if something does."""
+        return None if worker is None else self._departures.get(worker)
+
+    def begin(self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int) -> int:
+        """Gives a worker an attempt of some closures, which is expected to take so long.
+
+        Returns:
+          How many closures it has now.
+        """
+        state = self._states[worker]
+        state.attempts.add(attempt)
+        state.load += seconds
+        state.n_closures += n_closures
+        return state.n_closures
+
+    def end(self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int) -> None:
+        """An attempt has come back; its arguments are those of `begin`."""
+        state = self._states[worker]
+        state.attempts.discard(attempt)
+        # Rounding leaves something of the load of many attempts.
+        state.load = state.load - seconds if state.attempts else 0.0
+        state.n_closures -= n_closures
+        self._remove_if_left(worker, state)
+
+    def is_up(self, worker: WorkerIndex) -> bool:
+        """Whether a worker takes closures."""
+        state = self._states.get(worker)
+        return state is not None and state.is_up
+
+    def is_free(self, worker: WorkerIndex) -> bool:
+        """Whether all attempts of a worker have come back."""
+        state = self._states.get(worker)
+        return state is None or not state.attempts
+
+    def _remove_if_left(self, worker: WorkerIndex, state: WorkerState) -> None:
+        if state.is_leaving and not state.attempts:
+            del self._states[worker]

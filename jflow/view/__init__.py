@@ -1,0 +1,1 @@
+"""How a graph and a step are drawn: placed graphs as pictures, as data, in other tools' formats."""

@@ -1,0 +1,164 @@
+"""Builds the diagram of a placed graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from jflow.base.cluster import Device
+from jflow.base.values import TensorSpec, declared
+from jflow.compiler.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.compiler.graph.primitives import HANDLES, host_p, read_p, state_of
+from jflow.compiler.placement import Explanation
+from jflow.view.model import (
+    Box,
+    BoxKind,
+    Diagram,
+    Flow,
+    OpInfo,
+    Prediction,
+    StateInfo,
+    TensorInfo,
+    arrows_between,
+)
+
+
+def build_diagram(placement: Mapping[Operation, Device]) -> Diagram:
+    """The whole diagram: a box for each operation, except that reads are part of their state."""
+    builder = _Builder(placement)
+    ops = _in_graph_order(placement)
+    for op in ops:
+        builder.add(op)
+    for op in ops:
+        builder.connect(op)
+    return builder.diagram()
+
+
+def with_reasons(diagram: Diagram, explanation: Explanation) -> Diagram:
+    """The diagram with the reasons of all operations that it shows alone, and the prediction."""
+    boxes = tuple(_reasoned(box, explanation) for box in diagram.boxes)
+    prediction = Prediction(
+        explanation.strategy, explanation.predicted_seconds, explanation.lower_bound
+    )
+    return Diagram(boxes, diagram.arrows, prediction)
+
+
+def _reasoned(box: Box, explanation: Explanation) -> Box:
+    if box.members:
+        return box
+    return replace(
+        box, ops=tuple(replace(op, reason=explanation.reason(op.name)) for op in box.ops)
+    )
+
+
+def _in_graph_order(ops: Collection[Operation]) -> list[Operation]:
+    graphs = dict.fromkeys(op.graph for op in ops)
+    return [op for graph in graphs for op in graph.get_operations() if op in ops]
+
+
+@dataclass(eq=False)
+class _Draft:
+    """A box that operations are still added to."""
+
+    kind: BoxKind
+    name: str
+    device: Device
+    made_at: str
+    ops: list[OpInfo] = field(default_factory=list)
+    state: StateInfo | None = None
+    fed: TensorInfo | None = None
+
+    def finished(self) -> Box:
+        return Box(
+            self.kind, self.name, self.device, tuple(self.ops), self.state, self.fed, self.made_at
+        )
+
+
+class _Builder:
+    def __init__(self, placement: Mapping[Operation, Device]) -> None:
+        self._placement = placement
+        self._draft_of: dict[Operation, _Draft] = {}
+        self._states: dict[tuple[str, Device], _Draft] = {}
+        self._feeds: dict[tuple[Tensor, Device], _Draft] = {}
+        self._values: dict[Tensor, TensorInfo] = {}
+        self._flows: dict[tuple[_Draft, _Draft, Flow], dict[TensorInfo, None]] = {}
+
+    def add(self, op: Operation) -> None:
+        """Adds an operation to the box of its state, or else a box of its own."""
+        device = self._placement[op]
+        if op.eqn.primitive in HANDLES:
+            draft = self._state(op, device)
+        elif op.eqn.primitive is read_p and not op.control_inputs:
+            draft = self._used(op, op.eqn.params["variable"], device)
+        else:
+            kind = BoxKind.ACCESS if state_of(op.eqn) else BoxKind.OPERATION
+            draft = _Draft(kind, op.name, device, op.origin)
+        draft.ops.append(self._op(op))
+        self._draft_of[op] = draft
+
+    def connect(self, op: Operation) -> None:
+        """Adds the flows into an operation, and those between it and its state."""
+        draft = self._draft_of[op]
+        for tensor in op.inputs:
+            source = self._draft_of.get(tensor.op) or self._feed(tensor, draft.device)
+            self._flow(source, draft, Flow.DATA)[self._value(tensor)] = None
+        for before in op.control_inputs:
+            if before in self._draft_of:
+                self._flow(self._draft_of[before], draft, Flow.CONTROL)
+        for ref in state_of(op.eqn) if draft.kind is BoxKind.ACCESS else ():
+            state = self._used(op, ref, draft.device)
+            takes = op.eqn.primitive is read_p or (op.eqn.primitive is host_p and op.outputs)
+            self._flow(*((state, draft) if takes else (draft, state)), Flow.STATE)
+
+    def diagram(self) -> Diagram:
+        """The boxes and arrows so far."""
+        drafts = list(self._drafts())
+        index = {draft: number for number, draft in enumerate(drafts)}
+        boxes = tuple(draft.finished() for draft in drafts)
+        flows = (
+            (index[source], index[target], flow, values)
+            for (source, target, flow), values in self._flows.items()
+        )
+        return Diagram(boxes, arrows_between(boxes, flows))
+
+    def _drafts(self) -> Iterator[_Draft]:
+        # State comes first because the layout begins a cycle with the first box on it.
+        yield from self._states.values()
+        yield from self._feeds.values()
+        yield from (d for d in self._draft_of.values() if d.kind is not BoxKind.STATE)
+
+    def _used(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> _Draft:
+        """The box of the variable or resource that an operation uses."""
+        draft = self._state(op.graph.handle_of(ref), device)
+        draft.state = _state(ref)
+        return draft
+
+    def _state(self, handle: Operation, device: Device) -> _Draft:
+        new = _Draft(BoxKind.STATE, handle.name, device, handle.origin)
+        return self._states.setdefault((handle.name, device), new)
+
+    def _feed(self, tensor: Tensor, device: Device) -> _Draft:
+        fed = self._value(tensor)
+        new = _Draft(BoxKind.FEED, tensor.name, device, tensor.op.origin, fed=fed)
+        return self._feeds.setdefault((tensor, device), new)
+
+    def _flow(self, source: _Draft, target: _Draft, flow: Flow) -> dict[TensorInfo, None]:
+        return self._flows.setdefault((source, target, flow), {})
+
+    def _op(self, op: Operation) -> OpInfo:
+        outputs: Iterable[TensorInfo] = map(self._value, op.outputs)
+        return OpInfo(op.name, op.type, tuple(outputs), tuple(ref.name for ref in state_of(op.eqn)))
+
+    def _value(self, tensor: Tensor) -> TensorInfo:
+        if tensor not in self._values:
+            spec = TensorSpec(declared(tensor.aval.shape), tensor.dtype)
+            self._values[tensor] = TensorInfo(tensor.name, spec)
+        return self._values[tensor]
+
+
+def _state(ref: VariableRef | ResourceRef) -> StateInfo:
+    if isinstance(ref, ResourceRef):
+        return StateInfo(ref.kind, ref.name, ref.container, None)
+    return StateInfo(
+        "variable", ref.name, ref.container, TensorSpec(declared(ref.shape), ref.dtype)
+    )

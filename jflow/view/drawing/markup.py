@@ -1,0 +1,118 @@
+"""Elements of an SVG document; replaces characters that XML forbids."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from jflow.view.drawing import colour
+from jflow.view.drawing.layout import Rect
+from jflow.view.labels import printable
+
+Element = ET.Element
+
+_STYLE = f"""
+.jflow text {{ font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif;
+  fill: {colour.INK}; }}
+.jflow .name {{ font-size: 12px; font-weight: 600; text-anchor: middle; }}
+.jflow .detail {{ font-size: 10px; fill: {colour.MUTED}; text-anchor: middle; }}
+.jflow .device {{ font-size: 13px; font-weight: 600; }}
+.jflow .entry {{ font-size: 11px; }}
+.jflow .line {{ fill: none; stroke-width: 1.3; }}
+.jflow .reach {{ fill: none; stroke: transparent; stroke-width: 9; }}
+.jflow .data .line {{ stroke: {colour.FAINT}; }}
+.jflow .data .head {{ fill: {colour.FAINT}; }}
+.jflow .control .line {{ stroke: {colour.FAINT}; stroke-dasharray: 1.5 3.5;
+  stroke-linecap: round; }}
+.jflow .control .head {{ fill: {colour.FAINT}; }}
+.jflow .state .line {{ stroke-width: 3.4; stroke-opacity: 0.3; }}
+.jflow .crossing .line {{ stroke: {colour.SEND}; }}
+.jflow .crossing .head {{ fill: {colour.SEND}; }}
+.jflow .data.crossing .line {{ stroke-width: 2; stroke-dasharray: 7 4; }}
+.jflow .bytes {{ font-size: 10px; font-weight: 600; fill: {colour.SEND}; text-anchor: middle; }}
+.jflow .pill {{ fill: {colour.PAPER}; stroke: {colour.SEND}; stroke-width: 0.8; }}
+.jflow .op:hover .box {{ stroke-width: 3; }}
+.jflow .arrow:hover .line {{ stroke-width: 3.4; stroke-opacity: 1; }}
+"""
+
+
+def document(width: float, height: float, label: str) -> Element:
+    """An empty white picture of `width` by `height` pixels; `label` describes it."""
+    size = {"width": number(width), "height": number(height)}
+    root = Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "class": "jflow",
+            "viewBox": f"0 0 {size['width']} {size['height']}",
+            **size,
+            "role": "img",
+            "aria-label": printable(label),
+        },
+    )
+    ET.SubElement(root, "style").text = _STYLE
+    ET.SubElement(root, "rect", {**size, "fill": colour.PAPER})
+    return root
+
+
+def group(parent: Element, kind: str, title: str = "") -> Element:
+    """Adds a group of class `kind`; `title` is its tooltip."""
+    element = ET.SubElement(parent, "g", {"class": kind})
+    if title:
+        ET.SubElement(element, "title").text = printable(title)
+    return element
+
+
+def rect(parent: Element, bounds: Rect, **attributes: str) -> None:
+    """Adds a rectangle. `kind` is its class; an underscore in an attribute means a hyphen."""
+    geometry = {
+        "x": number(bounds.x),
+        "y": number(bounds.y),
+        "width": number(bounds.width),
+        "height": number(bounds.height),
+    }
+    ET.SubElement(parent, "rect", geometry | _named(attributes))
+
+
+def path(parent: Element, data: str, **attributes: str) -> None:
+    """Adds a path; attributes as for `rect`."""
+    ET.SubElement(parent, "path", {"d": data} | _named(attributes))
+
+
+def text(parent: Element, x: float, y: float, content: str, **attributes: str) -> None:
+    """Adds a line of text by its baseline; attributes as for `rect`."""
+    bounds = {"x": number(x), "y": number(y)}
+    ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(content)
+
+
+def number(value: float) -> str:
+    """Formats a length in pixels, to a tenth."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def serialized(root: Element) -> str:
+    """Serializes the document."""
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _named(attributes: dict[str, str]) -> dict[str, str]:
+    named = {key.replace("_", "-"): value for key, value in attributes.items()}
+    if "kind" in named:
+        named["class"] = named.pop("kind")
+    return named
+
+
+def text_width(text: str, font_size: float, *, bold: bool = False) -> float:
+    """The width in pixels, estimated for the widest of the common sans-serif fonts."""
+    width = font_size * sum(_advance(char) for char in text)
+    return width * 1.1 if bold else width
+
+
+def _advance(char: str) -> float:
+    if char in "ijl.,:;|!'/ ":
+        return 0.31
+    if char in "frt()[]-":
+        return 0.4
+    if char in "mwMW@%…":
+        return 0.95
+    return 0.7 if char.isupper() else 1.0 if ord(char) > 0x2FF else 0.61

@@ -1,0 +1,416 @@
+"""Records come back from bytes as they were; every other sequence of bytes is refused."""
+
+from __future__ import annotations
+
+import struct
+import time
+import tracemalloc
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jflow.base.packing import ByColumn, Keywords, Limits, Range, Record, pack, unpack
+from jflow.base.values import NUMBERS, TensorSpec, string
+from jflow.errors import InvalidArgumentError
+from tests.drawn import examples
+
+
+@dataclass(frozen=True)
+class Point(Record):
+    x: int
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name == "nowhere":
+            raise ValueError("there is no such point")
+
+
+@dataclass(frozen=True)
+class Everything(Record):
+    what: ClassVar[str] = "thing"
+
+    flag: bool
+    number: int
+    count: Annotated[int, Range(0, 10)]
+    real: float
+    text: str
+    data: bytes
+    choice: Literal["red", "green"]
+    maybe: int | None
+    either: str | float
+    points: tuple[Point, ...]
+    table: ByColumn[Point]
+    pair: tuple[str, tuple[int, ...]]
+    spec: TensorSpec
+    options: Mapping[str, bool | str]
+    anything: Any
+
+
+INTEGERS = st.integers(-(2**63), 2**64 - 1)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | INTEGERS | FLOATS | TEXTS | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=8,
+)
+SPECS = st.builds(
+    TensorSpec,
+    st.none() | st.lists(st.none() | st.integers(0, 2**40), max_size=4).map(tuple),
+    st.sampled_from([*NUMBERS.values(), string]),
+)
+POINTS = st.builds(Point, INTEGERS, TEXTS.filter(lambda text: text != "nowhere"))
+THINGS = st.builds(
+    Everything,
+    flag=st.booleans(),
+    number=INTEGERS,
+    count=st.integers(0, 10),
+    real=FLOATS,
+    text=TEXTS,
+    data=st.binary(max_size=20),
+    choice=st.sampled_from(["red", "green"]),
+    maybe=st.none() | INTEGERS,
+    either=TEXTS | FLOATS,
+    points=st.lists(POINTS, max_size=3).map(tuple),
+    table=st.lists(POINTS, max_size=3).map(tuple),
+    pair=st.tuples(TEXTS, st.lists(INTEGERS, max_size=3).map(tuple)),
+    spec=SPECS,
+    options=st.dictionaries(TEXTS, st.booleans() | TEXTS, max_size=3),
+    anything=PLAIN,
+)
+THING = Everything(
+    flag=True,
+    number=-5,
+    count=3,
+    real=0.5,
+    text="text",
+    data=b"data",
+    choice="red",
+    maybe=None,
+    either="either",
+    points=(Point(1), Point(2, "two")),
+    table=(Point(3), Point(4, "four")),
+    pair=("pair", (1, 2)),
+    spec=TensorSpec((None, 3), "float32"),
+    options={"b": True, "a": "x"},
+    anything={"deep": [1, None]},
+)
+
+
+@given(THINGS)
+def test_a_record_comes_back_as_it_was(thing):
+    assert Everything.from_bytes(thing.to_bytes()) == thing
+
+
+@given(st.dictionaries(TEXTS, PLAIN, max_size=5))
+def test_plain_values_come_back_as_they_were(values):
+    assert unpack(pack(values)) == values
+
+
+@given(st.dictionaries(TEXTS, PLAIN, max_size=5), st.randoms())
+def test_equal_maps_are_equal_bytes_in_whatever_order_they_were_made(values, random):
+    keys = [*values]
+    random.shuffle(keys)
+    assert pack({key: values[key] for key in keys}) == pack(values)
+
+
+def test_equal_records_are_equal_bytes():
+    assert Everything.from_bytes(THING.to_bytes()).to_bytes() == THING.to_bytes()
+    other = {"a": "x", "b": True}
+    assert Everything(**vars(THING) | {"options": other}).to_bytes() == THING.to_bytes()
+    assert pack({"x": -0.0}) == pack({"x": 0.0})
+
+
+def test_fields_are_in_the_order_of_their_declaration():
+    assert Point(1, "a").to_bytes() == msgpack.packb({"x": 1, "name": "a"})
+    with pytest.raises(InvalidArgumentError, match="malformed Point: expected the key 'x'"):
+        Point.from_bytes(msgpack.packb({"name": "a", "x": 1}))
+
+
+def test_what_is_in_a_record_can_be_shown_without_its_type():
+    assert unpack(THING.to_bytes())["points"] == [{"x": 1, "name": ""}, {"x": 2, "name": "two"}]
+    assert unpack(THING.to_bytes())["table"] == {"x": [3, 4], "name": ["", "four"]}
+    assert unpack(THING.to_bytes())["spec"] == {"shape": [None, 3], "dtype": "float32"}
+
+
+# What cannot be -----------------------------------------------------------------------------------
+
+WRONG = [
+    ("flag", 1, "expected true or false as flag, got 1"),
+    ("number", True, "expected an integer as number, got True"),
+    ("number", 1.0, "expected an integer as number, got 1.0"),
+    ("number", None, "expected an integer as number, got None"),
+    ("count", 11, "expected an integer from 0 to 10 as count, got 11"),
+    ("count", -1, "expected an integer from 0 to 10 as count, got -1"),
+    ("real", 1, "expected a float as real, got 1"),
+    ("real", float("nan"), "expected a finite float as real, got nan"),
+    ("real", float("-inf"), "expected a finite float as real, got -inf"),
+    ("text", b"text", "expected text as text, got b'text'"),
+    ("text", "x" * 70000, "."),
+    ("data", "data", "expected bytes as data, got 'data'"),
+    ("choice", "blue", "expected one of red, green as choice, got 'blue'"),
+    ("choice", 3, "as choice, got 3"),
+    ("maybe", "x", "expected None or an integer as maybe, got 'x'"),
+    ("either", 3, "expected a float or text as either, got 3"),
+    ("points", "x", "expected a list as points, got 'x'"),
+    ("points", [3], r"expected a .* as points\[0\], got 3"),
+    ("pair", ["a"], "expected a list of 2 items as pair, got"),
+    ("pair", ["a", [1, "x"]], r"expected an integer as pair\[1\]\[1\], got 'x'"),
+    ("options", {"a": 3}, "expected true or false or text as options.a, got 3"),
+    ("options", ["a"], "expected a map as options"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "message"), WRONG)
+def test_a_value_of_another_type_is_refused_on_both_sides(field, value, message):
+    with pytest.raises(InvalidArgumentError, match=f"malformed thing: .*{message}"):
+        Everything(**vars(THING) | {field: value}).to_bytes()
+    plain = msgpack.unpackb(THING.to_bytes()) | {field: value}
+    with pytest.raises(InvalidArgumentError, match=f"malformed thing: .*{message}"):
+        Everything.from_bytes(msgpack.packb(plain))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2**64, "an integer from"),
+        ("\ud800", "valid Unicode"),
+        ({1: 2}, "expected text as value.<key>, got 1"),
+        (np.int32(1), "got np.int32"),
+        (object(), "got <object"),
+        (["x" * 65000] * 20, "at most 1048576 bytes, got 1300"),
+        ([0] * 70000, "at most 65536 items as value, got 70001"),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused(value, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        pack({"value": value})
+
+
+def test_what_contains_itself_is_refused():
+    value: list[Any] = []
+    value.append(value)
+    with pytest.raises(InvalidArgumentError, match="at most 16 nested lists and maps"):
+        pack({"value": value})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"shape": [-1], "dtype": "float32"}, r"spec: expected sizes of 0 or more, got \(-1,\)"),
+        ({"shape": [], "dtype": "float31"}, "spec: 'float31' is not a dtype"),
+        ({"shape": [], "dtype": "U8"}, "'U8' is not a dtype"),
+        ({"shape": [1.0], "dtype": "int8"}, r"None or an integer as spec.shape\[0\], got 1.0"),
+        ({"shape": [True], "dtype": "int8"}, r"spec.shape\[0\], got True"),
+        ({"shape": 3, "dtype": "int8"}, "expected None or a list as spec.shape, got 3"),
+        ({"shape": [], "dtype": 3}, "expected text as spec.dtype, got 3"),
+        ({"dtype": "int8"}, "expected a record of shape, dtype as spec, got 1 fields"),
+    ],
+)
+def test_a_spec_that_cannot_be_is_refused(spec, message):
+    plain = msgpack.unpackb(THING.to_bytes()) | {"spec": spec}
+    with pytest.raises(InvalidArgumentError, match=message):
+        Everything.from_bytes(msgpack.packb(plain))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([], "expected a table of x, name as table, got a list"),
+        ({"x": [1]}, "expected a table of x, name as table, got 1 fields"),
+        ({"name": [""], "x": [1]}, "expected the key 'x' of a table of x, name as table"),
+        ({"x": [1, 2], "name": ["a"]}, "columns of as many rows, at least one as table, got colum"),
+        ({"x": [], "name": []}, "got columns of 0 rows"),
+        ({"x": [1, 2.0], "name": ["", ""]}, r"expected an integer as table.x\[1\], got 2.0"),
+        ({"x": [1, True], "name": ["", ""]}, r"expected an integer as table.x\[1\], got True"),
+        ({"x": [1, 2], "name": ["", []]}, r"expected text as table.name\[1\], got "),
+        ({"x": [1, 2], "name": ["", [1]]}, r"expected text as table.name\[1\], got a list"),
+        ({"x": [1], "name": ["n" * 70_000]}, r"table.name\[0\]"),
+        ({"x": [1], "name": ["nowhere"]}, "table: there is no such point"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(table, message):
+    plain = msgpack.unpackb(THING.to_bytes()) | {"table": table}
+    with pytest.raises(InvalidArgumentError, match=f"malformed thing: .*{message}"):
+        Everything.from_bytes(msgpack.packb(plain))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (3, "expected a list as table, got 3"),
+        ([Point(1), "x"], r"expected a Point as table\[1\], got 'x'"),
+        ([Point(1), Point("x")], r"expected an integer as table.x\[1\], got 'x'"),
+        ([Point(1), Point(2, "n" * 70_000)], r"expected at most 65536 bytes as table.name\[1\]"),
+        ([Point(1, "\ud800")], r"expected valid Unicode as table.name\[0\]"),
+        ([Point(1)] * 40_000, "expected at most 65536 items as table.name, got 800"),
+    ],
+)
+def test_a_table_of_something_else_is_refused(table, message):
+    with pytest.raises(InvalidArgumentError, match=f"malformed thing: {message}"):
+        Everything(**vars(THING) | {"table": table}).to_bytes()
+
+
+def test_what_the_class_itself_refuses_is_an_invalid_argument():
+    with pytest.raises(InvalidArgumentError, match="malformed Point: there is no such point"):
+        Point.from_bytes(msgpack.packb({"x": 1, "name": "nowhere"}))
+
+
+def test_an_annotation_that_cannot_be_encoded_is_refused():
+    @dataclass(frozen=True)
+    class Bad(Record):
+        value: complex
+
+    with pytest.raises(TypeError, match="records cannot hold <class 'complex'>"):
+        Bad(1j).to_bytes()
+
+
+# Hostile bytes ------------------------------------------------------------------------------------
+
+LIST32, MAP32, TEXT32, BYTES32 = b"\xdd", b"\xdf", b"\xdb", b"\xc6"
+HUGE = struct.pack(">I", 2**32 - 1)
+LONG_KEY = b"\x81\xda\xff\xff" + b"k" * 65535
+HOSTILE = {
+    "nothing": b"",
+    "a huge list": LIST32 + HUGE,
+    "a huge map": MAP32 + HUGE,
+    "huge text": TEXT32 + HUGE,
+    "huge bytes": BYTES32 + HUGE,
+    "a huge list of huge lists": (LIST32 + struct.pack(">I", 2**16)) * 2000,
+    "deep lists": b"\x91" * 500_000,
+    "deep maps": b"\x81\xa0" * 500_000,
+    "a reserved byte": b"\xc1",
+    "an extension": b"\xc7\x01\x05x",
+    "an empty extension": b"\xc7\x00\x05",
+    "a huge extension": b"\xc9" + HUGE + b"\x05",
+    "a timestamp": b"\xd6\xff\x00\x00\x00\x00",
+    "text that is no UTF-8": b"\xa1\xff",
+    "a key that is no text": b"\x81\x01\x01",
+    "a key that is bytes": b"\x81\xc4\x01x\x01",
+    "a key that comes twice": b"\x82\xa1x\x01\xa1x\x02",
+    "keys that are out of order": b"\x82\xa1y\x01\xa1x\x02",
+    "a list as a key": b"\x81\x91\x01\x01",
+    "two values": b"\x80\x80",
+    "too much": b"\xc6" + struct.pack(">I", 2 << 20) + bytes(2 << 20),
+    "a long list": LIST32 + struct.pack(">I", 2**16 + 1) + b"\x01" * (2**16 + 1),
+    "a long key around a long list": b"\x81\xda\xff\xff"
+    + b"k" * 65535
+    + b"\xdc\xff\xff"
+    + b"\x91" * 65535,
+    "many empty lists": b"\x9f" + (b"\xdc\xff\xff" + b"\x90" * 65535) * 15,
+    "not a number": b"\xcb\x7f\xf8" + bytes(6),
+    "infinity": b"\xca\x7f\x80\x00\x00",
+}
+
+
+def _readers():
+    def function(*, anything: Any = None) -> None: ...
+
+    def others(**anything: Any) -> None: ...
+
+    yield Everything.from_bytes
+    yield Point.from_bytes
+    yield Keywords(function, "function").unpack
+    yield Keywords(others, "others").unpack
+
+
+def _refused(read, data):
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        with pytest.raises(InvalidArgumentError) as error:
+            read(data)
+        assert time.process_time() - start < 2
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(str(error.value)) < 4000
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_bytes_are_refused_at_once_and_without_much_memory(name):
+    data = HOSTILE[name]
+    for read in _readers():
+        _refused(read, data)
+        # Where anything may be, and nested.
+        _refused(read, b"\x81\xa8anything" + data)
+        _refused(read, b"\x81\xa8anything\x92\x01" + data)
+
+
+@settings(max_examples=examples(100))
+@given(THINGS, st.data())
+def test_truncated_bytes_are_refused(thing, data):
+    encoded = thing.to_bytes()
+    cut = data.draw(st.integers(0, len(encoded) - 1))
+    with pytest.raises(InvalidArgumentError, match="malformed thing"):
+        Everything.from_bytes(encoded[:cut])
+
+
+@settings(max_examples=examples(150))
+@given(THINGS, st.data())
+def test_damaged_bytes_are_refused_or_are_another_record(thing, data):
+    encoded = bytearray(thing.to_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = Everything.from_bytes(bytes(encoded))
+    except InvalidArgumentError:
+        return
+    assert Everything.from_bytes(found.to_bytes()) == found
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused_or_understood(data):
+    for read in (Everything.from_bytes, unpack):
+        with suppress(InvalidArgumentError):
+            read(data)
+
+
+def test_a_record_can_have_limits_of_its_own():
+    @dataclass(frozen=True)
+    class Long(Record):
+        limits: ClassVar[Limits] = Limits(n_text=1 << 19)
+        text: str
+
+    long = Long("x" * 500_000)
+    assert Long.from_bytes(long.to_bytes()) == long
+    with pytest.raises(InvalidArgumentError, match="at most 524288 bytes as text"):
+        Long("x" * 600_000).to_bytes()
+
+
+# Keyword arguments --------------------------------------------------------------------------------
+
+
+def _function(*values: int, count: int, names: list[str] | None = None, up_to: bool = False):
+    """Only the keyword-only parameters are arguments by name."""
+
+
+def test_arguments_are_those_of_the_function():
+    keywords = Keywords(_function, "f")
+    assert keywords.unpack(pack({"count": 3})) == {"count": 3}
+    given = {"up_to": True, "names": ["a"], "count": 3}
+    assert keywords.unpack(pack(given)) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "malformed arguments of 'f': expected count, got nothing"),
+        ({"cuont": 3}, "expected count, names, up_to, got 'cuont'"),
+        ({"count": 3, "values": 1}, "got 'values'"),
+        ({"count": "3"}, "expected an integer as count, got '3'"),
+        ({"count": True}, "expected an integer as count, got True"),
+        ({"count": 3, "names": [1]}, r"expected text as names\[0\], got 1"),
+        ({"count": 3, "up_to": 1}, "expected true or false as up_to, got 1"),
+    ],
+)
+def test_other_arguments_are_refused(given, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        Keywords(_function, "f").unpack(pack(given))

@@ -1,0 +1,287 @@
+"""The records of the project, and the arguments of all functions that plans call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from jflow.base.options import SessionDefaults
+from jflow.base.packing import Keywords, Record, pack
+from jflow.client.export.document import Aval, Document, Equation, Member, Node, ProgramEntry
+from jflow.errors import InvalidArgumentError
+from jflow.plan import CallbackAttributes
+from jflow.plan.trace.record import TaskRecord
+from jflow.state.checkpoint_files.layout import (
+    VERSION,
+    Manifest,
+    ShardRecord,
+    ShardTable,
+    StateEntry,
+    TensorEntry,
+)
+from jflow.state.effects.saved import SavedEffect, SavedWindow, SavedWindows
+from jflow.state.records import DECODERS
+from jflow.state.resources import KERNELS
+from jflow.state.resources.accumulator import AccumulatorSpec
+from jflow.state.resources.accumulator import snapshot as accumulator
+from jflow.state.resources.iterator_state import IteratorStateSnapshot, IteratorStateSpec
+from jflow.state.resources.ledger import LedgerSpec
+from jflow.state.resources.moving import SavedQueue, SavedStates, SavedVariable
+from jflow.state.resources.queue import QueueSpec
+from jflow.state.resources.queue import snapshot as queue
+from jflow.state.resources.queue.spec import FIFO, SHUFFLE
+from jflow.state.resources.reader import ReaderSnapshot, ReaderSpec
+from jflow.state.resources.value_table import ValueTableSnapshot, ValueTableSpec
+from jflow.state.saves.items import SaveReport, StateItem, StateItems, StateSlice
+from jflow.task.execution.functions import host_function, host_kernel
+from tests.base.packing.test_record import PLAIN, SPECS, TEXTS
+from tests.state.watch import builds as watch
+
+SECONDS = st.floats(0, 1e6)
+WORDS = st.lists(st.integers(0, 2**32), max_size=3).map(tuple)
+
+
+def _rows(*columns):
+    """Tables of numbers as a task record holds them."""
+    rows = st.lists(st.tuples(*columns), max_size=3)
+    return rows.map(lambda found: np.array(found, "<f8").tobytes())
+
+
+INDICES = st.lists(st.integers(0, 99), max_size=3).map(tuple)
+PARAMETERS = st.dictionaries(TEXTS, PLAIN, max_size=2)
+EQUATIONS = st.builds(Equation, TEXTS, PARAMETERS, INDICES, INDICES, st.booleans(), st.just({}))
+PROGRAMS = st.builds(
+    ProgramEntry, INDICES, INDICES, st.lists(EQUATIONS, max_size=2).map(tuple), INDICES
+)
+NODES = st.builds(
+    Node,
+    *(TEXTS, TEXTS, st.none() | st.integers(0, 9), PARAMETERS, INDICES, INDICES, INDICES, TEXTS),
+    *(st.lists(TEXTS, max_size=2).map(tuple), st.none() | st.tuples(TEXTS, WORDS.map(len), TEXTS)),
+)
+TENSOR_FIELDS = {
+    **dict.fromkeys(("key", "dtype"), TEXTS),
+    "stored": st.sampled_from(["float32", "int32"]),
+    "shape": st.just((2,)),
+    "begin": st.tuples(st.integers(0, 3)),
+    "full_shape": st.tuples(st.integers(5, 9)),
+    "n_bytes": st.just(8),
+    **dict.fromkeys(("offset", "first_sum"), st.integers(0, 2**40)),
+}
+TENSORS = st.builds(TensorEntry, **TENSOR_FIELDS)
+STATE_FIELDS = {
+    "key": TEXTS,
+    "kind": TEXTS,
+    "record": st.binary(max_size=9),
+    "arrays": st.lists(TENSORS, max_size=2).map(tuple),
+}
+SAVED_STATES = st.builds(StateEntry, **STATE_FIELDS)
+SHARD_FIELDS = {
+    "file": st.just("0123456789abcdef.ps-0.safetensors"),
+    "n_bytes": st.integers(300, 2**40),
+    **dict.fromkeys(("n_head", "n_table"), st.integers(0, 99)),
+    "n_sums": st.integers(0, 24).map(lambda n: 4 * n),
+    "crc": st.integers(0, 2**32 - 1),
+}
+SHARDS = st.builds(ShardRecord, **SHARD_FIELDS)
+ITEM_FIELDS = {
+    **dict.fromkeys(("key", "kind", "container", "name", "owner", "dtype"), TEXTS),
+    "device": st.just("/job:ps/task:0/device:CPU:0"),
+    "shape": st.just((2,)),
+    "definition": st.binary(max_size=9),
+    "reshapes": st.booleans(),
+    "part": st.none() | st.just(StateSlice((4,), (1,))),
+}
+AVALS = st.builds(
+    Aval,
+    st.none() | st.lists(st.integers(0, 9) | TEXTS, max_size=3).map(tuple),
+    *(TEXTS, st.booleans(), st.booleans()),
+)
+
+SAVED_EFFECT = {
+    **dict.fromkeys(("sequence", "attempt"), st.integers(0, 2**63 - 1)),
+    "n_results": st.integers(-1, 9),
+}
+SAVED_WINDOW = {
+    "client": TEXTS,
+    **dict.fromkeys(("epoch", "acknowledged"), st.integers(0, 2**63 - 1)),
+    "effects": st.lists(st.builds(SavedEffect, **SAVED_EFFECT), max_size=2).map(tuple),
+}
+
+BUILDS = {
+    AccumulatorSpec: {
+        "dtype": st.sampled_from(["float32", "int8", "bfloat16", "bool", "string"]),
+        "shape": st.none() | st.lists(st.none() | st.integers(-1, 9), max_size=3).map(tuple),
+        "reduction": st.sampled_from(["MEAN", "SUM", "MEDIAN"]),
+        "is_sparse": st.booleans(),
+    },
+    CallbackAttributes: {
+        "number": st.integers(0, 2**32 - 1),
+        "results": st.lists(SPECS, max_size=3).map(tuple),
+        "is_conditional": st.booleans(),
+    },
+    Document: {
+        "kind": st.sampled_from(["graph", "function"]),
+        "version": st.integers(0, 9),
+        "jax": TEXTS,
+        "has_64_bits": st.booleans(),
+        "n_programs": st.integers(0, 9),
+        "avals": st.lists(AVALS, max_size=2).map(tuple),
+        "arrays": st.just(()),
+        "programs": st.lists(PROGRAMS, max_size=2).map(tuple),
+        "variables": st.just(()),
+        "resources": st.just(()),
+        "nodes": st.lists(NODES, max_size=2).map(tuple),
+        "objects": st.just(()),
+        "collections": st.dictionaries(
+            TEXTS, st.lists(st.builds(Member, TEXTS, PLAIN), max_size=2).map(tuple), max_size=2
+        ),
+        "signatures": st.just(()),
+    },
+    IteratorStateSpec: {},
+    LedgerSpec: {},
+    QueueSpec: {
+        "kind": st.sampled_from([FIFO, SHUFFLE]),
+        "capacity": st.integers(-3, 2**40),
+        "capacity_bytes": st.none() | st.integers(1, 2**60),
+        "components": st.lists(SPECS, min_size=2, max_size=2).map(tuple),
+        "names": st.just(()) | st.lists(TEXTS, min_size=2, max_size=2, unique=True).map(tuple),
+        "min_after_dequeue": st.sampled_from([0, 0, 3]),
+        "seed": st.none() | st.integers(-(2**63), 2**63),
+    },
+    ReaderSpec: {"kind": TEXTS, "options": st.dictionaries(TEXTS, PLAIN, max_size=3)},
+    SavedEffect: SAVED_EFFECT,
+    SavedWindow: SAVED_WINDOW,
+    SavedWindows: {
+        "windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)
+    },
+    SavedQueue: {
+        "number": st.integers(0, 99),
+        "record": st.binary(max_size=9),
+        "n_arrays": st.integers(0, 9),
+    },
+    SavedStates: {"variables": st.just(()), "queues": st.just(())},
+    SavedVariable: {"number": st.integers(0, 99), "dtype": TEXTS, "shape": WORDS},
+    TaskRecord: {
+        "task": TEXTS,
+        "devices": st.lists(TEXTS, min_size=1, max_size=3).map(tuple),
+        "begun": SECONDS,
+        "ended": SECONDS,
+        "error": SECONDS,
+        "n_dropped": st.integers(0, 2**40),
+        "spans": _rows(st.just(0.0), SECONDS, st.integers(0, 3), SECONDS, SECONDS, SECONDS),
+        "sent": _rows(st.integers(0, 99), SECONDS),
+        "received": _rows(st.integers(0, 99), SECONDS, SECONDS, SECONDS, SECONDS),
+    },
+}
+
+BUILDS |= {
+    accumulator._Packed: {
+        "spec": st.builds(AccumulatorSpec, **BUILDS[AccumulatorSpec]),
+        "global_step": st.integers(0, 99),
+        "n_dropped": st.integers(0, 99),
+        "n_gradients": st.integers(0, 99),
+        "shape": BUILDS[AccumulatorSpec]["shape"],
+        "present": st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    },
+    IteratorStateSnapshot: {
+        "spec": st.just(IteratorStateSpec()),
+        "text": st.none() | st.binary(max_size=9),
+    },
+    Manifest: {
+        "version": st.just(VERSION),
+        "save": TEXTS,
+        "about": st.dictionaries(TEXTS, TEXTS, max_size=2),
+        "shards": st.lists(SHARDS, max_size=2).map(tuple),
+    },
+    queue._Packed: {
+        "spec": st.builds(QueueSpec, **BUILDS[QueueSpec]),
+        "n_arrays": st.lists(st.integers(-1, 9), max_size=3).map(tuple),
+        "is_closed": st.booleans(),
+        "rng": st.none(),
+    },
+    ReaderSnapshot: {
+        "spec": st.builds(ReaderSpec, **BUILDS[ReaderSpec]),
+        "work": st.none() | st.binary(max_size=9),
+        "position": st.none() | st.integers(0, 99) | WORDS,
+        "n_records": st.integers(0, 99),
+        "n_work_units": st.integers(0, 99),
+    },
+    SessionDefaults: {
+        **dict.fromkeys(
+            ("operation_timeout_in_ms", "connect_timeout_in_ms"), st.integers(0, 2**40)
+        ),
+        **dict.fromkeys(
+            ("allow_soft_placement", "log_device_placement", "isolate_session_state"),
+            st.booleans(),
+        ),
+        "placement": TEXTS,
+        "device_filters": st.lists(TEXTS, max_size=2).map(tuple),
+    },
+    SaveReport: {"n_bytes": st.integers(0, 2**40), "held_s": SECONDS, "total_s": SECONDS},
+    ShardRecord: SHARD_FIELDS,
+    ShardTable: {
+        "block_bytes": st.integers(1, 1 << 30),
+        "entries": st.lists(TENSORS, max_size=2).map(tuple),
+        "states": st.lists(SAVED_STATES, max_size=2).map(tuple),
+    },
+    StateEntry: STATE_FIELDS,
+    StateItem: ITEM_FIELDS,
+    StateItems: {"items": st.lists(st.builds(StateItem, **ITEM_FIELDS), max_size=2).map(tuple)},
+    StateSlice: {"full_shape": INDICES, "offset": INDICES},
+    TensorEntry: TENSOR_FIELDS,
+    ValueTableSnapshot: {"spec": st.just(ValueTableSpec())},
+    ValueTableSpec: {},
+} | watch.BUILDS
+
+
+def _made(kind, data):
+    try:
+        return kind(**{name: data.draw(values, name) for name, values in BUILDS[kind].items()})
+    except InvalidArgumentError:
+        assume(False)
+
+
+def test_every_record_is_in_this_test():
+    def below(kind):
+        return {kind}.union(*map(below, kind.__subclasses__()))
+
+    found = {kind for kind in below(Record) if kind.__module__.startswith("jflow.")}
+    assert {kind for kind in found if not kind.__subclasses__()} == set(BUILDS)
+
+
+@pytest.mark.parametrize("kind", BUILDS, ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_a_record_comes_back_as_it_was(kind, data):
+    record = _made(kind, data)
+    assert kind.from_bytes(record.to_bytes()) == record
+
+
+@pytest.mark.parametrize("kind", BUILDS, ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_a_damaged_record_is_refused_or_is_another_one(kind, data):
+    encoded = bytearray(_made(kind, data).to_bytes())
+    encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    del encoded[data.draw(st.integers(0, len(encoded))) :]
+    with suppress(InvalidArgumentError):
+        assert isinstance(kind.from_bytes(bytes(encoded)), kind)
+
+
+FUNCTIONS = [
+    *(*DECODERS, *KERNELS),
+    *("identity", "check_indices", "check_nans", "cast", "ensure_shape", "ensure_shape_like"),
+    *("count_up_to", "check_rows", "take_row", "keep_rows"),
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_arguments_of_every_function_have_types(name):
+    keywords = Keywords(host_function(name) or host_kernel(name), name)
+    with pytest.raises(InvalidArgumentError, match=f"malformed arguments of '{name}'"):
+        keywords.unpack(b"\xc1")
+    if name != "queue.selected":
+        with pytest.raises(InvalidArgumentError, match="'nonsense'"):
+            keywords.unpack(pack({"nonsense": 1}))

@@ -1,0 +1,26 @@
+"""The code of docs/placement.md runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jflow.compiler.schedule.strategies import OPTIONAL, STRATEGIES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "placement.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_page_names_every_strategy() -> None:
+    assert {*re.findall(r'"(\w+)"', PAGE.split("## A strategy")[0])} == {
+        *STRATEGIES,
+        *OPTIONAL,
+        "rules",
+    }
+
+
+def test_the_blocks_run_one_after_another() -> None:
+    names: dict[str, object] = {}
+    for number, block in enumerate(BLOCKS):
+        exec(compile(block, f"block {number} of docs/placement.md", "exec"), names)
+    assert len(BLOCKS) >= 5

@@ -1,0 +1,95 @@
+"""What a task notes of a traced step, and its way over the wire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jflow.errors import InvalidArgumentError
+from jflow.plan.trace import record as module
+from jflow.plan.trace.record import Recorder, TaskRecord
+from jflow.plan.trace.spans import CALL, PROGRAM
+
+
+class Clock:
+    """A clock that goes on by a second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        self.time += 1.0
+        return self.time
+
+
+def recorded() -> TaskRecord:
+    recorder = Recorder("/job:ps/task:0", Clock())  # at 1
+    first, second = object(), object()
+    plan = recorder.of_plan("/job:ps/task:0/device:CPU:1", [first, second])
+    recorder.arrived(7)  # at 2
+    plan.span(PROGRAM, second, 1.5, 1.75)  # at 3
+    plan.received(7, 64, 3.5)  # at 4
+    plan.received(8, 0, 4.5)  # at 5; it came before the step began here
+    plan.sent(9)  # at 6
+    plan.span(CALL, first, 6.5)  # at 7
+    return recorder.record()  # at 8
+
+
+def test_a_record_has_what_was_noted() -> None:
+    record = recorded()
+    assert (record.begun, record.ended, record.n_dropped) == (1.0, 8.0, 0)
+    assert record.devices == ("/job:ps/task:0/device:CPU:1",)
+    assert record.rows("spans").tolist() == [[0, 1, 1, 1.5, 1.75, 3.0], [0, 0, 2, 6.5, 7.0, 7.0]]
+    assert record.rows("received").tolist() == [[7, 64, 2.0, 3.5, 4.0], [8, 0, 1.0, 4.5, 5.0]]
+    assert record.rows("sent").tolist() == [[9, 6.0]]
+
+
+def test_a_record_travels_as_bytes() -> None:
+    assert TaskRecord.from_bytes(recorded().to_bytes()) == recorded()
+
+
+def test_a_shifted_record_has_other_times_and_the_same_rest() -> None:
+    record, shifted = recorded(), recorded().shifted(10.0, 0.25).shifted(0.0, 0.5)
+    assert (shifted.begun, shifted.ended, shifted.error) == (11.0, 18.0, 0.75)
+    np.testing.assert_array_equal(
+        shifted.rows("spans") - record.rows("spans"), [[0, 0, 0, 10, 10, 10]] * 2
+    )
+    np.testing.assert_array_equal(
+        shifted.rows("received") - record.rows("received"), [[0, 0, 10, 10, 10]] * 2
+    )
+    np.testing.assert_array_equal(shifted.rows("sent") - record.rows("sent"), [[0, 10]])
+
+
+def test_a_long_step_is_noted_up_to_a_limit_and_the_rest_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_ROWS", 3)
+    recorder = Recorder("/job:ps/task:0", Clock())
+    plan = recorder.of_plan("/device:CPU:0", [])
+    for edge in range(5):
+        plan.sent(edge)
+    record = recorder.record()
+    assert record.rows("sent")[:, 0].tolist() == [0, 1, 2]
+    assert record.n_dropped == 2
+
+
+def test_the_largest_record_fits_its_limits() -> None:
+    rows = np.zeros((module.MAX_ROWS, 6)).tobytes()
+    record = replace(recorded(), spans=rows, received=np.zeros((module.MAX_ROWS, 5)).tobytes())
+    assert TaskRecord.from_bytes(record.to_bytes()) == record
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spans": b"1234"}, "rows of 6 numbers as spans"),
+        ({"sent": np.array([1.0, np.nan]).tobytes()}, "finite numbers as sent"),
+        ({"spans": np.array([1.0, 0, 0, 0, 0, 0]).tobytes()}, "positions below 1"),
+        ({"spans": np.array([0.0, 0, 4, 0, 0, 0]).tobytes()}, "positions below 4"),
+    ],
+)
+def test_malformed_rows_are_refused(change: dict[str, bytes], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        replace(recorded(), **change)

@@ -1,0 +1,249 @@
+"""What one task knows of the steps that it applies once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from jflow.errors import AbortedError, InvalidArgumentError, OpError, ResourceExhaustedError
+from jflow.state.effects import (
+    Earlier,
+    Effect,
+    Ledger,
+    Phase,
+    SavedLedger,
+    SupersededError,
+    verdict,
+)
+
+STEP = Effect("client", 0, 7)
+RESULTS = (np.float32(3.0),)
+
+
+def staged(ledger: Ledger, effect: Effect = STEP, *participants: str) -> None:
+    ledger.begin(effect, participants)
+    ledger.stage(effect)
+
+
+def committed(ledger: Ledger, effect: Effect = STEP) -> None:
+    staged(ledger, effect)
+    ledger.commit(effect, effect.attempt, RESULTS)
+
+
+def phase(ledger: Ledger, effect: Effect) -> Phase:
+    """How far the attempt before this one has come."""
+    return ledger.take_over(effect.again()).phase
+
+
+def test_a_commit_can_be_repeated_and_applies_once() -> None:
+    ledger = Ledger()
+    staged(ledger)
+    assert ledger.commit(STEP, 1, RESULTS)
+    assert not ledger.commit(STEP, 1, RESULTS)
+
+
+def test_a_repeat_of_a_committed_step_is_answered_with_its_results() -> None:
+    ledger = Ledger()
+    committed(ledger)
+    earlier = ledger.take_over(STEP.again())
+    assert (earlier.phase, earlier.attempt, earlier.results) == (Phase.COMMITTED, 1, RESULTS)
+    with pytest.raises(SupersededError, match=r"attempt 2 .* attempt 1 is applied"):
+        ledger.begin(STEP.again())
+
+
+def test_what_was_not_staged_is_not_committed() -> None:
+    ledger = Ledger()
+    with pytest.raises(AbortedError, match="has not staged it"):
+        ledger.commit(STEP, 1)
+    ledger.begin(STEP)
+    with pytest.raises(AbortedError, match="has not staged it"):
+        ledger.commit(STEP, 1)
+
+
+def test_an_attempt_that_begins_after_a_later_one_has_taken_over_is_refused() -> None:
+    ledger = Ledger()
+    assert ledger.take_over(STEP.again()).phase is Phase.UNKNOWN
+    with pytest.raises(SupersededError, match="superseded by attempt 2"):
+        ledger.begin(STEP)
+
+
+def test_a_running_attempt_from_which_a_later_one_takes_over_is_not_staged() -> None:
+    ledger = Ledger()
+    ledger.begin(STEP)
+    assert ledger.take_over(STEP.again()).phase is Phase.UNKNOWN
+    with pytest.raises(SupersededError):
+        ledger.stage(STEP)
+    ledger.begin(STEP.again())
+
+
+def test_a_staged_attempt_is_decided_by_the_one_that_took_over_and_by_no_other() -> None:
+    ledger = Ledger()
+    staged(ledger, STEP, "a", "b")
+    earlier = ledger.take_over(STEP.again())
+    assert (earlier.phase, earlier.participants) == (Phase.STAGED, ("a", "b"))
+    with pytest.raises(SupersededError, match="attempt 2 took over"):
+        ledger.commit(STEP, 1)
+    assert not ledger.abort(STEP, 1)
+    assert ledger.commit(STEP, 2, RESULTS)
+    assert phase(ledger, STEP.again()) is Phase.COMMITTED
+
+
+def test_an_attempt_that_a_later_one_has_aborted_is_superseded_and_not_at_fault() -> None:
+    ledger = Ledger()
+    staged(ledger)
+    ledger.take_over(STEP.again())
+    assert ledger.abort(STEP, 2)
+    with pytest.raises(SupersededError, match="attempt 2 took over"):
+        ledger.commit(STEP, 1)
+    staged(ledger, STEP.again())
+    assert ledger.commit(STEP.again(), 2, RESULTS)
+    with pytest.raises(SupersededError, match="attempt 2 took over"):
+        ledger.commit(STEP, 1)
+
+
+def test_an_attempt_that_was_given_up_can_begin_again() -> None:
+    ledger = Ledger()
+    ledger.begin(STEP)
+    assert ledger.abort(STEP, 1)
+    assert not ledger.abort(STEP, 1)
+    ledger.begin(STEP)
+
+
+def test_an_attempt_does_not_begin_twice() -> None:
+    ledger = Ledger()
+    ledger.begin(STEP)
+    with pytest.raises(SupersededError, match="has begun"):
+        ledger.begin(STEP)
+
+
+def test_an_applied_step_stays_applied_when_it_fails_afterwards() -> None:
+    ledger, error = Ledger(), InvalidArgumentError("no")
+    ledger.begin(STEP)
+    ledger.apply(STEP)
+    assert ledger.take_over(STEP.again()).phase is Phase.APPLYING
+    assert not ledger.abort(STEP, 1)
+    ledger.finish(STEP, None, error)
+    earlier = ledger.take_over(STEP.again())
+    assert (earlier.phase, earlier.error) == (Phase.COMMITTED, error)
+
+
+def test_a_step_that_failed_before_it_was_applied_is_forgotten() -> None:
+    ledger = Ledger()
+    ledger.begin(STEP)
+    ledger.apply(STEP)
+    ledger.revert(STEP)
+    ledger.finish(STEP, None, InvalidArgumentError("no"))
+    assert phase(ledger, STEP) is Phase.UNKNOWN
+
+
+def test_a_lower_epoch_begins_nothing_for_ever() -> None:
+    ledger = Ledger()
+    ledger.begin(STEP)
+    new = replace(STEP, epoch=3, sequence=0)
+    ledger.begin(new)
+    for act in (ledger.begin, ledger.stage, ledger.take_over):
+        with pytest.raises(AbortedError, match="epoch 3 of 'client' has begun"):
+            act(STEP)  # type: ignore[operator]
+    saved = SavedLedger.of(ledger)
+    restored = Ledger()
+    saved.restore(restored)
+    with pytest.raises(AbortedError, match="epoch 3"):
+        restored.begin(replace(STEP, sequence=8))
+
+
+def test_the_epochs_of_clients_do_not_touch_each_other() -> None:
+    ledger = Ledger()
+    ledger.begin(replace(STEP, epoch=3))
+    ledger.begin(replace(STEP, client="other"))
+
+
+def test_acknowledged_steps_are_forgotten_and_late_messages_of_them_refused() -> None:
+    ledger = Ledger()
+    committed(ledger)
+    ledger.begin(replace(STEP, sequence=9, acknowledged=8))
+    assert SavedLedger.of(ledger).saved.windows[0].effects == ()
+    with pytest.raises(SupersededError, match="acknowledged all steps before 8"):
+        ledger.begin(STEP.again())
+
+
+def test_a_step_that_is_active_is_not_forgotten() -> None:
+    ledger = Ledger()
+    staged(ledger)
+    ledger.begin(replace(STEP, sequence=9, acknowledged=8))
+    assert ledger.commit(STEP, 1)
+
+
+def test_a_client_that_acknowledges_nothing_is_refused_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jflow.state.effects.ledger.MAX_UNACKNOWLEDGED", 3)
+    ledger = Ledger()
+    for sequence in range(3):
+        committed(ledger, Effect("client", 0, sequence))
+    with pytest.raises(ResourceExhaustedError, match="has not acknowledged 3 steps"):
+        ledger.begin(Effect("client", 0, 3))
+
+
+def test_the_oldest_results_are_dropped_if_there_are_too_many_but_not_what_was_applied() -> None:
+    ledger = Ledger(max_results=2 * RESULTS[0].nbytes)
+    steps = [Effect("client", 0, sequence) for sequence in range(3)]
+    for step in steps:
+        committed(ledger, step)
+    found = [ledger.take_over(step.again()) for step in steps]
+    assert [one.phase for one in found] == [Phase.COMMITTED] * 3
+    assert [one.results is None for one in found] == [True, False, False]
+
+
+def test_the_client_that_was_idle_for_the_longest_time_is_forgotten_first() -> None:
+    ledger = Ledger(max_clients=2)
+    old, active, new = (Effect(name, 0, 0) for name in ("old", "active", "new"))
+    ledger.begin(active)
+    committed(ledger, old)
+    committed(ledger, new)
+    assert phase(ledger, old) is Phase.UNKNOWN
+    assert ledger.abort(active, 1)
+
+
+def test_windows_of_sessions_are_not_saved() -> None:
+    ledger = Ledger()
+    committed(ledger, replace(STEP, is_saved=False))
+    assert SavedLedger.of(ledger).saved.windows == ()
+
+
+def test_a_restored_ledger_answers_as_the_one_that_was_saved() -> None:
+    ledger = Ledger()
+    committed(ledger)
+    committed(ledger, replace(STEP, sequence=8))
+    ledger.begin(replace(STEP, sequence=9, acknowledged=7))
+    saved = SavedLedger.of(ledger)
+    committed(ledger, replace(STEP, sequence=10))
+    saved.restore(ledger)
+    assert phase(ledger, STEP) is Phase.COMMITTED
+    assert phase(ledger, replace(STEP, sequence=10)) is Phase.UNKNOWN
+    ledger.stage(replace(STEP, sequence=9))  # what is active goes on
+    with pytest.raises(SupersededError):
+        ledger.begin(replace(STEP, sequence=6))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"client": ""}, {"client": "x" * 257}, {"attempt": 0}, {"sequence": -1}, {"epoch": 2**63}],
+)
+def test_an_effect_out_of_range_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgumentError, match="of an effect"):
+        replace(STEP, **fields)
+
+
+def test_a_step_is_committed_everywhere_if_one_task_has_committed_it() -> None:
+    done = Earlier(Phase.COMMITTED, 1)
+    assert verdict([Earlier(Phase.STAGED, 1), done]) is done
+    assert verdict([Earlier(Phase.STAGED, 1), Earlier(Phase.UNKNOWN)]) is None
+    with_results = Earlier(Phase.COMMITTED, 1, results=RESULTS)
+    assert verdict([done, with_results]) is with_results
+
+
+def test_errors_are_of_the_classes_that_the_wire_knows() -> None:
+    assert issubclass(SupersededError, AbortedError)
+    assert issubclass(AbortedError, OpError)

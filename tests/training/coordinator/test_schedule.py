@@ -1,0 +1,407 @@
+"""The rows of TensorFlow's ClusterCoordinator about `schedule`, and what jflow adds to them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jflow as tf
+from jflow.base.cluster import ClusterSpec
+from jflow.errors import UnavailableError
+from jflow.launch.testing.waiting import wait_until
+from jflow.training.coordinator import ClusterCoordinator, PerWorkerValues, engine
+from jflow.training.parameter_servers import ParameterServerStrategy
+from tests.notices import notices_after
+from tests.training.coordinator.functions import a_counter, a_queue, double
+
+# Construction ---------------------------------------------------------------------------------
+
+
+def test_construction_there_is_one_coordinator_for_a_strategy(
+    coordinator: ClusterCoordinator,
+) -> None:
+    assert ClusterCoordinator(coordinator.strategy) is coordinator
+    with pytest.raises(ValueError, match=r"requires a jflow\.distribute\.ParameterServerStrategy"):
+        ClusterCoordinator("strategy")  # type: ignore[arg-type]
+
+
+def test_construction_threads_end_when_the_coordinator_is_dropped(cluster: ClusterSpec) -> None:
+    strategy = ParameterServerStrategy(cluster)
+    coordinator = ClusterCoordinator(strategy)
+    coordinator.schedule(double, args=(1.0,)).fetch()
+    ended = weakref.ref(coordinator._engine)
+    del coordinator
+    wait_until(lambda: gc.collect() >= 0 and ended() is None, "the engine to end")
+    strategy.close()
+
+
+# schedule ---------------------------------------------------------------------------------------
+
+
+def test_schedule_returns_at_once_and_takes_arguments_by_name(
+    coordinator: ClusterCoordinator,
+) -> None:
+    @tf.function
+    def difference(x: Any, y: Any) -> Any:
+        return x - y
+
+    value = coordinator.schedule(difference, args=(5.0,), kwargs={"y": np.float32(2)})
+    assert value.fetch() == 3.0
+    assert coordinator.schedule(difference, kwargs={"x": 1, "y": 2}).fetch() == -1
+
+
+def test_schedule_refuses_a_plain_function(coordinator: ClusterCoordinator) -> None:
+    with pytest.raises(TypeError, match=r"requires a jflow.function.*@jflow.function"):
+        coordinator.schedule(lambda: 1)
+    assert coordinator.done()
+
+
+def test_schedule_raises_errors_of_tracing_at_the_caller_and_queues_nothing(
+    coordinator: ClusterCoordinator,
+) -> None:
+    @tf.function
+    def wrong(x: Any) -> Any:
+        raise KeyError("in the trace")
+
+    with pytest.raises(KeyError, match="in the trace"):
+        coordinator.schedule(wrong, args=(1.0,))
+    assert coordinator.metrics().scheduled == 0
+    coordinator.join()
+
+
+def test_schedule_copies_its_arguments(coordinator: ClusterCoordinator) -> None:
+    array = np.ones(3, np.float32)
+    values = []
+    for _ in range(20):
+        values.append(coordinator.schedule(double, args=(array,)))
+        array += 1
+    assert [value.fetch()[0] for value in values] == [2.0 * n for n in range(1, 21)]
+
+
+def test_schedule_takes_a_method_and_its_object(coordinator: ClusterCoordinator) -> None:
+    class Model:
+        scale = 3.0
+
+        @tf.function
+        def scaled(self, x: Any) -> Any:
+            return self.scale * x
+
+    assert coordinator.schedule(Model().scaled, args=(2.0,)).fetch() == 6.0
+
+
+def test_schedule_is_thread_safe_and_counts_every_closure(coordinator: ClusterCoordinator) -> None:
+    counter, count = a_counter(coordinator)
+
+    def many() -> None:
+        for _ in range(100):
+            coordinator.schedule(count)
+
+    threads = [threading.Thread(target=many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    coordinator.join()
+    assert counter.value() == 400.0
+
+
+def test_schedule_gives_a_function_the_value_of_its_worker(coordinator: ClusterCoordinator) -> None:
+    values = PerWorkerValues([np.float32(10), np.float32(20)])
+    for worker in (0, 1):
+        value = coordinator.schedule(double, args=(values,), worker=worker)
+        assert value.fetch() == 20.0 * (worker + 1)
+
+
+def test_schedule_refuses_values_of_workers_that_differ_in_shape(
+    coordinator: ClusterCoordinator,
+) -> None:
+    with pytest.raises(ValueError, match="values of all workers must have one structure"):
+        coordinator.schedule(double, args=(PerWorkerValues([np.ones(2), np.ones(3)]),))
+
+
+def test_schedule_waits_while_too_many_closures_are_open(
+    coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "MAX_OPEN", 3)
+    queue = a_queue(coordinator, "bound")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    for _ in range(3):
+        coordinator.schedule(wait)
+    fourth = threading.Thread(target=lambda: coordinator.schedule(wait))
+    fourth.start()
+    fourth.join(0.2)
+    assert fourth.is_alive()
+    queue.enqueue_many(np.zeros(4, np.float32))
+    fourth.join()
+    coordinator.join()
+    assert coordinator.metrics().succeeded == 4
+
+
+def test_worker_index_is_known_inside_functions_on_workers_only(
+    coordinator: ClusterCoordinator,
+) -> None:
+    current_index = tf.distribute.coordinator.experimental_get_current_worker_index
+
+    @tf.function
+    def index(x: Any) -> Any:
+        return current_index() + x
+
+    for worker in (0, 1, 0):
+        assert coordinator.schedule(index, (10,), worker=worker).fetch() == 10 + worker
+    with pytest.raises(RuntimeError, match="only in functions that a coordinator schedules"):
+        current_index()
+    with (
+        coordinator.strategy.scope(),
+        pytest.raises(
+            tf.errors.InvalidArgumentError, match="functions that a coordinator schedules"
+        ),
+    ):
+        index(1)
+
+
+# Deadlines, affinity, priorities, workers ------------------------------------------------------
+
+
+def test_a_closure_with_a_timeout_fails_with_a_deadline_error(
+    coordinator: ClusterCoordinator,
+) -> None:
+    queue = a_queue(coordinator, "timeout")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    value = coordinator.schedule(wait, timeout=0.3)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        value.fetch()
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        coordinator.join()
+    with pytest.raises(ValueError, match="timeout above 0"):
+        coordinator.schedule(wait, timeout=0.0)
+
+
+def test_a_worker_can_be_chosen_and_one_that_is_not_there_is_refused(
+    coordinator: ClusterCoordinator,
+) -> None:
+    with pytest.raises(ValueError, match="there is no worker 5"):
+        coordinator.schedule(double, args=(1.0,), worker=5)
+    with pytest.raises(ValueError, match="expected effects="):
+        coordinator.schedule(double, args=(1.0,), effects="never")
+    assert coordinator.schedule(double, args=(1.0,), worker=1).fetch() == 2.0
+
+
+def test_workers_leave_and_join_while_closures_run(
+    coordinator: ClusterCoordinator, cluster: ClusterSpec
+) -> None:
+    counter, count = a_counter(coordinator)
+    for _ in range(200):
+        coordinator.schedule(count)
+    coordinator.remove_worker(0)
+    for _ in range(100):
+        coordinator.schedule(count)
+    coordinator.add_worker(0, cluster.task_address("worker", 0))
+    assert coordinator.schedule(double, args=(1.0,), worker=0).fetch() == 2.0
+    coordinator.join()
+    assert counter.value() == 300.0
+
+
+def test_a_worker_leaves_while_it_is_connected_to(
+    coordinator: ClusterCoordinator, cluster: ClusterSpec
+) -> None:
+    coordinator.remove_worker(0)
+    engine = coordinator._engine
+    engine.stop_workers()
+    coordinator.add_worker(0, cluster.task_address("worker", 0))
+    link = engine._links[0]
+    coordinator.remove_worker(0)
+    engine.resume_workers()
+    link._thread.join(10.0)
+    assert not link._thread.is_alive()
+    assert coordinator.schedule(double, args=(1.0,)).fetch() == 2.0
+
+
+def test_many_short_closures_run_in_bursts_and_each_has_its_own_result(
+    coordinator: ClusterCoordinator,
+) -> None:
+    with coordinator.strategy.scope():
+        counter = tf.Variable(0, name="bursts")
+
+    @tf.function
+    def next_number(x: Any) -> Any:
+        return counter.assign_add(1), x
+
+    values = [coordinator.schedule(next_number, args=(n,)) for n in range(2000)]
+    fetched = coordinator.fetch(values)
+    assert sorted(int(n) for n, _ in fetched) == list(range(1, 2001))
+    assert [int(x) for _, x in fetched] == list(range(2000))
+    assert coordinator.metrics().closure_execution.count < 2000
+
+
+# Bad input --------------------------------------------------------------------------------------
+
+
+def test_a_closure_that_uses_what_is_not_of_the_cluster_is_refused_at_the_caller(
+    coordinator: ClusterCoordinator,
+) -> None:
+    of_the_graph = tf.Variable(1.0, name="graph")
+
+    @tf.function
+    def reads_graph() -> Any:
+        return of_the_graph.value()
+
+    with pytest.raises(TypeError, match="part of a graph"):
+        coordinator.schedule(reads_graph)
+
+    with tf.connect():
+        local = tf.Variable(1.0, name="local")
+
+        @tf.function
+        def writes_local() -> Any:
+            return local.assign_add(1.0)
+
+        with pytest.raises(ValueError, match="belongs to"):
+            coordinator.schedule(writes_local)
+
+    with coordinator.strategy.scope():
+        private = tf.FIFOQueue(3, [tf.float32], [[]])
+
+    @tf.function
+    def uses_private() -> Any:
+        return private.dequeue()
+
+    with pytest.raises(ValueError, match="give it a shared_name"):
+        coordinator.schedule(uses_private)
+
+    @tf.function
+    def calls_python(x: Any) -> Any:
+        jax.debug.print("{}", x)
+        return x
+
+    with pytest.raises(ValueError, match="cannot call Python"):
+        coordinator.schedule(calls_python, args=(1.0,))
+
+    @tf.function
+    def returns_text() -> Any:
+        return "text"
+
+    with pytest.raises(TypeError, match="must return arrays"):
+        coordinator.schedule(returns_text)
+    assert coordinator.done()
+    assert coordinator.schedule(double, args=(1.0,)).fetch() == 2.0
+
+
+def test_a_closed_coordinator_says_so_and_ends_what_is_open(
+    made: Callable[..., ClusterCoordinator],
+) -> None:
+    coordinator = made()
+    queue = a_queue(coordinator, "closing")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    value = coordinator.schedule(wait)
+    coordinator.close()
+    with pytest.raises(tf.errors.CancelledError):
+        value.fetch()
+    with pytest.raises(RuntimeError, match="cannot be used any more"):
+        coordinator.schedule(double, args=(1.0,))
+    assert ClusterCoordinator(coordinator.strategy) is not coordinator
+
+
+# Watchdog and metrics -----------------------------------------------------------------------------
+
+
+def test_watchdog_logs_the_stacks_of_all_threads_when_nothing_ends(
+    made: Callable[..., ClusterCoordinator], caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator = made(watchdog_timeout=0.2)
+    queue = a_queue(coordinator, "watchdog")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    coordinator.schedule(wait)
+    wait_until(lambda: "no closure has ended" in caplog.text, "the watchdog")
+    assert "Thread MainThread" in caplog.text
+    queue.enqueue(1.0)
+    coordinator.join()
+
+
+def test_join_and_fetch_say_what_they_wait_for_when_that_takes_long(
+    coordinator: ClusterCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = a_queue(coordinator, "notices")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    with notices_after(0.1):
+        values = [coordinator.schedule(wait) for _ in range(2)]
+        waiting = threading.Thread(target=coordinator.join)
+        waiting.start()
+        try:
+            wait_until(lambda: "now: for 2 closures, of which " in caplog.text, "a notice")
+        finally:
+            queue.enqueue(1.0)
+            queue.enqueue(2.0)
+            waiting.join()
+        late = coordinator.schedule(wait)
+        waiting = threading.Thread(target=late.fetch)
+        waiting.start()
+        try:
+            wait_until(lambda: "now: for <jflow.RemoteValue of " in caplog.text, "a notice")
+        finally:
+            queue.enqueue(3.0)
+            waiting.join()
+    assert sorted(float(value.fetch()) for value in values) == [1.0, 2.0]
+
+
+def test_metrics_count_closures_and_measure_traces_runs_and_fetches(
+    coordinator: ClusterCoordinator,
+) -> None:
+    for n in range(10):
+        coordinator.schedule(double, args=(float(n),)).fetch()
+    coordinator.join()
+    metrics = coordinator.metrics()
+    assert (metrics.scheduled, metrics.succeeded, metrics.queued, metrics.running) == (10, 10, 0, 0)
+    assert metrics.function_tracing.count == 1
+    assert metrics.closure_execution.count == 10
+    assert metrics.remote_value_fetch.count > 0
+    assert metrics.worker_connecting.count >= 1
+
+
+def test_a_loss_that_two_threads_notice_at_once_is_one_failure(
+    coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator.schedule(double, args=(1.0,), worker=0).fetch()
+    engine, both = coordinator._engine, threading.Barrier(2)
+    is_up = engine._scheduler.workers.is_up
+
+    def seen(worker: int) -> bool:
+        found = is_up(worker)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # the other thread asks meanwhile, if it may
+        return found
+
+    monkeypatch.setattr(engine._scheduler.workers, "is_up", seen)
+    error = UnavailableError("the connection has ended")
+    with ThreadPoolExecutor(2) as pool:
+        for lost in [pool.submit(engine.lost, 0, error) for _ in range(2)]:
+            lost.result()
+    assert coordinator.metrics().worker_failures == 1

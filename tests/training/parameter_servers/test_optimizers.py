@@ -1,0 +1,160 @@
+"""Optimizers of eager variables: values as Optax gives them, state beside the variables, saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jflow as tf
+from jflow.distribute.experimental.partitioners import FixedShardsPartitioner
+from tests.training.parameter_servers.conftest import Strategy
+from tests.training.parameter_servers.test_strategy import ps_of
+
+Make = Callable[..., Strategy]
+
+X = jnp.asarray(np.arange(15.0).reshape(3, 5) / 15, jnp.float32)
+
+
+def loss_of(params: Any) -> Any:
+    return jnp.mean((X @ params[0] + params[1] - 1) ** 2)
+
+
+def by_optax(transformation: optax.GradientTransformation, n_steps: int) -> list[Any]:
+    params: Any = [jnp.zeros((5, 2)), jnp.zeros(())]
+    state = transformation.init(params)
+    for _ in range(n_steps):
+        updates, state = transformation.update(jax.grad(loss_of)(params), state, params)
+        params = optax.apply_updates(params, updates)
+    return list(params)
+
+
+def test_sharded_variables_are_trained_as_by_optax_and_saved_with_their_slots(
+    make_strategy: Make, tmp_path: Path
+) -> None:
+    strategy = make_strategy(FixedShardsPartitioner(2))
+    with strategy.scope():
+        w, b = tf.Variable(np.zeros((5, 2), np.float32), name="w"), tf.Variable(0.0, name="b")
+        optimizer = tf.train.Optimizer(optax.adam(0.1))
+
+        @tf.function
+        def step() -> Any:
+            grads = tf.grad(loss_of)([w, b])
+            return optimizer.apply_gradients(zip(grads, [w, b], strict=True))
+
+        assert [int(step()) for _ in range(3)] == [1, 2, 3]
+    expected = by_optax(optax.adam(0.1), 3)
+    np.testing.assert_allclose(w, expected[0], rtol=1e-5)
+    np.testing.assert_allclose(b, expected[1], rtol=1e-5)
+    for shard in w.variables:
+        mu = optimizer.get_slot(shard, "mu")
+        assert mu is not None
+        assert (ps_of(mu), mu.shape) == (ps_of(shard), shard.shape)
+    tf.checkpoint.save(tmp_path / "c", {"model": [w, b], "optimizer": optimizer})
+    check_it_goes_on(make_strategy(FixedShardsPartitioner(3)), tmp_path / "c")
+
+
+def check_it_goes_on(strategy: Strategy, path: Path) -> None:
+    """A program that was started again, with other shards, makes the fourth step."""
+    with strategy.scope():
+        w, b = tf.Variable(np.ones((5, 2), np.float32)), tf.Variable(1.0)
+        optimizer = tf.train.Optimizer(optax.adam(0.1))
+        optimizer.build([w, b])
+        tf.checkpoint.restore(path, {"model": [w, b], "optimizer": optimizer})
+        assert int(optimizer.iterations.numpy()) == 3
+        optimizer.apply_gradients(zip(tf.grad(loss_of)([w, b]), [w, b], strict=True))
+    expected = by_optax(optax.adam(0.1), 4)
+    np.testing.assert_allclose(w, expected[0], rtol=1e-5)
+    np.testing.assert_allclose(b, expected[1], rtol=1e-5)
+
+
+def test_rows_of_sharded_variables_are_updated_as_those_of_one(make_strategy: Make) -> None:
+    start = np.arange(10, dtype=np.float32).reshape(5, 2)
+    ids = [np.array([0, 3, 0]), np.array([4, 1, 4]), np.array([3, 3, 2])]
+    tables = []
+    for n_shards in (1, 3):
+        strategy = make_strategy(FixedShardsPartitioner(n_shards))
+        with strategy.scope():
+            table = tf.Variable(start, name=f"of_{n_shards}")
+            optimizer = tf.train.Optimizer(optax.adam(0.1))
+
+            @tf.function
+            def step(ids: Any, table: Any = table, optimizer: Any = optimizer) -> Any:
+                def loss() -> Any:
+                    return jnp.sum(tf.nn.embedding_lookup(table, ids) ** 2)
+
+                pairs = optimizer.compute_gradients(loss, [table])
+                assert isinstance(pairs[0][0], tf.IndexedSlices)
+                return optimizer.apply_gradients(pairs)
+
+            assert step(ids[0]) == 1
+            untouched = [np.asarray(table)[i] for i in (1, 2, 4)]
+            np.testing.assert_array_equal(untouched, start[[1, 2, 4]])
+            for more in ids[1:]:
+                step(more)
+            tables.append(np.asarray(table))
+    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-6)
+
+
+def test_updates_from_several_threads_are_not_lost(strategy: Strategy) -> None:
+    with strategy.scope():
+        totals = [tf.Variable(np.zeros(3, np.float32)) for _ in range(2)]
+        # The second variable's update waits for the count of steps beside the first one.
+        by_count = optax.scale_by_schedule(lambda count: jnp.where(count < 0, 0.0, -1.0))
+        optimizer = tf.train.Optimizer(by_count, learning_rate=1.0)
+    assert [*map(ps_of, totals)] == ["ps:0", "ps:1"]
+
+    @tf.function
+    def step() -> Any:
+        return optimizer.apply_gradients([(jnp.ones(3), total) for total in totals])
+
+    def run(n: int) -> None:
+        with strategy.scope():
+            for _ in range(n):
+                step()
+
+    run(1)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(run, [10] * 4))
+    assert [total.numpy().tolist() for total in totals] == [[41.0] * 3] * 2
+    assert int(optimizer.iterations.numpy()) == 41
+
+
+def test_a_constraint_and_a_learning_rate_in_a_variable_are_used() -> None:
+    with tf.connect():
+        rate = tf.Variable(0.5)
+        w = tf.Variable(1.0, constraint=lambda value: jnp.maximum(value, 0.2))
+        steps = tf.Variable(0)
+        optimizer = tf.train.Optimizer(optax.identity(), learning_rate=rate)
+        optimizer.apply_gradients([(1.0, w), (None, steps)], steps)
+        assert (float(w), int(steps)) == (0.5, 1)
+        rate.assign(2.0)
+        optimizer.apply_gradients([(1.0, w)])
+        assert float(w) == pytest.approx(0.2)
+
+
+def test_what_an_optimizer_cannot_update_is_refused() -> None:
+    graph_variable = tf.Variable(1.0)
+    with tf.connect():
+        w, v = tf.Variable(1.0), tf.Variable([1.0])
+        optimizer = tf.train.Optimizer(optax.sgd(0.1))
+        with pytest.raises(ValueError, match="at least one variable"):
+            optimizer.apply_gradients([(None, w)])
+        with pytest.raises(ValueError, match="listed twice"):
+            optimizer.apply_gradients([(1.0, w), (1.0, w)])
+        with pytest.raises(ValueError, match=r"has shape \(2,\), expected \(1,\)"):
+            optimizer.apply_gradients([(np.ones(2), v)])
+        with pytest.raises(TypeError, match="all of one graph or all eager"):
+            optimizer.apply_gradients([(1.0, w), (1.0, graph_variable)])
+        with pytest.raises(TypeError, match="expected eager variables"):
+            optimizer.build([graph_variable])
+        optimizer.build([w])
+        with pytest.raises(ValueError, match="state for other variables"):
+            optimizer.apply_gradients([(np.ones(1), v)])
