@@ -189,7 +189,7 @@ for platforms in (None, {device: "cpu"}):
     assert len(compiled.plans) == 1
     assert bool(compiled.programs) == (platforms is None)
     assert bool(compiled.artifacts) == (platforms is not None)
-print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("jflow.")}))
+print(*sys.modules)
 """
 
 
@@ -197,7 +197,7 @@ def test_it_runs_in_a_process_that_knows_nothing_of_state_or_of_running() -> Non
     found = subprocess.run(
         [sys.executable, "-c", ALONE, tf.__path__[0]], capture_output=True, text=True, check=True
     )
-    rooms = set(found.stdout.split())
-    assert {"graph", "placement", "partition", "lowering", "pipeline", "plan"} <= rooms
-    running = {"resources", "records", "execution", "worker", "master", "protocol", "wire"}
-    assert not rooms & (running | {"ops", "runtime", "session", "functions", "server"})
+    loaded = set(found.stdout.split())
+    assert {"jflow.plan", "jflow.compiler.pipeline", "jflow.compiler.lowering"} <= loaded
+    running = ("jflow.state.resources", "jflow.net", "jflow.task", "jflow.client")
+    assert not [name for name in loaded if name.startswith(running)]

@@ -18,8 +18,8 @@ MODULES = {
     "jflow/v1/plan": plan_pb2,
     "jflow/v1/service": service_pb2,
     "jflow/v1/tensor": tensor_pb2,
-    "jflow/state/records/v1/example": example_pb2,
-    "jflow/state/records/v1/summary": summary_pb2,
+    "jflow/records/v1/example": example_pb2,
+    "jflow/records/v1/summary": summary_pb2,
 }
 
 _FIELD = re.compile(r"(?:(repeated|optional) )?([\w.]+|map<\w+, \w+>) (\w+) = (\d+);")

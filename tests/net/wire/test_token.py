@@ -17,9 +17,9 @@ SECRET = "a secret of many more letters"
 # Loads the one module without the rest of jflow, so that the processes start at once.
 RACER = """
 import sys, types
-for name, path in [("jflow", sys.argv[1]), ("jflow.net.wire", sys.argv[1] + "/wire")]:
+for name in ("jflow", "jflow.net", "jflow.net.wire"):
     package = sys.modules[name] = types.ModuleType(name)
-    package.__path__ = [path]
+    package.__path__ = ["/".join([sys.argv[1], *name.split(".")])]
 from jflow.net.wire.token import load_token
 print("ready", flush=True)
 sys.stdin.readline()
@@ -64,7 +64,7 @@ def test_two_users_get_two_tokens(path, tmp_path, monkeypatch):
 
 
 def test_processes_that_come_first_at_the_same_time_get_one_token(path):
-    command = [sys.executable, "-c", RACER, str(Path(jflow.__file__).parent)]
+    command = [sys.executable, "-c", RACER, str(Path(jflow.__file__).parents[1])]
     racers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(4)
