@@ -17,7 +17,6 @@ from jflow.state.core.commits import EffectRunner as EffectRunner
 from jflow.state.core.effects import StepEffect as StepEffect
 from jflow.state.core.effects import TaskEffects as TaskEffects
 from jflow.state.core.effects import WritesOfTask as WritesOfTask
-from jflow.state.core.gate import Gate as Gate
 from jflow.state.core.mover import StateMover as StateMover
 from jflow.state.core.moves import SavedState as SavedState
 from jflow.state.core.moves import StateMoves as StateMoves

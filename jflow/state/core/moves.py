@@ -21,10 +21,9 @@ from jflow.base.drivers import TimerHandle
 from jflow.base.failpoints import async_failpoint
 from jflow.base.values import Array
 from jflow.errors import AbortedError, InternalError, InvalidArgumentError, OpError
-from jflow.state.core.gate import Gate
 from jflow.state.core.remote import remote
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task
-from jflow.state.moves import End, StateId
+from jflow.state.moves import End, Gate, StateId
 from jflow.state.resources.moving import Arrival, Departure, discard
 
 _LOG = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from jflow.base.drivers import CoreDriver
-from jflow.state.core.gate import Gate
 from jflow.state.core.task import TaskInfo, TasksOfCluster
 from jflow.state.fencing import Fences
+from jflow.state.moves import Gate
 
 I_co = TypeVar("I_co", bound=TaskInfo, covariant=True)
 T_co = TypeVar("T_co", bound=TasksOfCluster, covariant=True)

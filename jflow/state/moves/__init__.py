@@ -8,6 +8,7 @@ Until that moment the copy at the source is the state, after it the one at the t
 
 from jflow.state.moves.directory import Directory as Directory
 from jflow.state.moves.directory import Use as Use
+from jflow.state.moves.gate import Gate as Gate
 from jflow.state.moves.move import EndHold as EndHold
 from jflow.state.moves.move import Failed as Failed
 from jflow.state.moves.move import HoldState as HoldState

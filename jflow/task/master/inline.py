@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator, Sequence
 
 from jflow.net.protocol import Array, Started
-from jflow.state.core import Gate
 from jflow.state.effects import Effect
-from jflow.state.moves import Use
+from jflow.state.moves import Gate, Use
 from jflow.task.master.step_runner import RegisteredStep, single_write_staging
 
 

@@ -15,8 +15,8 @@ from jflow.base.drivers import LoopDriver
 from jflow.base.logs import event
 from jflow.errors import AbortedError, InvalidArgumentError, OpError
 from jflow.net.protocol import ClusterTasks, MasterSession, ServerInfo, WorkerService, liveness_s
-from jflow.state.core import Gate
 from jflow.state.fencing import Claim, Fences
+from jflow.state.moves import Gate
 from jflow.state.watch import SessionStatus, StatusRequest
 from jflow.task.master.session import ClientSession
 from jflow.task.master.view import ServerView

@@ -9,7 +9,7 @@ from typing import Any
 
 from jflow.base.deadline.clock import now
 from jflow.plan import Recv
-from jflow.state.core import Gate
+from jflow.state.moves import Gate
 from jflow.state.resources import Cell
 from jflow.state.watch import StatusRequest, StepStatus, WaitStatus, short_name
 from jflow.task.execution.waiting import waiting_op

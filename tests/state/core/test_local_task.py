@@ -14,8 +14,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.drivers import ThreadDriver
 from jflow.client.runtime.local import LocalBackend
 from jflow.errors import DeadlineExceededError
-from jflow.state.core import Gate
-from jflow.state.moves import StateId
+from jflow.state.moves import Gate, StateId
 from jflow.state.resources import Containers
 from jflow.task.execution.local_task import LocalTask
 

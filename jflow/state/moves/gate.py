@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from jflow.base.drivers import CoreDriver, Event
-from jflow.state.moves import Directory, StateId, Use
+from jflow.state.moves.directory import Directory, Use
+from jflow.state.moves.states import StateId
 
 
 class GateWait(NamedTuple):
