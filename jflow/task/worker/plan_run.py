@@ -474,7 +474,7 @@ class PlanRun:
         await self._computed(*slots)
         state = self._state
         values = {
-            send.edge: None if send.slot is None else state.host(send.slot, copy=False)
+            send.edge: None if send.slot is None else state.host_value(send.slot, copy=False)
             for send in sends
         }
         sending = self._context.transport.deliver(target, self._step, values)
