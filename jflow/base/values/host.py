@@ -118,10 +118,10 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-def held_bytes(value: Any) -> int:
-    """The memory of an array on the host or a device, in bytes; about that of strings."""
+def memory_bytes(value: Any) -> int:
+    """The memory of an array on the host or a device in bytes, with the text of its strings."""
     size: int = value.nbytes
-    return size + sum(map(len, value.flat)) if is_string_tensor(value) else size
+    return size + sum(map(len, value.flat)) if value.dtype == object else size
 
 
 def raw_bytes(value: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jflow.base.values import held_bytes
+from jflow.base.values import memory_bytes
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.containers import Containers
 from jflow.state.resources.manager import ResourceId
@@ -28,7 +28,7 @@ def list_containers(
     n_bytes: Counter[str] = Counter()
     for key, variable in containers.variables().items():
         n_variables[key.container] += 1
-        n_bytes[key.container] += held_bytes(variable.buffer.array)
+        n_bytes[key.container] += memory_bytes(variable.buffer.array)
     n_resources = Counter(key.container for key in containers.resources.cells())
     names = sorted(n_variables.keys() | n_resources.keys())
     page = names[request.first : request.first + request.limit]
@@ -80,7 +80,7 @@ def _variable(key: VariableId, variable: VariableState) -> VariableStatus:
         key.device,
         variable.spec.dtype,
         tuple(array.shape),
-        held_bytes(array),
+        memory_bytes(array),
     )
 
 
