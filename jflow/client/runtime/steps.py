@@ -10,6 +10,7 @@ from typing import Any
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
+from jflow.base.text import seconds_text
 from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.calibration_file import current_calibration
 from jflow.client.runtime.expanding import ExpandingExecutable
@@ -62,9 +63,9 @@ class Replacement:
     def __str__(self) -> str:
         what = "; ".join(map(str, self.moved)) or "nothing"
         return (
-            f"moved {what}; predicted step time {self.predicted_before:.3g} s, "
-            f"{self.predicted_after:.3g} s with the planned moves, which take "
-            f"{self.predicted_cost:.3g} s"
+            f"moved {what}; predicted step time {seconds_text(self.predicted_before)}, "
+            f"{seconds_text(self.predicted_after)} with the planned moves, which take "
+            f"{seconds_text(self.predicted_cost)}"
         )
 
 

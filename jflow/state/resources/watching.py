@@ -16,7 +16,7 @@ from jflow.state.watch import (
     QueueStatus,
     StatusRequest,
     VariableStatus,
-    short_name,
+    bounded_name,
 )
 
 
@@ -33,7 +33,7 @@ def list_containers(
     names = sorted(n_variables.keys() | n_resources.keys())
     page = names[request.first : request.first + request.limit]
     return len(names), tuple(
-        ContainerStatus(short_name(name), n_variables[name], n_bytes[name], n_resources[name])
+        ContainerStatus(bounded_name(name), n_variables[name], n_bytes[name], n_resources[name])
         for name in page
     )
 
@@ -75,8 +75,8 @@ def _variable(key: VariableId, variable: VariableState) -> VariableStatus:
     # The array may be given to a program meanwhile, which leaves its shape and dtype known.
     array = variable.buffer.array
     return VariableStatus(
-        short_name(key.container),
-        short_name(key.name),
+        bounded_name(key.container),
+        bounded_name(key.name),
         key.device,
         variable.spec.dtype,
         tuple(array.shape),
@@ -88,8 +88,8 @@ def _queue(key: ResourceId, cell: Cell) -> QueueStatus:
     def read(queue: Queue) -> QueueStatus:
         n_enqueues, n_dequeues = queue.n_waiting
         return QueueStatus(
-            short_name(key.container),
-            short_name(key.name),
+            bounded_name(key.container),
+            bounded_name(key.name),
             str(key.device),
             queue.spec.kind,
             queue.size,

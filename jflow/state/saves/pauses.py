@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from jflow.base.deadline import Deadline, backoff, seconds_text
+from jflow.base.deadline import Deadline, backoff
+from jflow.base.text import seconds_text
 from jflow.errors import DeadlineExceededError, OpError
 from jflow.state.moves import StateId
 

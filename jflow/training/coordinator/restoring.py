@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from jflow.base.cluster import Task
-from jflow.base.deadline import Deadline, backoff, seconds_text
+from jflow.base.deadline import Deadline, backoff
 from jflow.base.options import ConfigProto
+from jflow.base.text import seconds_text
 from jflow.client.functions import Connection
 from jflow.client.runtime.saving import SaveReport, StateToSave
 from jflow.errors import DeadlineExceededError, NotFoundError, RestartedError, UnavailableError
