@@ -121,7 +121,9 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 def memory_bytes(value: Any) -> int:
     """The memory of an array on the host or a device in bytes, with the text of its strings."""
     size: int = value.nbytes
-    return size + sum(map(len, value.flat)) if value.dtype == object else size
+    # Not `is_string_tensor`, whose call and comparison of dtypes take as long as all the rest.
+    is_string = isinstance(value, np.ndarray) and value.dtype.hasobject
+    return size + sum(map(len, value.flat)) if is_string else size
 
 
 def raw_bytes(value: Array) -> Array:

@@ -25,4 +25,12 @@ def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...
             return None
         # A copy: it may be a view of a variable, which a lease would make slow to update.
         kept.append(np.array(value))
-    return tuple(kept) if sum(map(memory_bytes, kept)) <= limit else None
+    return tuple(kept) if total_bytes(kept) <= limit else None
+
+
+def total_bytes(values: Sequence[Array]) -> int:
+    """The memory of arrays; calls `memory_bytes` for strings only, because each step needs it."""
+    n_bytes = 0
+    for one in values:
+        n_bytes += memory_bytes(one) if one.dtype.hasobject else one.nbytes
+    return n_bytes
