@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.base.values import NUMBERS, is_host
+from jflow.base.values import NUMBERS, is_string_tensor
 
 KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
 """JAX's implementations of random keys."""
@@ -46,7 +46,7 @@ def assert_same(got: Any, sent: Any) -> None:
     assert (got.dtype, got.shape) == (sent.dtype, sent.shape)
     if jax.dtypes.issubdtype(sent.dtype, jax.dtypes.prng_key):
         got, sent = jax.random.key_data(got), jax.random.key_data(sent)
-    if is_host(sent):
+    if is_string_tensor(sent):
         assert all(type(item) is bytes for item in got.flat)
         assert got.tolist() == sent.tolist()
     else:

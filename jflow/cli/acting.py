@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from jflow.base.printable import printable
+from jflow.base.text import printable
 from jflow.cli.status import PARTIAL, connected
 from jflow.cli.targets import HELP, add_options, parse_tasks
 

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from jflow.base.text import age_text, bytes_text
 from jflow.cli.status import add_output, doing_text, orphaned_text, show
-from jflow.cli.tables import age_text, bytes_text, table
+from jflow.cli.tables import table
 from jflow.cli.targets import add_options, parse_tasks
 
 if TYPE_CHECKING:

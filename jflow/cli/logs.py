@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jflow.base.cluster import Target, Task, read_tf_config
-from jflow.base.printable import printable
+from jflow.base.text import printable
 from jflow.cli.running import RunningUp, running_ups
 from jflow.cli.status import PARTIAL, connected
 from jflow.cli.targets import HELP, add_options, parse_tasks

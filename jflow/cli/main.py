@@ -18,7 +18,7 @@ import jflow
 from jflow.base.cluster import ClusterSpec, parse_cluster
 from jflow.base.cluster.membership import find_membership
 from jflow.base.logs import log_to_stderr
-from jflow.base.printable import printable
+from jflow.base.text import printable
 from jflow.cli import acting, bench, certs, doctor, engines, listing, logs, status, up
 from jflow.cli.log_options import add_log_options, log_options
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError

@@ -28,13 +28,27 @@ class Stream(grain.IterDataset[Any]):
         return self._start(*(iter(parent) for parent in self.parents))
 
 
-class Sliced(grain.DatasetIterator[Any]):
+class _Selected(grain.DatasetIterator[Any]):
+    """The base of iterators that skip elements; its position is the number of those read."""
+
+    def __init__(self, parent: Cursor) -> None:
+        super().__init__(parent)
+        self._read = 0
+
+    def get_state(self) -> State:
+        return {"parent": self._parent.get_state(), "read": self._read}
+
+    def set_state(self, state: State) -> None:
+        self._parent.set_state(state["parent"])
+        self._read = state["read"]
+
+
+class Sliced(_Selected):
     """Yields the elements whose numbers are in a slice, as `itertools.islice`."""
 
     def __init__(self, parent: Cursor, wanted: slice) -> None:
         super().__init__(parent)
         self._wanted = range(*wanted.indices(sys.maxsize))
-        self._read = 0
 
     def __next__(self) -> Any:
         while self._wanted and self._read <= self._wanted[-1]:
@@ -44,21 +58,13 @@ class Sliced(grain.DatasetIterator[Any]):
                 return element
         raise StopIteration
 
-    def get_state(self) -> State:
-        return {"parent": self._parent.get_state(), "read": self._read}
 
-    def set_state(self, state: State) -> None:
-        self._parent.set_state(state["parent"])
-        self._read = state["read"]
-
-
-class Filtered(grain.DatasetIterator[Any]):
+class Filtered(_Selected):
     """Yields the elements for which a function of number and element returns True."""
 
     def __init__(self, parent: Cursor, wanted: Callable[[int, Any], bool]) -> None:
         super().__init__(parent)
         self._wanted = wanted
-        self._read = 0
 
     def __next__(self) -> Any:
         while True:
@@ -66,13 +72,6 @@ class Filtered(grain.DatasetIterator[Any]):
             self._read += 1
             if self._wanted(self._read - 1, element):
                 return element
-
-    def get_state(self) -> State:
-        return {"parent": self._parent.get_state(), "read": self._read}
-
-    def set_state(self, state: State) -> None:
-        self._parent.set_state(state["parent"])
-        self._read = state["read"]
 
 
 class Unbatched(grain.DatasetIterator[Any]):

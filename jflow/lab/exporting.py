@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.compiler.placement import time_text
+from jflow.base.text import seconds_text
 from jflow.compiler.schedule import OperationGraph, Problem, Schedule
 from jflow.compiler.schedule.problem import classes_of
 from jflow.lab.importing import MILLISECONDS
@@ -177,7 +177,7 @@ def _dot_lines(graph: OperationGraph | Problem, schedule: Schedule | None) -> It
 def _dot_node(graph: OperationGraph, number: int, problem: Problem | None) -> str:
     text = _name(graph.operations[number])
     if problem is not None:
-        text += "\n" + time_text(float(problem.costs.seconds[number].min()))
+        text += "\n" + seconds_text(float(problem.costs.seconds[number].min()))
     return f"op{number} [label={_quoted(text)}];"
 
 

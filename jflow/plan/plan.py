@@ -127,7 +127,7 @@ class Program:
     donated: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return notation.short_name(self.digest)
+        return notation.short_digest(self.digest)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _SHORT = 12
 _LONGEST = 100
 
 
-def short_name(name: Any) -> str:
+def short_digest(name: Any) -> str:
     """Abbreviates a digest to 12 digits; other names of programs and constants are kept."""
     return name[:_SHORT] if _DIGEST.fullmatch(str(name)) else str(name)
 
@@ -50,7 +50,7 @@ def resource_names(numbers: Iterable[Any]) -> list[str]:
 
 def constant_names(digests: Iterable[Any]) -> list[str]:
     """Returns constants as ["const 77aa01b2c3d4"]."""
-    return [f"const {short_name(digest)}" for digest in digests]
+    return [f"const {short_digest(digest)}" for digest in digests]
 
 
 def held_names(held: Iterable[tuple[Any, Any]], when: str) -> list[str]:

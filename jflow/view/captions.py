@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from jflow.compiler.placement import time_text
+from jflow.base.text import bytes_text, seconds_text
 from jflow.view.fold import RANGE
-from jflow.view.labels import byte_text, counted, cut, listed, short_name, spec_text
+from jflow.view.labels import counted, cut, listed, short_name, spec_text
 from jflow.view.model import (
     Arrow,
     Box,
@@ -41,7 +41,7 @@ def box_detail(box: Box) -> str:
         types = Counter(op.type for op in box.ops).most_common()
         return listed((f"{count} {kind}" for kind, count in types), _DETAIL_LIMIT)
     if box.members:
-        return f"{byte_text(sum(map(_box_bytes, box.members)))} in all"
+        return f"{bytes_text(sum(map(_box_bytes, box.members)))} in all"
     if box.kind in (BoxKind.STATE, BoxKind.FEED):
         return _subject(box)
     (op,) = box.ops
@@ -58,14 +58,14 @@ def box_title(box: Box) -> str:
 def prediction_text(prediction: Prediction) -> str:
     """What a step is predicted to take, and the least that any placement takes."""
     return (
-        f"placed by {prediction.strategy}: predicted step time {time_text(prediction.seconds)}, "
-        f"lower bound {time_text(prediction.lower_bound)}"
+        f"placed by {prediction.strategy}: predicted step time "
+        f"{seconds_text(prediction.seconds)}, lower bound {seconds_text(prediction.lower_bound)}"
     )
 
 
 def arrow_label(arrow: Arrow) -> str:
     """The size of what an arrow sends to another device, "" if it sends nothing."""
-    return byte_text(total_bytes(arrow.sent)) if arrow.sent else ""
+    return bytes_text(total_bytes(arrow.sent)) if arrow.sent else ""
 
 
 def arrow_title(diagram: Diagram, arrow: Arrow) -> str:
@@ -102,10 +102,10 @@ def _reason_facts(box: Box) -> Iterator[str]:
         return
     yield f"why: {reason.why}"
     if not is_state:
-        yield f"predicted to take {time_text(reason.seconds)}"
+        yield f"predicted to take {seconds_text(reason.seconds)}"
     other = reason.best_alternative
     if other is not None:
-        yield f"best alternative: {other[0]}, where the step takes {time_text(other[1])}"
+        yield f"best alternative: {other[0]}, where the step takes {seconds_text(other[1])}"
 
 
 def _state_facts(box: Box) -> Iterator[str]:
@@ -129,13 +129,13 @@ def _arrow_facts(diagram: Diagram, arrow: Arrow) -> Iterator[str]:
         yield f"from {source.device}"
         yield f"to {target.device}"
     if arrow.sent:
-        yield f"{counted(len(arrow.sent), 'send')}, {byte_text(total_bytes(arrow.sent))} a step"
+        yield f"{counted(len(arrow.sent), 'send')}, {bytes_text(total_bytes(arrow.sent))} a step"
 
 
 def _value(value: TensorInfo, arrow: Arrow) -> str:
     words = f"{spec_text(value.spec)}  {value.name}"
     if arrow.crosses:
-        words += f"  {byte_text(value.n_bytes)}"
+        words += f"  {bytes_text(value.n_bytes)}"
         if value not in arrow.sent:
             words += ", sent with another arrow"
     return words

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from jflow.base.text import printable
 from jflow.base.values import TensorSpec
 from jflow.view.captions import (
     arrow_label,
@@ -16,7 +17,6 @@ from jflow.view.captions import (
     box_title,
     prediction_text,
 )
-from jflow.view.labels import printable
 from jflow.view.model import Arrow, Box, BoxKind, Diagram, Flow, OpInfo, StateInfo, TensorInfo
 
 JSON_VERSION = 1
@@ -150,8 +150,8 @@ def _dot_lines(diagram: Diagram) -> Iterator[str]:
 
 def _dot_string(text: str) -> str:
     """A quoted string of DOT that is shown as `text`: Graphviz decodes escapes and entities."""
-    escaped = printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + escaped.replace("\r", "").replace("\n", "\\n") + '"'
+    escaped = printable(text, kept="\n").replace("&", "&amp;").replace("\\", "\\\\")
+    return '"' + escaped.replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _mermaid_lines(diagram: Diagram) -> Iterator[str]:
@@ -172,4 +172,4 @@ def _mermaid_lines(diagram: Diagram) -> Iterator[str]:
 
 def _mermaid_string(text: str) -> str:
     """Text that Mermaid shows as it is inside of a quoted string."""
-    return _MERMAID_SPECIAL.sub(lambda match: f"#{ord(match[0])};", printable(text))
+    return _MERMAID_SPECIAL.sub(lambda match: f"#{ord(match[0])};", printable(text, kept="\n"))

@@ -1,4 +1,4 @@
-"""Short texts for names, types and sizes."""
+"""Short texts for names and types."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from jflow.base.values import TensorSpec
 
 _KINDS = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
 _DTYPE = re.compile(r"(bfloat|float|uint|int|complex)(\d.*)")
-_UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def spec_text(spec: TensorSpec) -> str:
@@ -20,15 +18,6 @@ def spec_text(spec: TensorSpec) -> str:
     sizes = spec.shape
     shown = "..." if sizes is None else ",".join("?" if n is None else str(n) for n in sizes)
     return f"{kind}[{shown}]"
-
-
-def byte_text(n_bytes: int) -> str:
-    """A number of bytes with about three digits, such as "392 KiB" or "1.53 MiB"."""
-    amount, unit = float(n_bytes), 0
-    while amount >= 1000 and unit < len(_BYTE_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    digits = f"{amount:.3g}" if amount < 1000 else f"{amount:.0f}"
-    return f"{digits} {_BYTE_UNITS[unit]}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -54,11 +43,6 @@ def cut(text: str, limit: int) -> str:
         return text
     head = limit // 2
     return text[:head] + "…" + text[len(text) - (limit - 1 - head) :]
-
-
-def printable(text: str) -> str:
-    """The text, with "�" in place of control characters and others that XML forbids."""
-    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def listed(words: Iterable[str], limit: int) -> str:

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import jflow.base.deadline.deadline as module
-from jflow.base.deadline import FOREVER, Deadline, seconds_text
+from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import DeadlineExceededError, UnavailableError
 from jflow.testing import VirtualClock
 
@@ -83,22 +83,3 @@ def test_a_block_on_a_loop_is_cancelled_at_the_deadline_and_only_then() -> None:
         with pytest.raises(TimeoutError, match="another"):
             clock.run(bounded(Deadline(60.0), TimeoutError("another")))
     assert caught.value.task == "/job:ps/task:0"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.0000005, "0.5 us"),
-        (0.00025, "250 us"),
-        (0.0512345, "51.23 ms"),
-        (0.05, "50 ms"),
-        (0.9994, "999.4 ms"),
-        (1, "1 s"),
-        (12.25, "12.25 s"),
-        (90.0, "90 s"),
-        (12345.6, "12346 s"),
-    ],
-)
-def test_a_time_is_written_with_its_unit_and_enough_digits(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text

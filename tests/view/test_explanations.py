@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 import jflow as tf
-from jflow.compiler.placement import Explanation, time_text
+from jflow.base.text import seconds_text
+from jflow.compiler.placement import Explanation
 from jflow.inspect import diagram, picture, save_picture, to_dot, to_json, to_mermaid
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -53,8 +54,8 @@ def test_a_tooltip_has_device_reason_and_best_alternative(explanation) -> None:
     other, seconds = reason.best_alternative
     assert f"device: {reason.device}" in found["tail/cos"]
     assert "why: chosen by spread" in found["tail/cos"]
-    assert f"predicted to take {time_text(reason.seconds)}" in found["tail/cos"]
-    line = f"best alternative: {other}, where the step takes {time_text(seconds)}"
+    assert f"predicted to take {seconds_text(reason.seconds)}" in found["tail/cos"]
+    line = f"best alternative: {other}, where the step takes {seconds_text(seconds)}"
     assert line in found["tail/cos"]
     assert "why: uses 'v', which lives here" in found["done"]
     assert not any(line.startswith("why") for line in found["x:0"]), "a fed value is not placed"

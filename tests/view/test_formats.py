@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import jflow as tf
+from jflow.base.text import printable
 from jflow.base.values import TensorSpec
 from jflow.inspect import (
     Box,
@@ -25,7 +26,6 @@ from jflow.inspect import (
 )
 from jflow.view.captions import arrow_label, box_detail, box_label, box_title
 from jflow.view.formats import dot_text, json_text, mermaid_text
-from jflow.view.labels import printable
 from jflow.view.model import arrows_between
 from jflow.view.picture import diagram
 from tests.view.test_picture import PS, WORKER, nameless, toy, training_step
@@ -257,7 +257,7 @@ def test_dot_shows_any_name_as_it_is(name: str) -> None:
     assert len(read.edges) == 3
     for number, box in enumerate(found.boxes):
         shown = read.nodes[f"box{number}"]["tooltip"]
-        assert shown == printable(box_title(box)).replace("\r", "")
+        assert shown == printable(box_title(box), kept="\n")
 
 
 # Mermaid ------------------------------------------------------------------------------------------
@@ -311,4 +311,6 @@ def test_mermaid_shows_any_name_as_it_is(name: str) -> None:
     labels = ["\n".join(filter(None, (box_label(box), box_detail(box)))) for box in boxes]
     devices = [str(device) for device in found.devices]
     sends = [arrow_label(arrow) for arrow in found.arrows if arrow.sent]
-    assert sorted(shown) == sorted([*devices, *map(printable, labels), *sends])
+    assert sorted(shown) == sorted(
+        [*devices, *(printable(label, kept="\n") for label in labels), *sends]
+    )

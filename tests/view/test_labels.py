@@ -5,7 +5,7 @@ import pytest
 
 import jflow as tf
 from jflow.base.values import TensorSpec
-from jflow.view.labels import byte_text, counted, cut, listed, short_name, spec_text
+from jflow.view.labels import counted, cut, listed, short_name, spec_text
 from jflow.view.model import spec_bytes
 
 
@@ -36,22 +36,6 @@ def test_unknown_sizes_and_dtypes_outside_xla_are_in_short_notation() -> None:
 )
 def test_unknown_sizes_count_as_one(shape: tuple[int | None, ...] | None, n_bytes: int) -> None:
     assert spec_bytes(TensorSpec(shape, "float32")) == n_bytes
-
-
-@pytest.mark.parametrize(
-    ("n_bytes", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.977 KiB"),
-        (401_408, "392 KiB"),
-        (1_605_632, "1.53 MiB"),
-        (1023 * 2**20, "0.999 GiB"),
-        (5 * 2**60, "5120 PiB"),
-    ],
-)
-def test_bytes_are_told_in_three_digits(n_bytes: int, text: str) -> None:
-    assert byte_text(n_bytes) == text
 
 
 def test_one_is_no_plural() -> None:

@@ -258,12 +258,12 @@ def test_odd_names_are_escaped() -> None:
     assert found.texts("detail") == ['<type> & "quotes" i32[2]']
 
 
-def test_characters_that_xml_forbids_are_replaced() -> None:
+def test_characters_that_xml_forbids_are_escaped() -> None:
     graph = tf.Graph()
     odd = jex.Primitive("nul\0 and \x1b and \ud800")
     odd.multiple_results = True
     op = graph.add(odd, [], [], name="op")
-    assert "type: nul\ufffd and \ufffd and \ufffd" in drawn({op: WORKER}).title("op")
+    assert "type: nul\\x00 and \\x1b and \\ud800" in drawn({op: WORKER}).title("op")
     picture({op: WORKER}).encode()
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from jflow.base.deadline.seconds import seconds_text
+from jflow.base.text import seconds_text
 from jflow.errors import DeadlineExceededError, OpError, UnavailableError
 
 

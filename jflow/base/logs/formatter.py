@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from jflow.base.printable import printable
+from jflow.base.text import printable
 
 MAX_VALUE = 2000
 """The most characters of a message or field: what another process named must not fill a disk."""

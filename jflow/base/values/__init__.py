@@ -36,8 +36,8 @@ from jflow.base.values.host import Array as Array
 from jflow.base.values.host import HostArray as HostArray
 from jflow.base.values.host import HostDtype as HostDtype
 from jflow.base.values.host import as_strings as as_strings
-from jflow.base.values.host import held_bytes as held_bytes
-from jflow.base.values.host import is_host as is_host
+from jflow.base.values.host import is_string_tensor as is_string_tensor
+from jflow.base.values.host import memory_bytes as memory_bytes
 from jflow.base.values.host import raw_bytes as raw_bytes
 from jflow.base.values.host import read_strings as read_strings
 from jflow.base.values.host import refuse_host as refuse_host

@@ -13,7 +13,7 @@ import numpy as np
 
 from jflow.base.spelling import did_you_mean
 from jflow.base.values.dims import plain_shape
-from jflow.base.values.host import Array, HostArray, HostDtype, as_strings, is_host, string
+from jflow.base.values.host import Array, HostArray, HostDtype, as_strings, is_string_tensor, string
 from jflow.base.values.physical import is_key
 
 Dtype = Any  # np.dtype | HostDtype | the dtypes of JAX's random keys, whose type is not public
@@ -190,7 +190,7 @@ def is_unranked(aval: AbstractValue) -> bool:
 
 def abstract_of(array: Any) -> AbstractValue:
     """Returns the abstract value of an array from `as_array`."""
-    return host_abstract(array.shape, string if is_host(array) else array.dtype)
+    return host_abstract(array.shape, string if is_string_tensor(array) else array.dtype)
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -60,7 +60,7 @@ class HostArray(jax.core.AbstractValue):
         return f"{self.dtype.name}[{sizes}]"
 
 
-def is_host(value: Any) -> bool:
+def is_string_tensor(value: Any) -> bool:
     """Whether a value is a string tensor."""
     return isinstance(value, np.ndarray) and value.dtype == object
 
@@ -109,7 +109,7 @@ def _encoded(item: Any) -> bytes:
 
 def type_name(value: Array) -> str:
     """Returns the name of a value's dtype, such as "float32" or "string"."""
-    return string.name if is_host(value) else _name_of(value.dtype)
+    return string.name if is_string_tensor(value) else _name_of(value.dtype)
 
 
 @lru_cache
@@ -118,15 +118,17 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-def held_bytes(value: Any) -> int:
-    """The memory of an array on the host or a device, in bytes; about that of strings."""
+def memory_bytes(value: Any) -> int:
+    """The memory of an array on the host or a device in bytes, with the text of its strings."""
     size: int = value.nbytes
-    return size + sum(map(len, value.flat)) if is_host(value) else size
+    # Not `is_string_tensor`, whose call and comparison of dtypes take as long as all the rest.
+    is_string = isinstance(value, np.ndarray) and value.dtype.hasobject
+    return size + sum(map(len, value.flat)) if is_string else size
 
 
 def raw_bytes(value: Array) -> Array:
     """Returns the value serialized as u8[n]; a view if it is an array in C order."""
-    if is_host(value):
+    if is_string_tensor(value):
         items = value.reshape(-1).tolist()
         lengths = np.array([len(item) for item in items], _LENGTH)
         return np.frombuffer(b"".join((lengths.tobytes(), *items)), np.uint8)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import jflow as tf
 from jflow.base.progress import Progress
+from jflow.base.text import seconds_text
 from jflow.cli.demo.digits import Split, load_digits
 from jflow.cli.demo.model import BATCH, CONTAINER, Model, accuracy, build, train_with_jax
-from jflow.compiler.placement import time_text
 from jflow.view.picture import save_picture
 
 N_WORKERS = 2
@@ -58,10 +58,10 @@ def _compare(cluster: tf.LocalCluster) -> None:
                 explanation = session.explain(*model.step)
             n_ops = Counter(str(device.task) for device in explanation.placement.values())
             places = ", ".join(f"{n} on {task}" for task, n in sorted(n_ops.items()))
-            time_taken = time_text(explanation.predicted_seconds)
+            time_taken = seconds_text(explanation.predicted_seconds)
             print(f"   {placement:11} {time_taken:>8}   {places}")
             if placement == STRATEGIES[0]:
-                bound = time_text(explanation.lower_bound)
+                bound = seconds_text(explanation.lower_bound)
         print(f"   lower bound {bound:>8}   no placement takes less, by the same costs")
 
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 import numpy as np
 
 from jflow.base.closing import Closing
+from jflow.base.values import memory_bytes
 from jflow.errors import OpError, OutOfRangeError
-from jflow.state.resources.tensors import n_bytes_of
 
 _log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class _Sender:
 
     def put(self, row: Row) -> None:
         """Takes an element, once there is room."""
-        n_bytes = sum(map(n_bytes_of, row))
+        n_bytes = sum(map(memory_bytes, row))
         with self._changed:
             self._changed.wait_for(self._has_room)
             self._check()

@@ -11,7 +11,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.values import is_compatible, is_host, string, unknown_dim, unwrapping
+from jflow.base.values import is_compatible, is_string_tensor, string, unknown_dim, unwrapping
 from jflow.compiler.graph import ResourceRef, VariableRef
 from jflow.compiler.graph.primitives import (
     ACCESSES,
@@ -121,6 +121,6 @@ def _check_constant(value: np.ndarray[Any, Any], outputs: Sequence[Any]) -> None
     (aval,) = outputs
     program = unwrapping(aval)
     physical = aval if program is None else program.out_avals[0]
-    dtype = string if is_host(value) else value.dtype
+    dtype = string if is_string_tensor(value) else value.dtype
     if (value.shape, dtype) != (tuple(physical.shape), physical.dtype):
         raise TypeError(f"the constant is {aval}, but its value is {dtype} {value.shape}")

@@ -14,7 +14,7 @@ import jax.export
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.base.values import Array, HostArray, is_host, is_key, is_known, type_name
+from jflow.base.values import Array, HostArray, is_key, is_known, is_string_tensor, type_name
 from jflow.client.export import special
 from jflow.client.export.document import ArrayEntry, Aval, Equation, LiteralEntry, ProgramEntry
 from jflow.client.export.params import UnexportableError, UnwritableError, dtype_text, written
@@ -87,7 +87,7 @@ class Tables:
             raise UnwritableError("an array of random keys")
         found = np.asarray(array)
         key: Hashable = id(array)
-        if found.nbytes <= _SMALL and not is_host(found):
+        if found.nbytes <= _SMALL and not is_string_tensor(found):
             key = (found.shape, found.dtype.name, found.tobytes())
         else:
             self._kept.append(array)

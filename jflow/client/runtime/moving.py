@@ -13,6 +13,7 @@ import jax
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
 from jflow.client.runtime.backend import Executable, stop_step
+from jflow.errors import AbortedError
 from jflow.plan import Plan
 from jflow.plan.trace.measured import StepNames
 from jflow.plan.trace.record import TaskRecord
@@ -27,6 +28,30 @@ tell all others."""
 
 MAX_TRIES = 1000
 """How often one call registers or runs a step again. Each time means that its state has moved."""
+
+
+def until_found(
+    act: Callable[[], T], learn: Callable[[MovedError], object], deadline: Deadline
+) -> T:
+    """The result of `act`, which is called again when state has moved.
+
+    Args:
+      act: does nothing if it raises MovedError.
+      learn: is told where state is now, before the next attempt.
+      deadline: of the call.
+
+    Raises:
+      AbortedError: if it was called `MAX_TRIES` times.
+    """
+    for _ in range(MAX_TRIES):
+        try:
+            return act()
+        except MovedError as error:
+            learn(error)
+            if not error.moved:
+                time.sleep(PAUSE_S)
+        deadline.check("finding state that has moved")
+    raise AbortedError("the state is moved by other sessions all the time; try again later")
 
 
 class MovingExecutable:
@@ -147,13 +172,7 @@ class MovingExecutable:
         raise latest
 
     def _registered(self, deadline: Deadline) -> Executable:
-        for _ in range(MAX_TRIES):
-            try:
-                return self._register(deadline)
-            except MovedError as error:
-                latest = error
-                self._learn(error)
-        raise latest
+        return until_found(lambda: self._register(deadline), self._learn, deadline)
 
 
 class _Started(Future[list[Array]]):

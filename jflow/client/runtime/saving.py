@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jflow.base.deadline import Deadline
 from jflow.base.values import SaveSliceInfo, is_known
 from jflow.client.runtime.backend import Backend
-from jflow.client.runtime.moving import MAX_TRIES, PAUSE_S
+from jflow.client.runtime.moving import until_found
 from jflow.client.runtime.steps import place_step
 from jflow.compiler.graph import Graph, VariableRef
 from jflow.compiler.graph.primitives import ResourceRef
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import Placer
 from jflow.compiler.placement.states import state_id
-from jflow.errors import AbortedError, InvalidArgumentError
+from jflow.errors import InvalidArgumentError
 from jflow.plan import VARYING
-from jflow.state.moves import MovedError
 from jflow.state.saves import SaveReport as SaveReport
 from jflow.state.saves import StateItem, StateItems, StateSlice
 
@@ -91,15 +89,11 @@ def _until_found(
     deadline: Deadline,
     act: Callable[[StateItems], SaveReport],
 ) -> SaveReport:
-    for _ in range(MAX_TRIES):
-        try:
-            return act(_items(graph, states, backend, placer, deadline))
-        except MovedError as error:
-            placer.learn(graph, error.moved)
-            if not error.moved:
-                time.sleep(PAUSE_S)
-        deadline.check("finding state that has moved")
-    raise AbortedError("the state is moved by other sessions all the time; try again later")
+    return until_found(
+        lambda: act(_items(graph, states, backend, placer, deadline)),
+        lambda error: placer.learn(graph, error.moved),
+        deadline,
+    )
 
 
 def _items(

@@ -10,10 +10,11 @@ from typing import Any
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
+from jflow.base.text import seconds_text
 from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.calibration_file import current_calibration
 from jflow.client.runtime.expanding import ExpandingExecutable
-from jflow.client.runtime.moving import MAX_TRIES, MovingExecutable
+from jflow.client.runtime.moving import MovingExecutable, until_found
 from jflow.compiler.graph import Graph, Operation
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
@@ -32,8 +33,7 @@ from jflow.compiler.placement import (
     explain,
     strategy_of,
 )
-from jflow.errors import AbortedError, OpError
-from jflow.state.moves import MovedError
+from jflow.errors import OpError
 
 HOLD_S = 4.0
 """The longest time that steps wait for a move, in seconds; the steps that use the state have half
@@ -63,9 +63,9 @@ class Replacement:
     def __str__(self) -> str:
         what = "; ".join(map(str, self.moved)) or "nothing"
         return (
-            f"moved {what}; predicted step time {self.predicted_before:.3g} s, "
-            f"{self.predicted_after:.3g} s with the planned moves, which take "
-            f"{self.predicted_cost:.3g} s"
+            f"moved {what}; predicted step time {seconds_text(self.predicted_before)}, "
+            f"{seconds_text(self.predicted_after)} with the planned moves, which take "
+            f"{seconds_text(self.predicted_cost)}"
         )
 
 
@@ -187,7 +187,8 @@ def replace_state(
       deadline: of the call.
     """
     known = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
-    for _ in range(MAX_TRIES):
+
+    def move() -> Replacement:
         tasks = backend.inventory((), deadline).tasks
         relocator = Relocator(
             graph,
@@ -201,16 +202,14 @@ def replace_state(
         plan = relocator.plan(strategy)
         if min_gain is not None and not _is_worth_it(plan, min_gain, n_steps):
             return Replacement((), plan.before, plan.after, plan.cost)
-        try:
-            for one in plan.relocations:
-                hold_s = HOLD_S + one.n_bytes / LEAST_BANDWIDTH
-                backend.move_state(one.states, str(one.target), hold_s, deadline)
-                placer.learn(graph, dict.fromkeys(one.states, str(one.target)))
-        except MovedError as error:
-            placer.learn(graph, error.moved)  # another session was first
-        else:
-            return Replacement(plan.relocations, plan.before, plan.after, plan.cost)
-    raise AbortedError("the state is moved by other sessions all the time; try again later")
+        for one in plan.relocations:
+            hold_s = HOLD_S + one.n_bytes / LEAST_BANDWIDTH
+            backend.move_state(one.states, str(one.target), hold_s, deadline)
+            placer.learn(graph, dict.fromkeys(one.states, str(one.target)))
+        return Replacement(plan.relocations, plan.before, plan.after, plan.cost)
+
+    # Another session may be first.
+    return until_found(move, lambda error: placer.learn(graph, error.moved), deadline)
 
 
 def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:

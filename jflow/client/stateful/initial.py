@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jflow.base.values import as_dtype, is_host, is_static, string
+from jflow.base.values import as_dtype, is_static, is_string_tensor, string
 from jflow.compiler.graph import Graph, Operation, Symbolic, Tensor, VariableRef, colocate_with
 from jflow.compiler.graph.primitives import (
     SOURCES,
@@ -58,7 +58,7 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
 
 def check_initial(value: Any, dtype: Any, name: str) -> None:
     """Raises TypeError if a value is of strings or does not have the requested dtype."""
-    if is_host(value) or value.dtype is string:
+    if is_string_tensor(value) or value.dtype is string:
         raise TypeError(
             f"variable {name!r} cannot hold strings; variables hold numbers and random keys"
         )

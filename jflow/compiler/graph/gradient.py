@@ -274,8 +274,8 @@ def _check(graph: Graph, targets: Sequence[Tensor], leaves: Sequence[Tensor]) ->
     for tensor in (*targets, *leaves):
         if tensor.graph is not graph:
             raise ValueError(f"{tensor!r} belongs to another graph than {targets[0]!r}")
-        is_host = isinstance(tensor.aval, HostArray) and not is_unranked(tensor.aval)
-        if is_host or not jax.dtypes.issubdtype(tensor.dtype, jnp.inexact):
+        stays_on_host = isinstance(tensor.aval, HostArray) and not is_unranked(tensor.aval)
+        if stays_on_host or not jax.dtypes.issubdtype(tensor.dtype, jnp.inexact):
             raise TypeError(f"cannot differentiate {tensor!r}: expected a float or complex dtype")
 
 

@@ -4,7 +4,6 @@ from jflow.compiler.placement.explain import RULES as RULES
 from jflow.compiler.placement.explain import Explanation as Explanation
 from jflow.compiler.placement.explain import Reason as Reason
 from jflow.compiler.placement.explain import explain as explain
-from jflow.compiler.placement.explain import time_text as time_text
 from jflow.compiler.placement.named import strategy_of as strategy_of
 from jflow.compiler.placement.place import assign as assign
 from jflow.compiler.placement.place import place as place

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from jflow.base.cluster import Device, Task, Wiring
+from jflow.base.text import seconds_text
 from jflow.compiler.graph import Operation
 from jflow.compiler.graph.primitives import constant_p
 from jflow.compiler.placement.calibration import Calibration
@@ -265,8 +266,8 @@ class Explanation:
     def summary(self) -> str:
         """One line: what placed the step, its predicted time, and the lower bound."""
         return (
-            f"placed by {self.strategy}: predicted step time {time_text(self.predicted_seconds)}, "
-            f"lower bound {time_text(self.lower_bound)}"
+            f"placed by {self.strategy}: predicted step time "
+            f"{seconds_text(self.predicted_seconds)}, lower bound {seconds_text(self.lower_bound)}"
         )
 
     def text(self) -> str:
@@ -296,7 +297,8 @@ class Explanation:
         for reason in self._first_reasons():
             other = reason.best_alternative
             there = ("", "") if other is None else (other[0], self._compared(other[1]))
-            cells = (reason.operation, time_text(reason.seconds), reason.device, reason.why, *there)
+            takes = seconds_text(reason.seconds)
+            cells = (reason.operation, takes, reason.device, reason.why, *there)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join([*lines, *(["", *self._rest()] if self._rest() else [])])
 
@@ -340,20 +342,20 @@ class Explanation:
     def __repr__(self) -> str:
         return (
             f"<jflow.Explanation of {len(self._ops)} operations, by {self.strategy}, "
-            f"predicted {time_text(self.predicted_seconds)}>"
+            f"predicted {seconds_text(self.predicted_seconds)}>"
         )
 
     def _compared(self, seconds: float) -> str:
         """A time of the step, and how much more or less than the predicted one it is."""
         more = round(seconds - self.predicted_seconds, 12)
         if not more:
-            return f"{time_text(seconds)}, the same"
+            return f"{seconds_text(seconds)}, the same"
         word = "more" if more > 0 else "less"
-        return f"{time_text(seconds)}, {time_text(abs(more))} {word}"
+        return f"{seconds_text(seconds)}, {seconds_text(abs(more))} {word}"
 
     def _candidate_text(self) -> str:
         best = sorted(self.candidates.items(), key=lambda each: each[1])
-        shown = [f"{name} {time_text(seconds)}" for name, seconds in best[:_CANDIDATES_SHOWN]]
+        shown = [f"{name} {seconds_text(seconds)}" for name, seconds in best[:_CANDIDATES_SHOWN]]
         more = len(best) - len(shown)
         return "candidates: " + ", ".join(shown) + (f", and {more} more" if more > 0 else "")
 
@@ -414,11 +416,3 @@ def explain(
 
 def _unused(*_: object) -> Schedule:
     raise AssertionError("the rules have placed it")
-
-
-def time_text(seconds: float) -> str:
-    """A time with about three digits and its unit, such as "1.25 ms"."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"

@@ -7,22 +7,20 @@ them with the state there, are predicted to be faster.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from jflow.base.cluster import Device
-from jflow.base.values import is_known
 from jflow.compiler.graph import Graph, Operation, VariableRef
 from jflow.compiler.placement.calibration import Calibration
 from jflow.compiler.placement.costs import estimated
-from jflow.compiler.placement.equations import UNKNOWN_SIZE
+from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.explain import explain
 from jflow.compiler.placement.group import Group, groups, owner_op
 from jflow.compiler.placement.place import assign
 from jflow.compiler.placement.placer import Placer
 from jflow.compiler.placement.scheduled import ByFunction, ScheduledAssignment
-from jflow.compiler.placement.states import StateRef, refs_of, state_id
+from jflow.compiler.placement.states import refs_of, state_id
 from jflow.compiler.placement.strategy import Handles, Inventory, Placement, Strategy
 from jflow.state.moves import StateId
 from jflow.state.moves.states import VARIABLE
@@ -189,7 +187,7 @@ class Relocator:
         source = self._handles[handles[0]]
         refs = [self._refs[op] for op in handles]
         states = tuple(state_id(ref, source, self._owner) for ref in refs)
-        return Relocation(states, target, sum(map(_n_bytes, refs)))
+        return Relocation(states, target, sum(map(size_of, refs)))
 
     def _moved(self, relocations: Sequence[Relocation]) -> dict[Operation, Device]:
         """Where the handle ops of relocated state would be."""
@@ -221,10 +219,3 @@ class Relocator:
         devices = [one.source, one.target]
         costs = estimated([], devices, self._calibration, self._inventory.wiring)
         return 2 * costs.transfer(one.n_bytes, 0, 1) + MOVE_S
-
-
-def _n_bytes(ref: StateRef) -> float:
-    if not isinstance(ref, VariableRef):
-        return 0.0
-    sizes = [int(size) if is_known(size) else UNKNOWN_SIZE for size in ref.shape]
-    return float(math.prod(sizes) * ref.dtype.itemsize)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.notices import LOG, Notices, notice_s, told
-from jflow.base.printable import printable
+from jflow.base.text import printable
 from jflow.errors import OpError
 from jflow.net.protocol.outcome import CallAnswer, Outcome
 from jflow.net.protocol.rpc import CallRequest

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jflow.base.cluster import Device
-from jflow.base.values import NUMBERS, Array, is_host, raw_bytes, read_strings, string, type_name
+from jflow.base.values import (
+    NUMBERS,
+    Array,
+    is_string_tensor,
+    raw_bytes,
+    read_strings,
+    string,
+    type_name,
+)
 from jflow.errors import (
     InternalError,
     InvalidArgumentError,
@@ -65,7 +73,7 @@ def frames_of(
       control: its control part, which describes the tensors.
       tensors: arrays of any dtype of JAX, and host values.
     """
-    are_numbers = not any(map(is_host, tensors))
+    are_numbers = not any(map(is_string_tensor, tensors))
     return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors], are_numbers)
 
 
@@ -83,7 +91,7 @@ def small_payload(tensors: Sequence[Array]) -> bytes | None:
 
 def _bytes_of(tensor: Array) -> ByteBuffer:
     """A tensor's bytes in row-major order; a view unless the tensor is small."""
-    if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_host(tensor)):
+    if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_string_tensor(tensor)):
         return tensor.tobytes()
     return raw_bytes(tensor).data
 

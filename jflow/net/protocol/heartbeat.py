@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from enum import Enum
 
-from jflow.base.deadline import seconds_text
+from jflow.base.text import seconds_text
 from jflow.errors import InvalidArgumentError
 
 VARIABLE = "JFLOW_LIVENESS_S"

@@ -31,8 +31,8 @@ class DeviceRecord:
       device: the device.
       platform: what `jax.export` calls it.
       incarnation: which life of the process it is of.
-      transport: what carries messages between its task and the server that tells of it, "grpc" or
-        "unix"; "" if they are the same.
+      transport: what carries messages between its task and the server that reports it, "grpc",
+        "unix", "tcp" or "inproc"; "" if they are the same.
       memory_limit_bytes: what it can keep; 0 if that is not known.
       file_system: identifies the file system that its task sees; "" if that is not known.
     """

@@ -22,6 +22,7 @@ from jflow.net.protocol.rpc import Incoming, Outgoing, Rpc, Service
 from jflow.net.protocol.run_rpcs import RUN_PLANS as RUN_PLANS
 from jflow.net.protocol.run_rpcs import RUN_STEP as RUN_STEP
 from jflow.net.protocol.run_rpcs import SEND_TENSORS as SEND_TENSORS
+from jflow.net.protocol.run_rpcs import parsed_task
 from jflow.net.protocol.services import MasterSession, WorkerService, WorkerSession
 from jflow.net.protocol.signatures import rpcs_of
 from jflow.net.protocol.v1 import service_pb2 as pb
@@ -57,13 +58,6 @@ def _artifacts(sent: Sequence[pb.Artifact], tensors: list[Array]) -> dict[str, A
     return {artifact.digest: tensor for artifact, tensor in zip(sent, tensors, strict=True)}
 
 
-def _task(name: str) -> Task:
-    try:
-        return Task.parse(name)
-    except ValueError as error:
-        raise InvalidArgumentError(str(error)) from None
-
-
 # Of the master ----------------------------------------------------------------------------------
 
 
@@ -88,7 +82,7 @@ async def _serve_register_step(session: MasterSession, call: Incoming) -> Outgoi
     body = call.envelope.register_step
     plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
-    patience, restarted = body.connect_timeout_s, [*map(_task, body.restarted)]
+    patience, restarted = body.connect_timeout_s, [*map(parsed_task, body.restarted)]
     return _registered_to_proto(
         await session.register(plans, body.n_fetches, artifacts, patience, call.deadline, restarted)
     )

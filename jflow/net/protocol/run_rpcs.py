@@ -217,7 +217,7 @@ def _begin_plans(
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     elif (begun := worker.begin(numbers[0], body.handle, call.tensors)) is not None:
         return _fetched(begun)  # nothing rides on its reply: it sends nothing
-    riding = Riding(_task(body.asker)) if body.asker else None
+    riding = Riding(parsed_task(body.asker)) if body.asker else None
     run = Started(worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding))
     if riding is None:
         return _fetched(run)
@@ -258,7 +258,8 @@ def ridden(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None
 
 
 @lru_cache(256)
-def _task(name: str) -> Task:
+def parsed_task(name: str) -> Task:
+    """A task by its name. Raises InvalidArgumentError if that is malformed."""
     try:
         return Task.parse(name)
     except ValueError as error:

@@ -133,7 +133,7 @@ class MessageStream:
 
     @property
     def kind(self) -> str:
-        """What carries the messages: "grpc", "unix" or "tcp"."""
+        """What carries the messages: "grpc", "unix", "tcp" or "inproc"."""
         return self._stream.kind
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import grpc
 
 from jflow.base.cluster import Task, certified_name
-from jflow.base.printable import printable
+from jflow.base.text import printable
 from jflow.errors import UnauthenticatedError, UnavailableError
 from jflow.net.protocol.framing import Framing
 from jflow.net.protocol.offers import DataOffer

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jflow.base.deadline import Deadline
-from jflow.base.values import Array, is_host, raw_bytes, read_strings
+from jflow.base.values import Array, is_string_tensor, raw_bytes, read_strings
 from jflow.net.protocol.buffers import receive_buffer
 from jflow.net.protocol.frame import NOTHING, SMALL_BYTES, Message, check_control
 from jflow.net.protocol.framing import Framing
@@ -226,7 +226,7 @@ def _message(control: bytes, tensors: Sequence[Array]) -> Message:
 
 def _copied(tensor: Array) -> Array:
     """A copy in the form that a message gives a tensor; of large ones, in memory for messages."""
-    if is_host(tensor):
+    if is_string_tensor(tensor):
         strings, _ = read_strings(raw_bytes(tensor), tensor.size)
         return strings.reshape(tensor.shape)
     if tensor.nbytes <= SMALL_BYTES:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jflow.base.cluster import join_address
-from jflow.base.printable import printable
+from jflow.base.text import printable
 from jflow.errors import UnknownError
 from jflow.net.wire.tcp_sockets import bound
 

@@ -9,7 +9,7 @@ import socket
 import sys
 from typing import NoReturn
 
-from jflow.base.printable import printable
+from jflow.base.text import printable
 from jflow.errors import InvalidArgumentError
 from jflow.plan.validator.messages import LAST, MessageKind, ValidatorMessage, receive, send, valid
 from jflow.plan.xla.validation import MAX_PROGRAM_BYTES, validated

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 from jflow.base.failpoints import failpoint
 from jflow.errors import DataLossError, FailedPreconditionError
-from jflow.state.checkpoint_files.failures import failure
 from jflow.state.checkpoint_files.storage import CheckpointStorage, FileSink, FileSource
+from jflow.state.records.failures import failure
 
 _ANY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 # O_NONBLOCK, because opening a FIFO without a writer would block the thread.

@@ -13,8 +13,8 @@ from typing import Any
 
 from jflow.base.failpoints import failpoint
 from jflow.errors import DataLossError, OpError, UnimplementedError, UnknownError
-from jflow.state.checkpoint_files.failures import failure
 from jflow.state.checkpoint_files.storage import CheckpointStorage, FileSink, FileSource
+from jflow.state.records.failures import failure
 
 SEPARATOR = "://"
 

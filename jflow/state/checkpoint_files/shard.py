@@ -19,7 +19,7 @@ from jflow.base.values import (
     NUMBERS,
     Array,
     SaveSliceInfo,
-    is_host,
+    is_string_tensor,
     raw_bytes,
     string,
     type_name,
@@ -164,7 +164,7 @@ class _Plan:
     ) -> TensorEntry:
         """Adds an array behind the others. Raises InvalidArgumentError for an unknown dtype."""
         shape, stored = tuple(array.shape), type_name(array)
-        if is_host(array):
+        if is_string_tensor(array):
             array = raw_bytes(array)
             n_bytes = array.nbytes
         elif stored in NUMBERS:

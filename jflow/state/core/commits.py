@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from jflow.base.cluster import Task
+from jflow.base.deadline import backoff
 from jflow.base.failpoints import async_failpoint
 from jflow.base.values import Array
 from jflow.errors import OpError
@@ -89,7 +90,7 @@ class EffectRunner:
         self, run: Callable[[Staging | None], Awaitable[Sequence[Array]]]
     ) -> Sequence[Array]:
         """Runs the plans; again while older steps that may wait for this one are in the way."""
-        pause = _FIRST_PAUSE_S
+        pauses = backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
                 return await run(self._staging)
@@ -103,8 +104,7 @@ class EffectRunner:
                     error.is_rolled_back = True  # only `_commit` would have applied it
                 self._servers.driver.start(self._abort())
                 raise
-            await self._servers.driver.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            await self._servers.driver.sleep(next(pauses))
 
     async def _commit(self, values: Sequence[Array]) -> None:
         """Commits what all tasks have staged. It goes on if the caller is cancelled."""

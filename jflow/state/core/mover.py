@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from jflow.base.cluster import Device, Task
-from jflow.base.deadline import seconds_text
 from jflow.base.drivers import Job
+from jflow.base.text import seconds_text
 from jflow.errors import (
     CancelledError,
     DeadlineExceededError,

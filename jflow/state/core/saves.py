@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from jflow.base.cluster import Task
-from jflow.base.deadline import seconds_text
 from jflow.base.drivers import TimerHandle
 from jflow.base.failpoints import async_failpoint
+from jflow.base.text import seconds_text
 from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
 from jflow.state.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
 from jflow.state.core.moves import StateMoves

@@ -23,7 +23,7 @@ from jflow.base.values import Array
 from jflow.errors import AbortedError, OpError, ResourceExhaustedError
 from jflow.state.effects.effect import Effect
 from jflow.state.effects.outcome import Earlier, Phase, SupersededError
-from jflow.state.effects.results import n_bytes_of
+from jflow.state.effects.results import total_bytes
 
 MAX_UNACKNOWLEDGED = 1 << 18
 """How many steps of one client a task remembers that the client has not acknowledged."""
@@ -332,7 +332,7 @@ class Ledger:
 
     def _keep(self, entry: LedgerEntry, results: tuple[Array, ...]) -> None:
         """Counts the results of an entry; drops the oldest ones if there are too many."""
-        self._kept[entry] = n_bytes = n_bytes_of(results)
+        self._kept[entry] = n_bytes = total_bytes(results)
         self._n_bytes += n_bytes
         while self._n_bytes > self._max_results:
             oldest, n_bytes = self._kept.popitem(last=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jflow.base.values import Array, raw_bytes
+from jflow.base.values import Array, memory_bytes
 
 MAX_KEPT_BYTES = 1 << 20
 """Results of one step are kept up to this size."""
@@ -25,12 +25,12 @@ def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...
             return None
         # A copy: it may be a view of a variable, which a lease would make slow to update.
         kept.append(np.array(value))
-    return tuple(kept) if n_bytes_of(kept) <= limit else None
+    return tuple(kept) if total_bytes(kept) <= limit else None
 
 
-def n_bytes_of(values: Sequence[Array]) -> int:
-    """The size of arrays, with the text of strings, in bytes."""
+def total_bytes(values: Sequence[Array]) -> int:
+    """The memory of arrays; calls `memory_bytes` for strings only, because each step needs it."""
     n_bytes = 0
     for one in values:
-        n_bytes += raw_bytes(one).nbytes if one.dtype.hasobject else one.nbytes
+        n_bytes += memory_bytes(one) if one.dtype.hasobject else one.nbytes
     return n_bytes

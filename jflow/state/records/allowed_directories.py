@@ -26,19 +26,16 @@ from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
+    OpError,
     PermissionDeniedError,
-    ResourceExhaustedError,
-    UnknownError,
 )
+from jflow.state.records.failures import error_class
 
 # O_NONBLOCK, because opening a FIFO without a writer would block the thread.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 _REMOTE = "://"
-
-_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -264,14 +261,11 @@ def _regular(descriptor: int, text: str) -> BinaryIO:
     raise FailedPreconditionError(f"{_shown(text)} is {kind}; only regular files can be read")
 
 
-def _as_ours(error: OSError, text: str, use: str = "read") -> Exception:
-    message = f"{_shown(text)} cannot be opened: {error.strerror}"
-    if error.errno in _MISSING:
-        return NotFoundError(message)
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return PermissionDeniedError(f"{message}; the process of the task may not {use} it")
-    if error.errno == errno.ELOOP:
-        return PermissionDeniedError(f"{message}; a link was created there while it was opened")
-    if error.errno == errno.ENXIO:
-        return FailedPreconditionError(f"{message}; only regular files can be read")
-    return ResourceExhaustedError(message) if error.errno in _FULL else UnknownError(message)
+def _as_ours(error: OSError, text: str, use: str = "read") -> OpError:
+    hint = {
+        errno.EACCES: f"; the process of the task may not {use} it",
+        errno.EPERM: f"; the process of the task may not {use} it",
+        errno.ELOOP: "; a link was created there while it was opened",
+        errno.ENXIO: "; only regular files can be read",
+    }.get(error.errno or 0, "")
+    return error_class(error)(f"{_shown(text)} cannot be opened: {error.strerror}{hint}")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from jflow.base.values import Array, is_host, type_name
+from jflow.base.values import Array, is_string_tensor, type_name
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.numbers import MalformedNumberError, parse_numbers
 
@@ -248,7 +248,9 @@ def _column(
     else:
         present = texts
     try:
-        result[here] = present if is_host(default) else parse_numbers(present, default.dtype)
+        result[here] = (
+            present if is_string_tensor(default) else parse_numbers(present, default.dtype)
+        )
     except MalformedNumberError as error:
         i = int(here[error.index])
         text = texts[i][:80].decode(errors="backslashreplace")

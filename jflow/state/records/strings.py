@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from jflow.base.values import Array, is_host
+from jflow.base.values import Array, is_string_tensor
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.numbers import MalformedNumberError, parse_numbers
 
@@ -136,7 +136,7 @@ def as_string(
     Raises:
       InvalidArgumentError: if the arguments contradict each other or the dtype.
     """
-    if is_host(values):
+    if is_string_tensor(values):
         return (values,)
     kind = values.dtype.kind
     if scientific and shortest:

@@ -1,4 +1,4 @@
-"""Tensors that resources take: refusals, and sizes in memory."""
+"""Tensors that resources take, and refusals."""
 
 from __future__ import annotations
 
@@ -30,8 +30,3 @@ def checked_spec(shape: Shape, dtype: str) -> TensorSpec:
 def shapes_text(shapes: Iterable[Shape]) -> str:
     """Shapes for messages."""
     return f"[{', '.join(map(shape_text, shapes))}]"
-
-
-def n_bytes_of(array: Array) -> int:
-    """The memory of an array in bytes, including that of its strings."""
-    return array.nbytes + sum(map(len, array.flat)) if array.dtype == object else array.nbytes

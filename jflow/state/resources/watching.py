@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jflow.base.values import held_bytes
+from jflow.base.values import memory_bytes
 from jflow.state.resources.cell import Cell
 from jflow.state.resources.containers import Containers
 from jflow.state.resources.manager import ResourceId
@@ -16,7 +16,7 @@ from jflow.state.watch import (
     QueueStatus,
     StatusRequest,
     VariableStatus,
-    short_name,
+    bounded_name,
 )
 
 
@@ -28,12 +28,12 @@ def list_containers(
     n_bytes: Counter[str] = Counter()
     for key, variable in containers.variables().items():
         n_variables[key.container] += 1
-        n_bytes[key.container] += held_bytes(variable.buffer.array)
+        n_bytes[key.container] += memory_bytes(variable.buffer.array)
     n_resources = Counter(key.container for key in containers.resources.cells())
     names = sorted(n_variables.keys() | n_resources.keys())
     page = names[request.first : request.first + request.limit]
     return len(names), tuple(
-        ContainerStatus(short_name(name), n_variables[name], n_bytes[name], n_resources[name])
+        ContainerStatus(bounded_name(name), n_variables[name], n_bytes[name], n_resources[name])
         for name in page
     )
 
@@ -75,12 +75,12 @@ def _variable(key: VariableId, variable: VariableState) -> VariableStatus:
     # The array may be given to a program meanwhile, which leaves its shape and dtype known.
     array = variable.buffer.array
     return VariableStatus(
-        short_name(key.container),
-        short_name(key.name),
+        bounded_name(key.container),
+        bounded_name(key.name),
         key.device,
         variable.spec.dtype,
         tuple(array.shape),
-        held_bytes(array),
+        memory_bytes(array),
     )
 
 
@@ -88,8 +88,8 @@ def _queue(key: ResourceId, cell: Cell) -> QueueStatus:
     def read(queue: Queue) -> QueueStatus:
         n_enqueues, n_dequeues = queue.n_waiting
         return QueueStatus(
-            short_name(key.container),
-            short_name(key.name),
+            bounded_name(key.container),
+            bounded_name(key.name),
             str(key.device),
             queue.spec.kind,
             queue.size,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from jflow.base.deadline import Deadline, seconds_text
+from jflow.base.deadline import Deadline, backoff
+from jflow.base.text import seconds_text
 from jflow.errors import DeadlineExceededError, OpError
 from jflow.state.moves import StateId
 
@@ -41,10 +42,7 @@ class Pauses:
         self._until = now() + (PATIENCE_S if left is None else left)
 
     def __iter__(self) -> Iterator[float]:
-        seconds = FIRST_PAUSE_S
-        while True:
-            yield seconds
-            seconds = min(2 * seconds, LONGEST_PAUSE_S)
+        return backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     def failed(self, seconds: float, error: OpError) -> None:
         """Notes that steps did not end in an attempt of so many seconds, with this error.

@@ -18,4 +18,4 @@ from jflow.state.watch.records import ThreadStatus as ThreadStatus
 from jflow.state.watch.records import VariableStatus as VariableStatus
 from jflow.state.watch.records import WaitStatus as WaitStatus
 from jflow.state.watch.records import WatchedTask as WatchedTask
-from jflow.state.watch.records import short_name as short_name
+from jflow.state.watch.records import bounded_name as bounded_name

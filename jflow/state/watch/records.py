@@ -24,8 +24,8 @@ _Count = Annotated[int, Range()]
 _Incarnation = Annotated[int, Range(1, 2**64 - 1)]
 
 
-def short_name(name: str) -> str:
-    """A name as it is told: whole, or its beginning and how much is left out."""
+def bounded_name(name: str) -> str:
+    """A name in at most `MAX_NAME` characters, and then how many more are left out."""
     if len(name) <= MAX_NAME:
         return name
     return f"{name[:MAX_NAME]}… ({len(name) - MAX_NAME} more characters)"

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jflow.base.cluster import Device, Task
-from jflow.base.values import is_host, is_switched_off
+from jflow.base.values import is_string_tensor, is_switched_off
 from jflow.plan.xla.internals import to_device
 
 SMALL_BYTES = 4096
@@ -59,7 +59,7 @@ def put(value: Any, device: jax.Device) -> Any:
     programs there take them without a copy; and 64-bit values if JAX has 64-bit types disabled,
     because JAX would truncate them.
     """
-    if is_host(value) or is_switched_off(value.dtype):
+    if is_string_tensor(value) or is_switched_off(value.dtype):
         return value
     if not isinstance(value, np.ndarray):
         return jax.device_put(value, device)

@@ -346,7 +346,7 @@ def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
 
 
 def _copied(state: StepState, slot: Slot) -> Array:
-    return state.host(slot, copy=True)
+    return state.host_value(slot, copy=True)
 
 
 def _order(

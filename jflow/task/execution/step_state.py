@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.base.cluster import Device
-from jflow.base.values import Array, is_host
+from jflow.base.values import Array, is_string_tensor
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan import Call, Recv, Slot
 from jflow.plan.xla.internals import ConcreteArray
@@ -102,7 +102,7 @@ class StepState:
         ready: bool = value.is_ready()  # type: ignore[attr-defined]  # not in JAX's type stub
         return ready
 
-    def host(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
+    def host_value(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as a NumPy array, on a CPU a view of the device's memory.
 
         Args:
@@ -111,7 +111,7 @@ class StepState:
             may change when this state is closed, and a host tensor, which may be a constant.
         """
         value = self.slots[slot]
-        if is_host(value):
+        if is_string_tensor(value):
             return np.array(value) if copy else np.asarray(value)
         if slot not in self._leases:
             return np.asarray(value)
@@ -131,7 +131,7 @@ class StepState:
         """
         lease = self._leases.get(slot)
         if lease is None:
-            return self.host(slot, copy=True)
+            return self.host_value(slot, copy=True)
         view = unkept_view(self.slots[slot])
         if view.nbytes <= COPIED_BYTES:
             return np.array(view)
@@ -253,7 +253,7 @@ class StepState:
         value = self.slots[slot]
         if value is None:
             raise InvalidArgumentError(f"a call reads slot {slot}, which has no value")
-        return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
+        return value if isinstance(value, np.ndarray) else self.host_value(slot, copy=True)
 
     def begin(self, linked: LinkedRun) -> VariableAccess | None:
         """Requests the variables of a program, all at once; returns None if it has to wait.

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jflow.base.deadline import seconds_text
+from jflow.base.text import seconds_text
 from jflow.errors import OpError
 from jflow.plan import Slot
 from jflow.state.resources import (

@@ -13,7 +13,7 @@ from jflow.state.watch import (
     TaskReport,
     TaskState,
     WaitStatus,
-    short_name,
+    bounded_name,
 )
 from jflow.task.master.step_runner import RegisteredStep
 from jflow.task.master.view import ServerView
@@ -58,7 +58,7 @@ def _held_back(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iter
     gate, own = servers.gate, str(servers.info().task)
     for use, since in gate.waiting.values():
         if use in handles and (what := gate.directory.obstacle(use)):
-            wait = WaitStatus("", 0, now() - since, short_name(what))
+            wait = WaitStatus("", 0, now() - since, bounded_name(what))
             yield SessionWait(handles[use], own, wait)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jflow.base.values import held_bytes
+from jflow.base.values import memory_bytes
 from jflow.net.protocol import Array
 from jflow.task.execution.devices import put
 
@@ -39,6 +39,6 @@ class ConstantCache:
                 self._arrays[key] = put(source(), device)
             self._arrays.move_to_end(key)
             array = self._arrays[key]
-            while sum(map(held_bytes, self._arrays.values())) > self._capacity_bytes:
+            while sum(map(memory_bytes, self._arrays.values())) > self._capacity_bytes:
                 self._arrays.popitem(last=False)
         return array

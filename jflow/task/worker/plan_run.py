@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jflow.base.cluster import Task
 from jflow.base.drivers.loop import all_of
-from jflow.base.values import held_bytes
+from jflow.base.values import memory_bytes
 from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.net.protocol import Array, Client, Waited, begin
 from jflow.plan import Recv, Send, Slot
@@ -444,7 +444,7 @@ class PlanRun:
             return False
         if send.edge not in self._linked.last_sends:
             return False
-        return send.slot is None or held_bytes(self._state[send.slot]) <= MAX_RIDING_BYTES
+        return send.slot is None or memory_bytes(self._state[send.slot]) <= MAX_RIDING_BYTES
 
     def _ride(self) -> None:
         """Lets the last values leave with the reply, if that leaves now: they wait for nothing."""
@@ -474,7 +474,7 @@ class PlanRun:
         await self._computed(*slots)
         state = self._state
         values = {
-            send.edge: None if send.slot is None else state.host(send.slot, copy=False)
+            send.edge: None if send.slot is None else state.host_value(send.slot, copy=False)
             for send in sends
         }
         sending = self._context.transport.deliver(target, self._step, values)

@@ -72,10 +72,6 @@ class Senders(Generic[Waiter]):
         pending = self._pending.get(task, {})
         return [waiter for waiter, began in pending.items() if began < next_one]
 
-    def sender_of(self, waiter: Waiter) -> Task | None:
-        """The task whose value something waits for; None if it waits for no other task."""
-        return next((task for task, found in self._pending.items() if waiter in found), None)
-
     def begin(self, task: Task, waiter: Waiter) -> None:
         """Something begins to wait for a value of a task."""
         self._pending.setdefault(task, {})[waiter] = next(self._numbers)

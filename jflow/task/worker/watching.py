@@ -11,7 +11,7 @@ from jflow.base.deadline.clock import now
 from jflow.plan import Recv
 from jflow.state.moves import Gate
 from jflow.state.resources import Cell
-from jflow.state.watch import StatusRequest, StepStatus, WaitStatus, short_name
+from jflow.state.watch import StatusRequest, StepStatus, WaitStatus, bounded_name
 from jflow.task.execution.waiting import waiting_op
 from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.registered import RegisteredPlans
@@ -105,7 +105,7 @@ class RunningSteps:
                 waker = attempt.then
                 if isinstance(waker, Waker) and waker.step is not None:
                     op = "" if waker.interpreter is None else waiting_op(waker.interpreter)
-                    what = short_name(reason.removeprefix("waited ") or "for a resource")
+                    what = bounded_name(reason.removeprefix("waited ") or "for a resource")
                     found[waker.step].append({"cause": what, "op": op, "device": device})
         return found
 
@@ -141,4 +141,4 @@ class RunningSteps:
         """The state that it waits for, because that is held."""
         held = self._gate.waiting.get(step)
         if held is not None and (what := self._gate.directory.obstacle(held.use)):
-            yield {"cause": short_name(what)}
+            yield {"cause": bounded_name(what)}

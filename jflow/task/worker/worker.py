@@ -20,7 +20,7 @@ from jflow.base.drivers import LoopDriver
 from jflow.base.drivers.loop import all_of
 from jflow.base.failpoints import async_failpoint
 from jflow.base.failpoints.points import actions as failpoints_on
-from jflow.base.values import held_bytes
+from jflow.base.values import memory_bytes
 from jflow.errors import AbortedError, OpError, RestartedError
 from jflow.net.protocol import (
     Array,
@@ -421,7 +421,7 @@ class Worker:
 
     def deliver(self, step: int, edge: int, value: Any) -> bool:
         """See `WorkerSession.deliver`."""
-        n_bytes = 0 if value is None else held_bytes(value)
+        n_bytes = 0 if value is None else memory_bytes(value)
         self._context.deliver(step, edge, value, self._sender, n_bytes)
         self._early.watch()
         return self._context.rendezvous.is_crowded(self._sender)

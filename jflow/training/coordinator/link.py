@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jflow.base.cluster import Task
-from jflow.base.deadline import FOREVER
+from jflow.base.deadline import FOREVER, backoff
 from jflow.client.functions import Concrete, Connection
 from jflow.client.runtime.backend import stop_step
 from jflow.compiler.graph import ResourceRef
@@ -351,7 +351,8 @@ class WorkerLink:
 
     def _connected(self) -> Connection | None:
         """Connects until it succeeds; None if the link is closed."""
-        begun, pause, is_logged = perf_counter(), 0.02, False
+        begun, is_logged = perf_counter(), False
+        pauses = backoff(0.02, _LONGEST_PAUSE_S)
         while not self._closing.is_set():
             connection = self._connect()
             try:
@@ -368,8 +369,7 @@ class WorkerLink:
                 if not is_logged and perf_counter() - begun > _NOTICE_AFTER_S:
                     is_logged = True
                     _LOG.warning("%s is still down: %s", self.task, error)
-                self._closing.wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                self._closing.wait(next(pauses))
                 continue
             with self._lock:
                 self._connection = connection

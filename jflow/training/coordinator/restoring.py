@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from jflow.base.cluster import Task
-from jflow.base.deadline import Deadline, seconds_text
+from jflow.base.deadline import Deadline, backoff
 from jflow.base.options import ConfigProto
+from jflow.base.text import seconds_text
 from jflow.client.functions import Connection
 from jflow.client.runtime.saving import SaveReport, StateToSave
 from jflow.errors import DeadlineExceededError, NotFoundError, RestartedError, UnavailableError
@@ -179,7 +180,7 @@ class StateRestorer:
         goes_on: Callable[[], bool],
         wait: Callable[[float], object],
     ) -> int:
-        pause = 0.05
+        pauses = backoff(0.05, 1.0)
         while True:
             try:
                 return self.life_of(task)
@@ -190,8 +191,7 @@ class StateRestorer:
                         f"{seconds_text(self._patience)}",
                         task=str(task),
                     ) from None
-            wait(pause)
-            pause = min(2 * pause, 1.0)
+            wait(next(pauses))
 
     def _states(self, tasks: Iterable[Task]) -> list[StateToSave]:
         wanted = {str(task) for task in tasks}

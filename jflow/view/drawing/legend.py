@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from jflow.base.text import bytes_text
 from jflow.view.captions import prediction_text
 from jflow.view.drawing.arrow import add_line, style_of
 from jflow.view.drawing.colour import FAINT, PAPER, device_colour, mixed
 from jflow.view.drawing.layout import Rect, Stop
 from jflow.view.drawing.markup import Element, group, number, rect, text, text_width
 from jflow.view.drawing.shape import add_outline
-from jflow.view.labels import byte_text, counted
+from jflow.view.labels import counted
 from jflow.view.model import BoxKind, Diagram, Flow, total_bytes
 
 _FONT_SIZE = 11
@@ -106,7 +107,7 @@ def _shape(kind: BoxKind, parent: Element, bounds: Rect) -> None:
 
 def _lines(diagram: Diagram) -> Iterator[Entry]:
     sends = [value for arrow in diagram.arrows for value in arrow.sent]
-    sent = f"{counted(len(sends), 'send')}, {byte_text(total_bytes(sends))} a step"
+    sent = f"{counted(len(sends), 'send')}, {bytes_text(total_bytes(sends))} a step"
     labels = {
         "data": "data",
         "data crossing": f"data that crosses devices: {sent}",

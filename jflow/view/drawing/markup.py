@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+from jflow.base.text import printable
 from jflow.view.drawing import colour
 from jflow.view.drawing.layout import Rect
-from jflow.view.labels import printable
 
 Element = ET.Element
 
@@ -46,7 +46,7 @@ def document(width: float, height: float, label: str) -> Element:
             "viewBox": f"0 0 {size['width']} {size['height']}",
             **size,
             "role": "img",
-            "aria-label": printable(label),
+            "aria-label": printable(label, kept="\n"),
         },
     )
     ET.SubElement(root, "style").text = _STYLE
@@ -58,7 +58,7 @@ def group(parent: Element, kind: str, title: str = "") -> Element:
     """Adds a group of class `kind`; `title` is its tooltip."""
     element = ET.SubElement(parent, "g", {"class": kind})
     if title:
-        ET.SubElement(element, "title").text = printable(title)
+        ET.SubElement(element, "title").text = printable(title, kept="\n")
     return element
 
 
@@ -81,7 +81,7 @@ def path(parent: Element, data: str, **attributes: str) -> None:
 def text(parent: Element, x: float, y: float, content: str, **attributes: str) -> None:
     """Adds a line of text by its baseline; attributes as for `rect`."""
     bounds = {"x": number(x), "y": number(y)}
-    ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(content)
+    ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(content, kept="\n")
 
 
 def number(value: float) -> str:

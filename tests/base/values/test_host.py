@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.base.values import HostArray, as_strings, is_host, raw_bytes, read_strings, type_name
+from jflow.base.values import (
+    HostArray,
+    as_strings,
+    is_string_tensor,
+    raw_bytes,
+    read_strings,
+    type_name,
+)
 
 STRINGS = st.lists(st.binary(max_size=20), max_size=10)
 
@@ -45,7 +52,7 @@ def test_the_bytes_of_numbers_are_not_copied():
     numbers = np.arange(6.0).reshape(2, 3)
     assert np.shares_memory(raw_bytes(numbers), numbers)
     assert raw_bytes(numbers.T).tobytes() == numbers.T.tobytes()
-    assert (type_name(numbers), is_host(numbers)) == ("float64", False)
+    assert (type_name(numbers), is_string_tensor(numbers)) == ("float64", False)
 
 
 def test_strings_have_an_abstract_value_of_their_own():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jflow import errors
 from jflow.base.cluster import Device, Task
 from jflow.base.values import NUMBERS as ELEMENTS
-from jflow.base.values import is_host
+from jflow.base.values import is_string_tensor
 from jflow.net.protocol.buffers import aligned_buffer
 from jflow.net.protocol.codec import (
     error_of,
@@ -91,7 +91,9 @@ def test_strings_and_numbers_come_back_side_by_side(sent):
     for one, other in zip(got, sent, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         same = (
-            one.tolist() == other.tolist() if is_host(other) else one.tobytes() == other.tobytes()
+            one.tolist() == other.tolist()
+            if is_string_tensor(other)
+            else one.tobytes() == other.tobytes()
         )
         assert same
 

@@ -71,8 +71,8 @@ def test_strings_on_the_host_are_copied_for_a_receiver_that_may_change_them():
     state, _ = _state(_containers())
     words = np.array([b"a"], object)
     state[0] = words
-    assert state.host(0, copy=False) is words
-    copied = state.host(0, copy=True)
+    assert state.host_value(0, copy=False) is words
+    copied = state.host_value(0, copy=True)
     copied[0] = b"changed"
     assert words.tolist() == [b"a"]
 
@@ -332,7 +332,7 @@ def test_looking_at_a_variable_does_not_make_its_later_updates_copy(copy):
     before = _address(containers)
     reader, (read,) = _state(containers, Run(None, before=((0, 0),)))
     _run(reader, read)
-    assert reader.host(0, copy=copy).tolist() == [1.0] * 3
+    assert reader.host_value(0, copy=copy).tolist() == [1.0] * 3
     reader.close()
     state, (run,) = _state(containers, _update())
     _run(state, run)
@@ -343,7 +343,7 @@ def test_a_copy_of_a_variable_is_the_callers_own():
     containers = _containers(x=1.0)
     state, (read,) = _state(containers, Run(None, before=((0, 0),)))
     _run(state, read)
-    copy = state.host(0, copy=True)
+    copy = state.host_value(0, copy=True)
     copy[:] = 5
     assert get_variable(containers, CPU, X).buffer.array.tolist() == [1.0] * 3
 
@@ -351,7 +351,7 @@ def test_a_copy_of_a_variable_is_the_callers_own():
 def test_a_value_that_came_from_the_host_is_given_back_as_it_is():
     state, () = _state(_containers())
     state[0] = np.float32(3)
-    assert state.host(0, copy=True) == 3
+    assert state.host_value(0, copy=True) == 3
 
 
 LARGE = VariableSpec(VariableKey("", "large"), "float32", (5000,))

@@ -101,23 +101,18 @@ class SparseAccumulator(GradientAccumulator[SparseSum]):
         super().__init__(spec, name, SparseSum(spec, name), ApplySparse)
 
 
-class ApplyGradient(QueuedAttempt[Accumulator]):
-    """Adds a copy of a gradient, or drops it if it is stale.
-
-    Args:
-      gradient: the gradient.
-      local_step: the step in which it was computed.
-    """
+class _Apply(QueuedAttempt[GradientAccumulator[Any]]):
+    """Adds a copy of a gradient, or drops it if it is stale."""
 
     __slots__ = ("_gradient", "_local_step")
     wait_queue = _UPDATES
 
-    def __init__(self, gradient: Array, local_step: int) -> None:
+    def __init__(self, gradient: Any, local_step: int) -> None:
         super().__init__()
         self._gradient = gradient
         self._local_step = local_step
 
-    def advance(self, state: Accumulator) -> bool:
+    def advance(self, state: GradientAccumulator[Any]) -> bool:
         if not state.is_stale(self._local_step):
             state.gradient_sum.check(self._gradient)
             state.gradient_sum.add(self._gradient)
@@ -125,7 +120,21 @@ class ApplyGradient(QueuedAttempt[Accumulator]):
         return True
 
 
-class ApplySparse(QueuedAttempt[SparseAccumulator]):
+class ApplyGradient(_Apply):
+    """Adds a copy of a gradient, or drops it if it is stale.
+
+    Args:
+      gradient: the gradient.
+      local_step: the step in which it was computed.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, gradient: Array, local_step: int) -> None:
+        super().__init__(gradient, local_step)
+
+
+class ApplySparse(_Apply):
     """Adds a copy of a sparse gradient, or drops it if it is stale.
 
     Slices of one gradient with the same index are added and count as one.
@@ -137,22 +146,12 @@ class ApplySparse(QueuedAttempt[SparseAccumulator]):
       local_step: the step in which it was computed.
     """
 
-    __slots__ = ("_gradient", "_local_step")
-    wait_queue = _UPDATES
+    __slots__ = ()
 
     def __init__(
         self, indices: Array, values: Array, dense_shape: Array | None, local_step: int
     ) -> None:
-        super().__init__()
-        self._gradient = Slices(indices, values, dense_shape)
-        self._local_step = local_step
-
-    def advance(self, state: SparseAccumulator) -> bool:
-        if not state.is_stale(self._local_step):
-            state.gradient_sum.check(self._gradient)
-            state.gradient_sum.add(self._gradient)
-        self.succeed()
-        return True
+        super().__init__(Slices(indices, values, dense_shape), local_step)
 
 
 class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):

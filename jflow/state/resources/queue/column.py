@@ -9,10 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from jflow.base.values import Array, TensorSpec
+from jflow.base.values import Array, TensorSpec, memory_bytes
 from jflow.state.resources.queue.batch import row_of, stack
 from jflow.state.resources.queue.snapshot import Rows
-from jflow.state.resources.tensors import n_bytes_of
 
 _COPIED_BYTES = 1 << 18
 """The size of a single copy: about that of a cache, because little memory may be free."""
@@ -141,7 +140,7 @@ class DenseColumn(ColumnStorage):
         return np.asarray(saved)  # `put_rows` copies it
 
     def n_bytes(self, rows: Array) -> int:
-        return n_bytes_of(rows)
+        return memory_bytes(rows)
 
     def _empty(self, n_rows: int) -> Array:
         shape: Any = self._component.shape
@@ -175,7 +174,7 @@ class RaggedColumn(ColumnStorage):
         return _objects([array.copy() for array in saved])
 
     def n_bytes(self, rows: Array) -> int:
-        return sum(map(n_bytes_of, rows))
+        return sum(map(memory_bytes, rows))
 
     def _empty(self, n_rows: int) -> Array:
         return np.empty(n_rows, object)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jflow.base.values import Array, TensorSpec
+from jflow.base.values import Array, TensorSpec, memory_bytes
 from jflow.state.resources.queue.column import ColumnStorage, DenseColumn, RaggedColumn
 from jflow.state.resources.queue.snapshot import Rows
-from jflow.state.resources.tensors import n_bytes_of
 
 Block = tuple[Array, ...]
 """Several elements: an array of rows for each column."""
@@ -148,7 +147,7 @@ class Table:
     def element_bytes(self, element: Sequence[Array]) -> int:
         """The memory of an element in bytes."""
         fixed = self._fixed_bytes
-        return sum(map(n_bytes_of, element)) if fixed is None else fixed
+        return sum(map(memory_bytes, element)) if fixed is None else fixed
 
     def block_bytes(self, block: Block) -> int:
         """The memory of the elements of a block in bytes."""

@@ -45,8 +45,11 @@ def failure(error: OSError, path: str, doing: str) -> OpError:
       path: the file.
       doing: what cannot be done with it, such as "written after 10 of 20 bytes".
     """
-    number = error.errno or 0
     reason = error.strerror or str(error)
-    return _CLASSES.get(number, UnknownError)(
-        f"{path!r} cannot be {doing}: {reason}{_HINTS.get(number, '')}"
-    )
+    hint = _HINTS.get(error.errno or 0, "")
+    return error_class(error)(f"{path!r} cannot be {doing}: {reason}{hint}")
+
+
+def error_class(error: OSError) -> type[OpError]:
+    """The class of the error for a failure of the system; UnknownError for a rare one."""
+    return _CLASSES.get(error.errno or 0, UnknownError)

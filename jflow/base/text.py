@@ -1,0 +1,54 @@
+"""Sizes, times and text of other processes, as people read them."""
+
+from __future__ import annotations
+
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
+
+
+def bytes_text(n_bytes: float) -> str:
+    """A size with its unit and about three digits, such as "392 KiB" or "1.53 MiB"."""
+    unit = 0
+    while n_bytes >= 1000 and unit < len(_SIZES) - 1:
+        n_bytes /= 1024
+        unit += 1
+    return f"{_digits(n_bytes)} {_SIZES[unit]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time with its unit and about three digits, such as "50 ms", "1.25 µs" or "3600 s"."""
+    if not seconds:
+        return "0 s"
+    unit, size = next((each for each in _TIMES if seconds >= each[1]), _TIMES[-1])
+    return f"{_digits(seconds / size)} {unit}"
+
+
+def age_text(seconds: float) -> str:
+    """A time that has passed, such as "0.2 s", "59 s", "3 min" or "2 h 5 min"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if hours < 1:
+        return f"{minutes} min"
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def printable(text: str, kept: str = "") -> str:
+    r"""The text with escapes, such as `\x1b`, for all that is not printable, except those kept.
+
+    Terminals obey control characters, which could hide, replace or forge what else is shown, and
+    XML forbids them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else _escaped(one) for one in text)
+
+
+def _digits(number: float) -> str:
+    return f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
