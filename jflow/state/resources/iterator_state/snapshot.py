@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from jflow.base.packing import Limits, Record
@@ -10,8 +9,7 @@ from jflow.state.resources.iterator_state.spec import IteratorStateSpec
 from jflow.state.resources.snapshot import PackedSnapshot, check_count
 
 
-@dataclass(frozen=True)
-class IteratorStateSnapshot(Record):
+class IteratorStateSnapshot(Record, frozen=True):
     """The text that an iterator saved last.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from jflow.base.packing import Limits, Record
@@ -13,8 +12,7 @@ Offset = int | tuple[int, ...] | None
 """How far a work item has been read, in the units of its kind; None at its beginning."""
 
 
-@dataclass(frozen=True)
-class ReaderSnapshot(Record):
+class ReaderSnapshot(Record, frozen=True):
     """The position of a reader.
 
     Records that a step is reading at the moment count as not read. After a restore the next step

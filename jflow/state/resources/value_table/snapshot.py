@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 from jflow.base.packing import Record
@@ -10,8 +9,7 @@ from jflow.state.resources.snapshot import PackedSnapshot, check_count
 from jflow.state.resources.value_table.spec import ValueTableSpec
 
 
-@dataclass(frozen=True)
-class ValueTableSnapshot(Record):
+class ValueTableSnapshot(Record, frozen=True):
     """What is saved of a value table, whose values are no state of a program: only what it is.
 
     Attributes:
