@@ -30,7 +30,7 @@ from msgspec import Meta as Meta
 from jflow.base.values import TensorSpec, is_key
 from jflow.errors import InvalidArgumentError
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """An integer that is not negative."""
 
 Word = Annotated[int, Meta(ge=0)]
@@ -113,7 +113,7 @@ def pack(values: Mapping[str, Any], what: str = "arguments") -> bytes:
     Raises:
       InvalidArgumentError: if there is another value, or the default limits are exceeded.
     """
-    codec = _Codec(Any, what)
+    codec = _plain_codec(what)
     data = codec.encode(values)
     codec.check(data)
     return data
@@ -125,7 +125,7 @@ def unpack(data: bytes, what: str = "arguments") -> Any:
     Raises:
       InvalidArgumentError: if the bytes are malformed.
     """
-    return _Codec(Any, what, order=None).decode(data)
+    return _plain_codec(what, order=None).decode(data)
 
 
 class Keywords:
@@ -244,6 +244,11 @@ class _Codec:
 @cache
 def _codec(record: type[Record]) -> _Codec:
     return _Codec(record, record.what or record.__name__, record.limits)
+
+
+@lru_cache(maxsize=1024)
+def _plain_codec(what: str, order: Any = "deterministic") -> _Codec:
+    return _Codec(Any, what, order=order)
 
 
 @cache

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from jflow.base.packing import Count, Limits, Meta, Record
+from jflow.base.packing import Size, Limits, Meta, Record
 from jflow.base.values import NUMBERS, string
 from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.state.records.crc32c import checksum
@@ -33,7 +33,7 @@ MAX_HEADER_BYTES = 100_000_000
 
 VERSION = 1
 
-_Sizes = tuple[Count, ...]
+_Sizes = tuple[Size, ...]
 _Checksum = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 _MANIFEST = ".index"
@@ -71,9 +71,9 @@ class TensorEntry(Record, frozen=True):
     shape: _Sizes
     begin: _Sizes
     full_shape: _Sizes
-    offset: Count
-    n_bytes: Count
-    first_sum: Count
+    offset: Size
+    n_bytes: Size
+    first_sum: Size
 
     def __post_init__(self) -> None:
         rank = len(self.full_shape)
@@ -140,10 +140,10 @@ class ShardRecord(Record, frozen=True):
     what = "shard of a checkpoint"
 
     file: str
-    n_bytes: Count
-    n_head: Count
-    n_table: Count
-    n_sums: Count
+    n_bytes: Size
+    n_head: Size
+    n_table: Size
+    n_sums: Size
     crc: _Checksum
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from jflow.base.packing import Count, Limits, Meta, Record
+from jflow.base.packing import Size, Limits, Meta, Record
 from jflow.base.values import Array
 from jflow.state.effects.ledger import Ledger, LedgerEntry, LedgerWindow
 from jflow.state.effects.outcome import Phase
@@ -22,8 +22,8 @@ class SavedEffect(Record, frozen=True):
 
     what = "applied step of a checkpoint"
 
-    sequence: Count
-    attempt: Count
+    sequence: Size
+    attempt: Size
     n_results: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 
 
@@ -33,8 +33,8 @@ class SavedWindow(Record, frozen=True):
     what = "window of a checkpoint"
 
     client: str
-    epoch: Count
-    acknowledged: Count
+    epoch: Size
+    acknowledged: Size
     effects: tuple[SavedEffect, ...]
 
 

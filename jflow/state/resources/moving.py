@@ -14,7 +14,7 @@ from typing import ClassVar
 import jax
 
 from jflow.base.cluster import Device
-from jflow.base.packing import Count, Limits, Record, Word
+from jflow.base.packing import Size, Limits, Record, Word
 from jflow.base.values import Array
 from jflow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
 from jflow.plan import VariableKey, VariableSpec
@@ -63,7 +63,7 @@ class SavedQueue(Record, frozen=True):
 
     number: int
     record: bytes
-    n_arrays: Count
+    n_arrays: Size
 
 
 class SavedStates(Record, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from jflow.base.cluster import Task
-from jflow.base.packing import Count, Finite, Limits, Meta, Record
+from jflow.base.packing import Size, Finite, Limits, Meta, Record
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 
@@ -40,9 +40,9 @@ class ContainerStatus(Record, frozen=True):
     """
 
     name: str
-    n_variables: Count = 0
-    n_bytes: Count = 0
-    n_resources: Count = 0
+    n_variables: Size = 0
+    n_bytes: Size = 0
+    n_resources: Size = 0
 
 
 class DeviceStatus(Record, frozen=True):
@@ -54,7 +54,7 @@ class DeviceStatus(Record, frozen=True):
 
     name: str
     type: str
-    memory_bytes: Count = 0
+    memory_bytes: Size = 0
 
 
 class VariableStatus(Record, frozen=True):
@@ -64,8 +64,8 @@ class VariableStatus(Record, frozen=True):
     name: str
     device: str
     dtype: str
-    shape: tuple[Count, ...]
-    n_bytes: Count
+    shape: tuple[Size, ...]
+    n_bytes: Size
 
 
 class QueueStatus(Record, frozen=True):
@@ -84,12 +84,12 @@ class QueueStatus(Record, frozen=True):
     name: str
     device: str
     kind: str
-    size: Count
-    n_bytes: Count
+    size: Size
+    n_bytes: Size
     capacity: int
-    capacity_bytes: Count | None
-    n_enqueues: Count
-    n_dequeues: Count
+    capacity_bytes: Size | None
+    n_enqueues: Size
+    n_dequeues: Size
     is_closed: bool
     owner: str = ""
 
@@ -106,10 +106,10 @@ class SessionStatus(Record, frozen=True):
       restarted: tasks that it used and that have restarted since: it fails on them.
     """
 
-    number: Count
+    number: Size
     age_s: Finite
-    n_steps: Count
-    n_waiting: Count
+    n_steps: Size
+    n_waiting: Size
     claim: str = ""
     restarted: tuple[str, ...] = ()
 
@@ -155,12 +155,12 @@ class WaitStatus(Record, frozen=True):
     """
 
     step: str
-    plans: Count
+    plans: Size
     age_s: Finite
     cause: str = ""
     op: str = ""
     device: str = ""
-    edge: Count | None = None
+    edge: Size | None = None
     orphaned_s: Finite | None = None
 
 
@@ -203,7 +203,7 @@ class StatusRequest(Record, frozen=True):
     what = "request for the status of a task"
 
     kinds: tuple[str, ...] = ("devices", "sessions", "steps")
-    first: Count = 0
+    first: Size = 0
     limit: Annotated[int, Meta(ge=1, le=MAX_ITEMS)] = MAX_ITEMS
 
     def __post_init__(self) -> None:
@@ -239,13 +239,13 @@ class TaskStatus(Record, frozen=True):
     address: str
     incarnation: _Incarnation
     version: str
-    pid: Count
+    pid: Size
     uptime_s: Finite
-    memory_bytes: Count
+    memory_bytes: Size
     cpu_s: Finite
-    n_begun: Count
-    n_compiled: Count
-    totals: Mapping[str, Count] = msgspec.field(default_factory=dict)
+    n_begun: Size
+    n_compiled: Size
+    totals: Mapping[str, Size] = msgspec.field(default_factory=dict)
     containers: tuple[ContainerStatus, ...] = ()
     devices: tuple[DeviceStatus, ...] = ()
     queues: tuple[QueueStatus, ...] = ()
@@ -255,7 +255,7 @@ class TaskStatus(Record, frozen=True):
     variables: tuple[VariableStatus, ...] = ()
     pending: tuple[WaitStatus, ...] = ()
     log: str = ""
-    log_inode: Count = 0
+    log_inode: Size = 0
 
 
 class SessionWait(Record, frozen=True):
@@ -267,7 +267,7 @@ class SessionWait(Record, frozen=True):
       wait: what for.
     """
 
-    handle: Count
+    handle: Size
     task: str
     wait: WaitStatus
 
