@@ -20,7 +20,7 @@ import struct
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from jflow.base.packing import Size, Limits, Meta, Record
+from jflow.base.packing import Limits, Meta, Record, Size
 from jflow.base.values import NUMBERS, string
 from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.state.records.crc32c import checksum

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from jflow.base.packing import Size, Limits, Meta, Record
+from jflow.base.packing import Limits, Meta, Record, Size
 from jflow.base.values import Array
 from jflow.state.effects.ledger import Ledger, LedgerEntry, LedgerWindow
 from jflow.state.effects.outcome import Phase

@@ -14,7 +14,7 @@ from typing import ClassVar
 import jax
 
 from jflow.base.cluster import Device
-from jflow.base.packing import Size, Limits, Record, Word
+from jflow.base.packing import Limits, Record, Size, Word
 from jflow.base.values import Array
 from jflow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
 from jflow.plan import VariableKey, VariableSpec

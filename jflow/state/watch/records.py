@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from jflow.base.cluster import Task
-from jflow.base.packing import Size, Finite, Limits, Meta, Record
+from jflow.base.packing import Finite, Limits, Meta, Record, Size
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 
