@@ -224,7 +224,7 @@ class _Codec:
         self.check(data)
         try:
             value = self._decoder.decode(data)
-        except (ValueError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise self._error(error) from None
         if self._encoder.encode(value) != data:
             raise self._error("expected all fields, keys in order and once, no integer for a float")
@@ -234,7 +234,7 @@ class _Codec:
         """A decoded value as another type. Raises InvalidArgumentError if it is not of that."""
         try:
             return msgspec.convert(value, kind)
-        except ValueError as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise self._error(error) from None
 
     def _error(self, problem: object) -> InvalidArgumentError:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from jflow.base.packing import Limits, Record
+from jflow.base.packing import Limits
 from jflow.state.resources.iterator_state.spec import IteratorStateSpec
-from jflow.state.resources.snapshot import PackedSnapshot, check_count
+from jflow.state.resources.snapshot import PlainSnapshot
 
 
-class IteratorStateSnapshot(Record, frozen=True):
+class IteratorStateSnapshot(PlainSnapshot, frozen=True):
     """The text that an iterator saved last.
 
     Attributes:
@@ -22,13 +22,3 @@ class IteratorStateSnapshot(Record, frozen=True):
 
     spec: IteratorStateSpec
     text: bytes | None
-
-    def packed(self) -> PackedSnapshot:
-        """See `Snapshot`."""
-        return PackedSnapshot(self.to_bytes())
-
-    @classmethod
-    def unpacked(cls, packed: PackedSnapshot) -> Self:
-        """See `Snapshot`."""
-        check_count(packed.arrays, 0, cls.what)
-        return cls.from_bytes(packed.record)
