@@ -29,7 +29,7 @@ DOUBTFUL = 0.5
 
 _Rate = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
 _Amount = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
-_Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+_Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Link:
     latency: _Amount
     bandwidth: _Rate
     overhead: _Amount = 0.0
-    processor_share: _Share = 0.0
+    processor_share: _Fraction = 0.0
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ class Calibration:
     links: Mapping[str, Link]
     step_seconds: Mapping[str, _Amount]
     task_seconds: Mapping[str, _Amount] = field(default_factory=dict)
-    port_share: _Share = 1.0
-    duplex_share: _Share = 0.0
-    overlap: _Share = 1.0
-    work_error: _Share = 0.3
+    port_share: _Fraction = 1.0
+    duplex_share: _Fraction = 0.0
+    overlap: _Fraction = 1.0
+    work_error: _Fraction = 0.3
     message_error: _Amount = 0.5
     reference_seconds: _Amount = 0.0
     made: _Amount = 0.0
