@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from jflow.base.text import age_text, bytes_text
 from jflow.cli.status import add_output, doing_text, orphaned_text, show

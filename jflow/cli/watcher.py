@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from jflow.base.closing import Closing
 from jflow.base.cluster import Task

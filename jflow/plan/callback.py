@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from jflow.base.packing import Range, Record
+from jflow.base.packing import Meta, Record
 from jflow.base.values import TensorSpec
 
 
-@dataclass(frozen=True)
-class CallbackAttributes(Record):
+class CallbackAttributes(Record, frozen=True):
     """The attributes of a `Call` of the function `CALLBACK`.
 
     Attributes:
@@ -22,6 +20,6 @@ class CallbackAttributes(Record):
 
     what: ClassVar[str] = "attributes of a callback"
 
-    number: Annotated[int, Range(0, 2**32 - 1)]
+    number: Annotated[int, Meta(ge=0, le=2**32 - 1)]
     results: tuple[TensorSpec, ...]
     is_conditional: bool = False

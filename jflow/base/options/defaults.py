@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from jflow.base.options.config import ConfigProto
@@ -11,8 +11,7 @@ from jflow.base.packing import Record
 from jflow.errors import InvalidArgumentError
 
 
-@dataclass(frozen=True)
-class SessionDefaults(Record):
+class SessionDefaults(Record, frozen=True):
     """The options that a server has for the sessions on it; the attributes are `ConfigProto`'s."""
 
     what = "options of sessions"
@@ -33,7 +32,7 @@ class SessionDefaults(Record):
           InvalidArgumentError: if the placement is a function, or names one.
         """
         _check_sent(config.placement)
-        own = {field.name: getattr(config, field.name) for field in fields(cls)}
+        own = {name: getattr(config, name) for name in cls.__struct_fields__}
         return cls(**own | {"device_filters": tuple(config.device_filters)})
 
     def fill(self, config: ConfigProto) -> ConfigProto:
@@ -45,9 +44,9 @@ class SessionDefaults(Record):
         _check_sent(self.placement)
         usual = ConfigProto()
         changes = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if getattr(config, field.name) == getattr(usual, field.name)
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if getattr(config, name) == getattr(usual, name)
         }
         return replace(config, **changes)
 

@@ -8,6 +8,7 @@ UTF-8. Its serialized form is the length of each string as a little-endian u64, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -22,11 +23,10 @@ _SLICE = 1 << 14
 """How many strings are read at a time, so that what is made beside them stays small."""
 
 
-@dataclass(frozen=True)
-class HostDtype:
+class HostDtype(Enum):
     """The dtype of a host tensor that is not a NumPy dtype."""
 
-    name: str
+    string = "string"
 
     @property
     def itemsize(self) -> int:
@@ -37,7 +37,7 @@ class HostDtype:
         return f"jflow.{self.name}"
 
 
-string = HostDtype("string")
+string = HostDtype.string
 
 
 @dataclass(frozen=True)

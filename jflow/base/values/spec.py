@@ -116,5 +116,7 @@ def _as_dtype(dtype: Any) -> Dtype:
                 + ", ".join(NUMBERS)
             )
         return found
+    if isinstance(dtype, list | dict):
+        raise TypeError(f"{dtype!r:.80} is not a dtype of tensors")
     wanted = np.dtype(dtype)
     return string if wanted.kind in "SUO" else wanted

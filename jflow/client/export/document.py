@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from jflow.base.packing import Limits, Range, Record
+from jflow.base.packing import Limits, Meta, Record
 
 VERSION = 1
 """The version of the format; a reader refuses others."""
 
-Index = Annotated[int, Range(0, 2**31 - 1)]
+Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Location = tuple[str, int, str]
 
 
@@ -194,8 +194,7 @@ class Signature:
     results: Any
 
 
-@dataclass(frozen=True)
-class Document(Record):
+class Document(Record, frozen=True):
     """An exported graph.
 
     Attributes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from jflow.base.cluster import Device
 from jflow.compiler.pipeline import CompiledStep
 from jflow.plan import Plan, private_container
@@ -28,7 +30,7 @@ class Isolation:
         """What is saved or restored, under the same keys."""
         return StateItems(
             tuple(
-                replace(item, container=self._own(item.container, item.device))
+                structs.replace(item, container=self._own(item.container, item.device))
                 for item in items.items
             )
         )

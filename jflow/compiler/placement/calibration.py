@@ -7,12 +7,14 @@ sessions read the file and give it to what estimates costs.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from jflow.base.cluster import SAME_PROCESS
 from jflow.compiler.placement.equations import N_COUNTS, Count, Vector
@@ -23,6 +25,11 @@ FORMAT = 4
 
 DOUBTFUL = 0.5
 """A calibration is doubtful if one of its own checks is off by more than this."""
+
+
+_Rate = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
+_Amount = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
+_Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 @dataclass(frozen=True)
@@ -43,17 +50,17 @@ class Rates:
       dispatch: seconds for each program.
     """
 
-    flops: float
-    convolutions: float
-    elements: float
-    transcendentals: float
-    near_bandwidth: float
-    far_bandwidth: float
-    kernel: float
-    reduction: float
-    iteration: float
-    call: float
-    dispatch: float
+    flops: _Rate
+    convolutions: _Rate
+    elements: _Rate
+    transcendentals: _Rate
+    near_bandwidth: _Rate
+    far_bandwidth: _Rate
+    kernel: _Amount
+    reduction: _Amount
+    iteration: _Amount
+    call: _Amount
+    dispatch: _Amount
 
     @property
     def seconds_per_count(self) -> Vector:
@@ -87,10 +94,10 @@ class Link:
       processor_share: likewise, the part of the time of its bytes.
     """
 
-    latency: float
-    bandwidth: float
-    overhead: float = 0.0
-    processor_share: float = 0.0
+    latency: _Amount
+    bandwidth: _Rate
+    overhead: _Amount = 0.0
+    processor_share: _Fraction = 0.0
 
 
 @dataclass(frozen=True)
@@ -149,17 +156,17 @@ class Calibration:
 
     rates: Mapping[str, Rates]
     links: Mapping[str, Link]
-    step_seconds: Mapping[str, float]
-    task_seconds: Mapping[str, float] = field(default_factory=dict)
-    port_share: float = 1.0
-    duplex_share: float = 0.0
-    overlap: float = 1.0
-    work_error: float = 0.3
-    message_error: float = 0.5
-    reference_seconds: float = 0.0
-    made: float = 0.0
+    step_seconds: Mapping[str, _Amount]
+    task_seconds: Mapping[str, _Amount] = field(default_factory=dict)
+    port_share: _Fraction = 1.0
+    duplex_share: _Fraction = 0.0
+    overlap: _Fraction = 1.0
+    work_error: _Fraction = 0.3
+    message_error: _Amount = 0.5
+    reference_seconds: _Amount = 0.0
+    made: _Amount = 0.0
     machine: Machine | None = None
-    errors: Mapping[str, float] = field(default_factory=dict)
+    errors: Mapping[str, _Amount] = field(default_factory=dict)
 
     @property
     def half_duplex(self) -> bool:
@@ -212,42 +219,16 @@ class Calibration:
           InvalidArgumentError: if the text is of another form; it says where.
         """
         try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise InvalidArgumentError(f"it is not JSON: {error}") from error
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            found = data.get("format") if isinstance(data, dict) else None
-            raise InvalidArgumentError(f"expected format {FORMAT}, got {found!r}")
-        del data["format"]
-        machine = data.pop("machine", None)
-        fractions = {name: _number(data.pop(name, None), name, most=1.0) for name in _SHARES}
-        made = _number(data.pop("made", None), "made")
-        message_error = _number(data.pop("message_error", None), "message_error")
-        reference = _number(data.pop("reference_seconds", None), "reference_seconds")
-        parts = {name: _mapping(data.pop(name, None), name) for name in _MAPPINGS}
-        if data:
-            raise InvalidArgumentError(f"expected {', '.join(_NAMES)}; got {', '.join(data)} too")
-        return Calibration(
-            rates={kind: _record(Rates, each, kind) for kind, each in parts["rates"].items()},
-            links={kind: _record(Link, each, kind) for kind, each in parts["links"].items()},
-            step_seconds=_numbers(parts["step_seconds"], "step_seconds"),
-            task_seconds=_numbers(parts["task_seconds"], "task_seconds"),
-            errors=_numbers(parts["errors"], "error"),
-            made=made,
-            message_error=message_error,
-            reference_seconds=reference,
-            **fractions,
-            machine=None if machine is None else _machine(machine),
-        )
+            data = msgspec.json.decode(text, type=dict[str, Any])
+            if (version := data.pop("format", None)) != FORMAT:
+                raise InvalidArgumentError(f"expected format {FORMAT}, got {version!r:.80}")
+            found = msgspec.convert(data, Calibration)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise InvalidArgumentError(f"it is not the JSON of a calibration: {error}") from None
+        if asdict(found) != {"machine": None} | data:
+            raise InvalidArgumentError("expected all fields of a calibration, and no others")
+        return found
 
-
-_MAPPINGS = ("rates", "links", "step_seconds", "task_seconds", "errors")
-_SHARES = ("port_share", "duplex_share", "overlap", "work_error")
-_NAMES = tuple(each.name for each in fields(Calibration))
-_DURATIONS = frozenset(
-    {"kernel", "reduction", "iteration", "call", "dispatch", "latency", "overhead"}
-)
-"""What may be 0."""
 
 PRIOR = Calibration(
     rates={
@@ -289,48 +270,6 @@ PRIOR = Calibration(
 """Of one core of a small server (Xeon, jaxlib 0.10.2), and in orders of magnitude of a GPU, which
 stands for all accelerators."""
 
-_T = TypeVar("_T", Rates, Link)
-
 
 def _of_transport(known: Mapping[str, float], prior: Mapping[str, float], transport: str) -> float:
     return known.get(transport, prior.get(transport, prior["grpc"]))
-
-
-def _mapping(data: Any, name: str) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise InvalidArgumentError(f"expected an object as {name}, got {data!r:.80}")
-    return data
-
-
-def _record(kind: type[_T], data: Any, name: str) -> _T:
-    wanted = [each.name for each in fields(kind)]
-    if not isinstance(data, dict) or sorted(data) != sorted(wanted):
-        raise InvalidArgumentError(f"expected {', '.join(wanted)} of {name}, got {data!r:.80}")
-    return kind(
-        **{
-            each: _number(value, f"{each} of {name}", most=1.0)
-            if each == "processor_share"
-            else _number(value, f"{each} of {name}", is_rate=each not in _DURATIONS)
-            for each, value in data.items()
-        }
-    )
-
-
-def _number(data: Any, name: str, *, is_rate: bool = False, most: float = math.inf) -> float:
-    is_number = isinstance(data, int | float) and not isinstance(data, bool)
-    if is_number and math.isfinite(data) and 0 <= data <= most and (data or not is_rate):
-        return float(data)
-    limits = "above 0" if is_rate else "from 0" + (f" to {most:g}" if most < math.inf else "")
-    raise InvalidArgumentError(f"expected a finite number {limits} as {name}, got {data!r:.80}")
-
-
-def _numbers(data: dict[str, Any], name: str) -> dict[str, float]:
-    return {kind: _number(each, f"{name} of {kind}") for kind, each in data.items()}
-
-
-def _machine(data: Any) -> Machine:
-    types = {"host": str, "processor": str, "n_cores": int, "jax": str, "jaxlib": str}
-    good = isinstance(data, dict) and {key: type(value) for key, value in data.items()} == types
-    if not good:
-        raise InvalidArgumentError(f"expected {', '.join(types)} as machine, got {data!r:.80}")
-    return Machine(**data)

@@ -7,12 +7,12 @@ the device. What they are called the client knows (`jflow.plan.trace.measured`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
-from jflow.base.packing import Limits, Record
+from jflow.base.packing import Finite, Limits, Record
 from jflow.errors import InvalidArgumentError
 from jflow.plan.trace.spans import KINDS
 
@@ -25,8 +25,7 @@ _SPAN_TIMES = slice(3, 6)
 _COLUMNS = {"spans": 6, "sent": 2, "received": 5}
 
 
-@dataclass(frozen=True)
-class TaskRecord(Record):
+class TaskRecord(Record, frozen=True):
     """What one task noted of a traced step. All times are in seconds, by one clock.
 
     Attributes:
@@ -47,9 +46,9 @@ class TaskRecord(Record):
 
     task: str
     devices: tuple[str, ...]
-    begun: float
-    ended: float
-    error: float
+    begun: Finite
+    ended: Finite
+    error: Finite
     n_dropped: int
     spans: bytes
     sent: bytes

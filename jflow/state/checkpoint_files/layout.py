@@ -18,10 +18,9 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from jflow.base.packing import Limits, Range, Record
+from jflow.base.packing import Limits, Meta, Record, Size
 from jflow.base.values import NUMBERS, string
 from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.state.records.crc32c import checksum
@@ -34,9 +33,8 @@ MAX_HEADER_BYTES = 100_000_000
 
 VERSION = 1
 
-_Size = Annotated[int, Range()]
-_Sizes = tuple[_Size, ...]
-_Checksum = Annotated[int, Range(0, 2**32 - 1)]
+_Sizes = tuple[Size, ...]
+_Checksum = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 _MANIFEST = ".index"
 _MAGIC = b"JFLOW-CK"
@@ -50,8 +48,7 @@ _STEP = re.compile(r"-\d+\Z")
 _MAX_RANK = 64  # of a NumPy array
 
 
-@dataclass(frozen=True)
-class TensorEntry(Record):
+class TensorEntry(Record, frozen=True):
     """An array in a shard.
 
     Attributes:
@@ -74,9 +71,9 @@ class TensorEntry(Record):
     shape: _Sizes
     begin: _Sizes
     full_shape: _Sizes
-    offset: _Size
-    n_bytes: _Size
-    first_sum: _Size
+    offset: Size
+    n_bytes: Size
+    first_sum: Size
 
     def __post_init__(self) -> None:
         rank = len(self.full_shape)
@@ -101,8 +98,7 @@ class TensorEntry(Record):
         return (*self.full_shape, *self.shape[len(self.full_shape) :])
 
 
-@dataclass(frozen=True)
-class StateEntry(Record):
+class StateEntry(Record, frozen=True):
     """The snapshot of a resource: its record, and the arrays beside it."""
 
     what = "state in a checkpoint"
@@ -113,8 +109,7 @@ class StateEntry(Record):
     arrays: tuple[TensorEntry, ...]
 
 
-@dataclass(frozen=True)
-class ShardTable(Record):
+class ShardTable(Record, frozen=True):
     """What is in a shard.
 
     Attributes:
@@ -126,13 +121,12 @@ class ShardTable(Record):
     what = "table of a checkpoint"
     limits: ClassVar[Limits] = Limits(1 << 28, 1 << 26, 1 << 23)
 
-    block_bytes: Annotated[int, Range(1, 1 << 30)]
+    block_bytes: Annotated[int, Meta(ge=1, le=1 << 30)]
     entries: tuple[TensorEntry, ...]
     states: tuple[StateEntry, ...]
 
 
-@dataclass(frozen=True)
-class ShardRecord(Record):
+class ShardRecord(Record, frozen=True):
     """A shard that is written, as the manifest names it.
 
     Attributes:
@@ -146,10 +140,10 @@ class ShardRecord(Record):
     what = "shard of a checkpoint"
 
     file: str
-    n_bytes: _Size
-    n_head: _Size
-    n_table: _Size
-    n_sums: _Size
+    n_bytes: Size
+    n_head: Size
+    n_table: Size
+    n_sums: Size
     crc: _Checksum
 
     def __post_init__(self) -> None:
@@ -161,8 +155,7 @@ class ShardRecord(Record):
             raise InvalidArgumentError(f"{self.file!r} is smaller than what is in it")
 
 
-@dataclass(frozen=True)
-class Manifest(Record):
+class Manifest(Record, frozen=True):
     """A checkpoint: the shards of one save.
 
     Attributes:
@@ -175,7 +168,7 @@ class Manifest(Record):
     what = "manifest of a checkpoint"
     limits: ClassVar[Limits] = Limits(1 << 24, 1 << 20, 1 << 20)
 
-    version: Annotated[int, Range(VERSION, VERSION)]
+    version: Annotated[int, Meta(ge=VERSION, le=VERSION)]
     save: str
     about: Mapping[str, str]
     shards: tuple[ShardRecord, ...]

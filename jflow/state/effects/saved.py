@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from jflow.base.packing import Limits, Range, Record
+from jflow.base.packing import Limits, Meta, Record, Size
 from jflow.base.values import Array
 from jflow.state.effects.ledger import Ledger, LedgerEntry, LedgerWindow
 from jflow.state.effects.outcome import Phase
 
-_Number = Annotated[int, Range(0, 2**63 - 1)]
 
-
-@dataclass(frozen=True)
-class SavedEffect(Record):
+class SavedEffect(Record, frozen=True):
     """A step that was applied.
 
     Attributes:
@@ -25,25 +22,23 @@ class SavedEffect(Record):
 
     what = "applied step of a checkpoint"
 
-    sequence: _Number
-    attempt: _Number
-    n_results: Annotated[int, Range(-1, 2**31 - 1)]
+    sequence: Size
+    attempt: Size
+    n_results: Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 
 
-@dataclass(frozen=True)
-class SavedWindow(Record):
+class SavedWindow(Record, frozen=True):
     """The steps of one epoch of a client that were applied and not acknowledged."""
 
     what = "window of a checkpoint"
 
     client: str
-    epoch: _Number
-    acknowledged: _Number
+    epoch: Size
+    acknowledged: Size
     effects: tuple[SavedEffect, ...]
 
 
-@dataclass(frozen=True)
-class SavedWindows(Record):
+class SavedWindows(Record, frozen=True):
     """All windows of a task; their results are the arrays beside the record, in order."""
 
     what = "windows of a checkpoint"

@@ -10,8 +10,7 @@ from jflow.state.resources.snapshot import PackedSnapshot, check_count
 from jflow.state.resources.spec import Spec
 
 
-@dataclass(frozen=True)
-class LedgerSpec(Spec):
+class LedgerSpec(Spec, frozen=True):
     """The spec of every ledger; it has no parameters."""
 
     what = "ledger of effects"

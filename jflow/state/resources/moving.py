@@ -9,13 +9,12 @@ step, which nothing interrupts, may still be writing a variable, so its copy is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import jax
 
 from jflow.base.cluster import Device
-from jflow.base.packing import Limits, Range, Record
+from jflow.base.packing import Limits, Record, Size, Word
 from jflow.base.values import Array
 from jflow.errors import AlreadyExistsError, InvalidArgumentError, UnimplementedError
 from jflow.plan import VariableKey, VariableSpec
@@ -29,8 +28,6 @@ from jflow.state.resources.queue import QueueSnapshot
 from jflow.state.resources.snapshot import PackedSnapshot
 from jflow.state.resources.variable import VariableId, VariableSnapshot
 
-_Word = Annotated[int, Range(0, 2**64 - 1)]
-
 QUEUE = "queue"
 """The kind of queues in a `StateId`."""
 
@@ -38,8 +35,7 @@ MOVABLE = frozenset({VARIABLE, QUEUE})
 """The kinds that can move. Readers and iterator states refer to files and devices of their task."""
 
 
-@dataclass(frozen=True)
-class SavedVariable(Record):
+class SavedVariable(Record, frozen=True):
     """A variable, whose value is one array.
 
     Attributes:
@@ -51,11 +47,10 @@ class SavedVariable(Record):
 
     number: int
     dtype: str
-    shape: tuple[_Word, ...]
+    shape: tuple[Word, ...]
 
 
-@dataclass(frozen=True)
-class SavedQueue(Record):
+class SavedQueue(Record, frozen=True):
     """A queue.
 
     Attributes:
@@ -68,11 +63,10 @@ class SavedQueue(Record):
 
     number: int
     record: bytes
-    n_arrays: Annotated[int, Range()]
+    n_arrays: Size
 
 
-@dataclass(frozen=True)
-class SavedStates(Record):
+class SavedStates(Record, frozen=True):
     """All that moves together; the arrays follow in this order."""
 
     what = "state that moves"

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
+from jflow.base.packing import Record
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources.attempt import Attempt, Resource
@@ -125,6 +126,20 @@ def check_count(arrays: Sequence[Array], expected: int, what: str) -> None:
         raise InvalidArgumentError(
             f"malformed {what}: expected {expected} arrays, got {len(arrays)}"
         )
+
+
+class PlainSnapshot(Record, frozen=True):
+    """Base of snapshots that have no arrays."""
+
+    def packed(self) -> PackedSnapshot:
+        """See `Snapshot`."""
+        return PackedSnapshot(self.to_bytes())
+
+    @classmethod
+    def unpacked(cls, packed: PackedSnapshot) -> Self:
+        """See `Snapshot`."""
+        check_count(packed.arrays, 0, cls.what)
+        return cls.from_bytes(packed.record)
 
 
 def inconsistent(resource: object, problem: str) -> InvalidArgumentError:

@@ -9,7 +9,7 @@ from jflow.base.packing import Record
 from jflow.errors import InvalidArgumentError
 
 
-class Spec(Record):
+class Spec(Record, frozen=True):
     """The definition of a resource; a frozen dataclass for each kind of resource.
 
     Attributes:

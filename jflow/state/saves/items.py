@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from jflow.base.cluster import Device, Task
-from jflow.base.packing import Limits, Range, Record
+from jflow.base.packing import Finite, Limits, Record, Word
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec, VariableKey, VariableSpec
 from jflow.state.moves import StateId
 from jflow.state.moves.states import VARIABLE
 
-_Size = Annotated[int, Range(0, 2**64 - 1)]
 
-
-@dataclass(frozen=True)
-class StateSlice(Record):
+class StateSlice(Record, frozen=True):
     """Which part of a tensor of the checkpoint a variable has.
 
     Attributes:
@@ -27,12 +23,11 @@ class StateSlice(Record):
 
     what = "slice of a tensor"
 
-    full_shape: tuple[_Size, ...]
-    offset: tuple[_Size, ...]
+    full_shape: tuple[Word, ...]
+    offset: tuple[Word, ...]
 
 
-@dataclass(frozen=True)
-class StateItem(Record):
+class StateItem(Record, frozen=True):
     """A variable or resource to save or restore.
 
     Attributes:
@@ -54,7 +49,7 @@ class StateItem(Record):
     name: str
     owner: str = ""
     dtype: str = ""
-    shape: tuple[_Size, ...] = ()
+    shape: tuple[Word, ...] = ()
     definition: bytes = b""
     part: StateSlice | None = None
     reshapes: bool = False
@@ -101,8 +96,7 @@ class StateItem(Record):
         return f"{self.state}, key {self.key!r}"
 
 
-@dataclass(frozen=True)
-class StateItems(Record):
+class StateItems(Record, frozen=True):
     """What is saved or restored together."""
 
     what = "items of a checkpoint"
@@ -111,8 +105,7 @@ class StateItems(Record):
     items: tuple[StateItem, ...]
 
 
-@dataclass(frozen=True)
-class SaveReport(Record):
+class SaveReport(Record, frozen=True):
     """What a save or restore has done.
 
     Attributes:
@@ -126,8 +119,8 @@ class SaveReport(Record):
     what = "report of a save"
 
     n_bytes: int = 0
-    held_s: float = 0.0
-    total_s: float = 0.0
+    held_s: Finite = 0.0
+    total_s: Finite = 0.0
     path: str = ""
     tasks: tuple[str, ...] = ()
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, ClassVar, Protocol
 
+import msgspec
 import numpy as np
 
 from jflow.base.cluster import Task
-from jflow.base.packing import ByColumn, Limits, Range, Record
+from jflow.base.packing import Finite, Limits, Meta, Record, Size
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 
@@ -20,8 +21,7 @@ MAX_ITEMS = 500
 MAX_NAME = 300
 """The most characters of a name, or of what a step waits for, in an answer: so it has an end."""
 
-_Count = Annotated[int, Range()]
-_Incarnation = Annotated[int, Range(1, 2**64 - 1)]
+_Incarnation = Annotated[int, Meta(ge=1)]
 
 
 def bounded_name(name: str) -> str:
@@ -31,8 +31,7 @@ def bounded_name(name: str) -> str:
     return f"{name[:MAX_NAME]}… ({len(name) - MAX_NAME} more characters)"
 
 
-@dataclass(frozen=True)
-class ContainerStatus(Record):
+class ContainerStatus(Record, frozen=True):
     """A container of a task; the default one is "".
 
     Attributes:
@@ -41,13 +40,12 @@ class ContainerStatus(Record):
     """
 
     name: str
-    n_variables: _Count = 0
-    n_bytes: _Count = 0
-    n_resources: _Count = 0
+    n_variables: Size = 0
+    n_bytes: Size = 0
+    n_resources: Size = 0
 
 
-@dataclass(frozen=True)
-class DeviceStatus(Record):
+class DeviceStatus(Record, frozen=True):
     """A device of a task.
 
     Attributes:
@@ -56,23 +54,21 @@ class DeviceStatus(Record):
 
     name: str
     type: str
-    memory_bytes: _Count = 0
+    memory_bytes: Size = 0
 
 
-@dataclass(frozen=True)
-class VariableStatus(Record):
+class VariableStatus(Record, frozen=True):
     """A variable of a task; `n_bytes` is its memory."""
 
     container: str
     name: str
     device: str
     dtype: str
-    shape: tuple[_Count, ...]
-    n_bytes: _Count
+    shape: tuple[Size, ...]
+    n_bytes: Size
 
 
-@dataclass(frozen=True)
-class QueueStatus(Record):
+class QueueStatus(Record, frozen=True):
     """A queue of a task.
 
     Attributes:
@@ -88,18 +84,17 @@ class QueueStatus(Record):
     name: str
     device: str
     kind: str
-    size: _Count
-    n_bytes: _Count
+    size: Size
+    n_bytes: Size
     capacity: int
-    capacity_bytes: _Count | None
-    n_enqueues: _Count
-    n_dequeues: _Count
+    capacity_bytes: Size | None
+    n_enqueues: Size
+    n_dequeues: Size
     is_closed: bool
     owner: str = ""
 
 
-@dataclass(frozen=True)
-class SessionStatus(Record):
+class SessionStatus(Record, frozen=True):
     """A client's session on the master of a task.
 
     Attributes:
@@ -111,16 +106,15 @@ class SessionStatus(Record):
       restarted: tasks that it used and that have restarted since: it fails on them.
     """
 
-    number: _Count
-    age_s: float
-    n_steps: _Count
-    n_waiting: _Count
+    number: Size
+    age_s: Finite
+    n_steps: Size
+    n_waiting: Size
     claim: str = ""
     restarted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class StepStatus(Record):
+class StepStatus(Record, frozen=True):
     """A step that has begun on a task and has not ended there, or that was orphaned.
 
     A step is orphaned if it was cancelled or has failed while a device ran a program of it, which
@@ -137,16 +131,15 @@ class StepStatus(Record):
     """
 
     step: str
-    age_s: float
+    age_s: Finite
     devices: tuple[str, ...] = ()
     waiting_for: tuple[str, ...] = ()
     master: str = ""
     claim: str = ""
-    orphaned_s: float | None = None
+    orphaned_s: Finite | None = None
 
 
-@dataclass(frozen=True)
-class WaitStatus(Record):
+class WaitStatus(Record, frozen=True):
     """Something that a step waits for on a task, or that it waits for nothing there.
 
     Attributes:
@@ -162,17 +155,16 @@ class WaitStatus(Record):
     """
 
     step: str
-    plans: _Count
-    age_s: float
+    plans: Size
+    age_s: Finite
     cause: str = ""
     op: str = ""
     device: str = ""
-    edge: _Count | None = None
-    orphaned_s: float | None = None
+    edge: Size | None = None
+    orphaned_s: Finite | None = None
 
 
-@dataclass(frozen=True)
-class ThreadStatus(Record):
+class ThreadStatus(Record, frozen=True):
     """A thread of the process of a task.
 
     Attributes:
@@ -196,8 +188,7 @@ KINDS: Mapping[str, type[Record]] = {
 """What can be listed: the record of an item by the name of its kind, a field of `TaskStatus`."""
 
 
-@dataclass(frozen=True)
-class StatusRequest(Record):
+class StatusRequest(Record, frozen=True):
     """Which items a task is to list.
 
     Attributes:
@@ -212,8 +203,8 @@ class StatusRequest(Record):
     what = "request for the status of a task"
 
     kinds: tuple[str, ...] = ("devices", "sessions", "steps")
-    first: _Count = 0
-    limit: Annotated[int, Range(1, MAX_ITEMS)] = MAX_ITEMS
+    first: Size = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_ITEMS)] = MAX_ITEMS
 
     def __post_init__(self) -> None:
         if unknown := [kind for kind in self.kinds if kind not in KINDS]:
@@ -225,8 +216,7 @@ class StatusRequest(Record):
             raise InvalidArgumentError(f"a task cannot list {repeated[0]!r} more than once")
 
 
-@dataclass(frozen=True)
-class TaskStatus(Record):
+class TaskStatus(Record, frozen=True):
     """What a task says about itself. Lists are empty unless they were requested.
 
     Attributes:
@@ -249,27 +239,26 @@ class TaskStatus(Record):
     address: str
     incarnation: _Incarnation
     version: str
-    pid: _Count
-    uptime_s: float
-    memory_bytes: _Count
-    cpu_s: float
-    n_begun: _Count
-    n_compiled: _Count
-    totals: Mapping[str, _Count] = field(default_factory=dict)
-    containers: ByColumn[ContainerStatus] = ()
-    devices: ByColumn[DeviceStatus] = ()
-    queues: ByColumn[QueueStatus] = ()
-    sessions: ByColumn[SessionStatus] = ()
-    steps: ByColumn[StepStatus] = ()
-    threads: ByColumn[ThreadStatus] = ()
-    variables: ByColumn[VariableStatus] = ()
-    pending: ByColumn[WaitStatus] = ()
+    pid: Size
+    uptime_s: Finite
+    memory_bytes: Size
+    cpu_s: Finite
+    n_begun: Size
+    n_compiled: Size
+    totals: Mapping[str, Size] = msgspec.field(default_factory=dict)
+    containers: tuple[ContainerStatus, ...] = ()
+    devices: tuple[DeviceStatus, ...] = ()
+    queues: tuple[QueueStatus, ...] = ()
+    sessions: tuple[SessionStatus, ...] = ()
+    steps: tuple[StepStatus, ...] = ()
+    threads: tuple[ThreadStatus, ...] = ()
+    variables: tuple[VariableStatus, ...] = ()
+    pending: tuple[WaitStatus, ...] = ()
     log: str = ""
-    log_inode: _Count = 0
+    log_inode: Size = 0
 
 
-@dataclass(frozen=True)
-class SessionWait(Record):
+class SessionWait(Record, frozen=True):
     """Something that a call of a session waits for.
 
     Attributes:
@@ -278,13 +267,12 @@ class SessionWait(Record):
       wait: what for.
     """
 
-    handle: _Count
+    handle: Size
     task: str
     wait: WaitStatus
 
 
-@dataclass(frozen=True)
-class SessionWaits(Record):
+class SessionWaits(Record, frozen=True):
     """What the calls of a session wait for. A step that computes somewhere is not among them."""
 
     what = "list of what a session waits for"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import jflow as tf
 from jflow.client.export.archive import Archive, read_archive, write_archive
@@ -88,7 +89,7 @@ def test_a_directory_that_is_damaged_anywhere_is_refused_as_any_damage(file: Pat
 def changed(file: Path, **fields: Any) -> None:
     """Writes the file again with other fields of its document."""
     archive = read_archive(str(file))
-    document = dataclasses.replace(archive.document, **fields)
+    document = structs.replace(archive.document, **fields)
     write_archive(str(file), Archive(document, archive.arrays, archive.programs))
 
 
@@ -142,7 +143,7 @@ def test_a_shape_is_not_believed_before_its_bytes_are_there(file: Path) -> None:
     write_archive(
         str(file),
         Archive(
-            dataclasses.replace(good, arrays=(huge, *good.arrays[1:])), write.arrays, write.programs
+            structs.replace(good, arrays=(huge, *good.arrays[1:])), write.arrays, write.programs
         ),
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"has 256 bytes, expected \d{19}"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from msgspec import structs
 
 import jflow as tf
 from jflow.client.export.archive import read_archive, write_archive
@@ -193,8 +195,7 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     file = str(tmp_path / "graph")
     tf.export.save_graph(file, tf.Graph())
     archive = read_archive(file)
-    document = archive.document
-    object.__setattr__(document, "version", 99)
-    write_archive(file, archive)
+    document = structs.replace(archive.document, version=99)
+    write_archive(file, replace(archive, document=document))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected version 1.*got 99"):
         tf.export.load_graph(file)

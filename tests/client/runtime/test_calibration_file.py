@@ -68,7 +68,7 @@ def test_a_calibration_that_is_missing_is_an_error_only_if_asked_for(path: Path)
         (replace(measured(), machine=replace(this_machine(), jaxlib="0.1")), "jaxlib 0.1, here"),
         (replace(measured(), machine=replace(this_machine(), n_cores=999)), "n_cores 999, here"),
         (replace(measured(), machine=None), "it names no machine"),
-        (None, "cannot be read: it is not JSON"),
+        (None, "cannot be read: it is not the JSON"),
     ],
     ids=["old", "other jaxlib", "other machine", "no machine", "broken"],
 )

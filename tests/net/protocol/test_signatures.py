@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import hypothesis.strategies as st
-import msgpack
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -241,5 +241,5 @@ def _example(annotation: Any) -> Any:
 
 def _packed(arguments: Mapping[str, Any]) -> bytes:
     """A map as MessagePack, in the order of its keys as they are given."""
-    data: bytes = msgpack.packb(arguments)
+    data: bytes = msgspec.msgpack.encode(arguments)
     return data

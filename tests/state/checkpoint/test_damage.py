@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import asdict, replace
 
 from jflow.base.values import SaveSliceInfo, as_strings
 from jflow.errors import (
@@ -19,9 +20,9 @@ from jflow.errors import (
     OpError,
     PermissionDeniedError,
 )
-from jflow.state.checkpoint_files import Item, ShardRecord, exists, locate, open_checkpoint
+from jflow.state.checkpoint_files import Item, exists, locate, open_checkpoint
 from jflow.state.checkpoint_files.commit import read_manifest
-from jflow.state.checkpoint_files.layout import BLOCK_BYTES, Manifest, ShardTable, TensorEntry
+from jflow.state.checkpoint_files.layout import BLOCK_BYTES
 from jflow.state.records.crc32c import checksum
 from tests.state.checkpoint.saving import SAVE, names, read, save
 from tests.state.checkpoint.test_round_trips import STATES
@@ -120,7 +121,10 @@ def test_only_regular_files_are_read(name: str, kind: str, small: Path) -> None:
         assert exists(prefix) == (name != "m.index")
 
 
-def forge(directory: Path, change: Callable[[ShardTable], ShardTable]) -> None:
+Fields = dict[str, Any]
+
+
+def forge(directory: Path, change: Callable[[Fields], Fields]) -> None:
     """Changes the table of a shard, with all checksums as they must be."""
     with locate(directory / "m") as prefix:
         manifest = read_manifest(prefix.storage, "m")
@@ -128,28 +132,20 @@ def forge(directory: Path, change: Callable[[ShardTable], ShardTable]) -> None:
     data = (directory / SHARD).read_bytes()
     begin = shard.n_bytes - shard.n_table - shard.n_sums
     table = data[begin : begin + shard.n_table]
-    table = change(ShardTable.from_bytes(table)).to_bytes()
+    table = msgspec.msgpack.encode(change(msgspec.msgpack.decode(table)))
     sums = data[begin + shard.n_table :]
     forged = data[:begin] + table + sums
     crc = checksum(data[: shard.n_head] + table + sums)
-    record = dataclasses.replace(shard, n_bytes=len(forged), n_table=len(table), crc=crc)
+    record = replace(shard, n_bytes=len(forged), n_table=len(table), crc=crc)
     (directory / SHARD).write_bytes(forged)
-    whole = dataclasses.replace(manifest, shards=(record,))
+    whole = replace(manifest, shards=(record,))
     (directory / "m.index").write_bytes(whole.to_file())
 
 
-def changed(table: ShardTable, **fields: Any) -> ShardTable:
+def changed(table: Fields, **fields: Any) -> Fields:
     """The table with other fields of the entry of "w"."""
-    entries = (_unchecked(one, **fields) if one.key == "w" else one for one in table.entries)
-    return dataclasses.replace(table, entries=tuple(entries))
-
-
-def _unchecked(entry: TensorEntry, **fields: Any) -> TensorEntry:
-    """An entry with other fields, whatever they are."""
-    found = object.__new__(TensorEntry)
-    for name, value in {**vars(entry), **fields}.items():
-        object.__setattr__(found, name, value)
-    return found
+    entries = [one | fields if one["key"] == "w" else one for one in table["entries"]]
+    return table | {"entries": entries}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +180,7 @@ def test_sizes_that_cannot_be_are_refused_before_memory_is_allocated(
 
 
 def test_a_table_that_names_bytes_twice_is_refused(small: Path) -> None:
-    forge(small, lambda table: dataclasses.replace(table, entries=table.entries * 2))
+    forge(small, lambda table: table | {"entries": table["entries"] * 2})
     with pytest.raises(DataLossError, match="table does not match its data"):
         look(small)
 
@@ -216,9 +212,9 @@ def test_two_states_of_one_key_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_state_of_another_kind_is_refused(small: Path) -> None:
-    def other(table: ShardTable) -> ShardTable:
-        (state,) = table.states
-        return dataclasses.replace(table, states=(dataclasses.replace(state, kind="reader"),))
+    def other(table: Fields) -> Fields:
+        (state,) = table["states"]
+        return table | {"states": [state | {"kind": "reader"}]}
 
     forge(small, other)
     with (
@@ -249,13 +245,12 @@ def test_lengths_of_strings_are_checked(small: Path) -> None:
     "file", ["../x", f"{SAVE}.a/b.safetensors", f"{SAVE}.ps-0.safetensors\0", "x.safetensors", ""]
 )
 def test_shards_with_names_of_other_directories_are_refused(file: str, small: Path) -> None:
-    record = object.__new__(ShardRecord)
     with locate(small / "m") as prefix:
         manifest = read_manifest(prefix.storage, "m")
-    for name, value in {**vars(manifest.shards[0]), "file": file}.items():
-        object.__setattr__(record, name, value)
-    forged = Manifest(1, SAVE, {}, (record,))
-    (small / "m.index").write_bytes(forged.to_file())
+    shard = asdict(manifest.shards[0]) | {"file": file}
+    data = msgspec.msgpack.encode({"version": 1, "save": SAVE, "about": {}, "shards": [shard]})
+    header = struct.pack("<8sQI", b"JFLOW-CK", len(data), checksum(data))
+    (small / "m.index").write_bytes(header + data)
     with pytest.raises(DataLossError, match="invalid name of a shard"):
         look(small)
 

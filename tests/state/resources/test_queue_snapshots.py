@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from jflow.base.values import NUMBERS, TensorSpec
 from jflow.errors import CancelledError, InvalidArgumentError, OpError
@@ -354,7 +355,7 @@ def test_a_random_state_is_64_bit_integers_and_is_restored_exactly(words):
 def test_a_shuffle_queue_without_a_seed_goes_on_from_one_with_a_seed():
     seeded = make(SHUFFLE, components=(FLOAT,))
     put(seeded, *range(9))
-    other = Queue(dataclasses.replace(seeded.spec, seed=5), "other", np.random.default_rng([5, 0]))
+    other = Queue(structs.replace(seeded.spec, seed=5), "other", np.random.default_rng([5, 0]))
     other.restore(seeded.snapshot())
     assert [take(other) for _ in range(9)] == [take(seeded) for _ in range(9)]
 
@@ -390,7 +391,7 @@ def with_one_element():
 def test_a_snapshot_of_another_spec_is_refused_and_changes_nothing(change, message):
     queue = with_one_element()
     waiting = Dequeue()  # one element has to stay
-    other = Queue(dataclasses.replace(SPEC, **change), "o", np.random.default_rng(0))
+    other = Queue(structs.replace(SPEC, **change), "o", np.random.default_rng(0))
     queue.submit(waiting)
     before = plain(queue.snapshot())
     with pytest.raises(

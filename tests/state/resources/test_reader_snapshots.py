@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from jflow.base.values import TensorSpec
 from jflow.errors import CancelledError, InvalidArgumentError, NotFoundError, OutOfRangeError
@@ -259,9 +259,7 @@ def test_reads_that_wait_for_each_other_go_on_after_a_restore(files):
 def test_a_file_that_is_gone_fails_the_next_read_and_no_later_one(files):
     spec, path = files["text"]
     reading = Reading(spec)
-    snapshot = dataclasses.replace(
-        reading.reader.snapshot(), work=b"/no/such/file", position=(3, 1)
-    )
+    snapshot = structs.replace(reading.reader.snapshot(), work=b"/no/such/file", position=(3, 1))
     reading.reader.restore(snapshot)
     reading.put(path)
     with pytest.raises(NotFoundError, match="/no/such/file"):
@@ -286,6 +284,6 @@ def test_a_snapshot_of_another_reader_is_refused(files, spec, message):
 
 def test_counts_that_are_none_are_refused(files):
     reading = Reading(files["text"][0])
-    snapshot = dataclasses.replace(reading.reader.snapshot(), n_records=-1)
+    snapshot = structs.replace(reading.reader.snapshot(), n_records=-1)
     with pytest.raises(InvalidArgumentError, match="-1 records"):
         reading.reader.restore(snapshot)

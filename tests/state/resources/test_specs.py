@@ -1,4 +1,4 @@
-import msgpack
+import msgspec
 import pytest
 
 from jflow.base.values import TensorSpec
@@ -135,10 +135,10 @@ def test_all_unbounded_queues_are_the_same():
     "junk", [None, [], "x", 1.5, True, {}, {"dtype": 1}, [{"dtype": 1}], [1.5]]
 )
 def test_a_malformed_record_is_refused(spec, junk):
-    record = msgpack.unpackb(spec.to_bytes())
+    record = msgspec.msgpack.decode(spec.to_bytes())
 
     def read(changed):
-        return type(spec).from_bytes(msgpack.packb(changed))
+        return type(spec).from_bytes(msgspec.msgpack.encode(changed))
 
     assert read(record) == spec
     with pytest.raises(InvalidArgumentError):
@@ -169,6 +169,6 @@ def test_a_malformed_record_is_refused(spec, junk):
     + [{"shape": [], "dtype": name} for name in ("object", "str", "float31", "", "U8", "V4")],
 )
 def test_a_malformed_component_is_refused(component):
-    record = msgpack.unpackb(queue().to_bytes()) | {"components": [component]}
+    record = msgspec.msgpack.decode(queue().to_bytes()) | {"components": [component]}
     with pytest.raises(InvalidArgumentError):
-        QueueSpec.from_bytes(msgpack.packb(record))
+        QueueSpec.from_bytes(msgspec.msgpack.encode(record))

@@ -22,7 +22,7 @@ from jflow.state.watch import (
     VariableStatus,
     WaitStatus,
 )
-from tests.base.packing.test_record import TEXTS
+from tests.base.test_packing import TEXTS
 
 COUNTS = st.integers(0, 2**63 - 1)
 SECONDS = st.floats(0, 1e9)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import msgpack
+import msgspec
 import numpy as np
 import pytest
 
@@ -29,7 +29,7 @@ from jflow.testing import PATIENCE_S
 TASK = Task("a", 0)
 HERE = Device(TASK, "CPU", 0)
 SPEC = QueueSpec("FIFOQueue", 10, components=(TensorSpec((), "float32"),))
-RECORD = msgpack.unpackb(SPEC.to_bytes())
+RECORD = msgspec.msgpack.decode(SPEC.to_bytes())
 QUEUE = ResourceSpec("queue", "", "q", "", SPEC.to_bytes())
 ACCUMULATOR = ResourceSpec(
     "accumulator", "", "acc", "", AccumulatorSpec("float32", (), "MEAN", is_sparse=False).to_bytes()
@@ -125,10 +125,10 @@ def _with_worker(use: Any) -> None:
         {"cuont": 2},
         {"count": True},
         {"count": 2, "up_to": 1},
-        msgpack.packb({"count": float("inf")}),
-        msgpack.packb({"count": float("nan")}),
-        msgpack.packb({"count": msgpack.ExtType(1, b"2")}),
-        msgpack.packb({"up_to": True, "count": 2}),
+        msgspec.msgpack.encode({"count": float("inf")}),
+        msgspec.msgpack.encode({"count": float("nan")}),
+        msgspec.msgpack.encode({"count": msgspec.msgpack.Ext(1, b"2")}),
+        msgspec.msgpack.encode({"up_to": True, "count": 2}),
         b"\x82\xa5count\x01\xa5count\x01",
         b"nonsense",
         b'{"count": 1}',
@@ -250,7 +250,7 @@ BAD_RECORDS: dict[str, Any] = {
 @pytest.mark.parametrize("record", BAD_RECORDS)
 def test_a_definition_of_no_queue(record: str, name: str) -> None:
     bad = BAD_RECORDS[record]
-    bad = bad if isinstance(bad, bytes) else msgpack.packb(bad)
+    bad = bad if isinstance(bad, bytes) else msgspec.msgpack.encode(bad)
     resource = replace(QUEUE, name=name, definition=bad)
     _check(_plan(_call("queue.size", outputs=(0,)), resource=resource))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgpack
+import msgspec
 import numpy as np
 import pytest
 
@@ -50,7 +50,7 @@ def _with_worker(use: Callable[[Worker], Coroutine[Any, Any, None]]) -> None:
 
 
 def _plan(attributes: Any, inputs: tuple[int, ...] = (0,)) -> Plan:
-    call = Call(CALLBACK, inputs, (3,), attributes=msgpack.packb(attributes), op="call")
+    call = Call(CALLBACK, inputs, (3,), attributes=msgspec.msgpack.encode(attributes), op="call")
     feeds = tuple(Feed(slot, slot) for slot in inputs)
     return Plan(HERE, 4, (), ((*feeds, call, Fetch(3, 0)),))
 

@@ -34,8 +34,7 @@ class SumSnapshot:
     shape: Shape = None
 
 
-@dataclass(frozen=True)
-class _Packed(Record):
+class _Packed(Record, frozen=True):
     """An accumulator's snapshot without its arrays.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +20,7 @@ REDUCTIONS = (MEAN, SUM)
 _WIDE = (np.dtype(np.uint64), np.dtype(np.int64), np.dtype(np.float32))
 
 
-@dataclass(frozen=True)
-class AccumulatorSpec(Spec):
+class AccumulatorSpec(Spec, frozen=True, dict=True):
     """The type of an accumulator's gradients, and how they are reduced.
 
     Attributes:

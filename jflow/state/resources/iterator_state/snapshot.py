@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from jflow.base.packing import Limits, Record
+from jflow.base.packing import Limits
 from jflow.state.resources.iterator_state.spec import IteratorStateSpec
-from jflow.state.resources.snapshot import PackedSnapshot, check_count
+from jflow.state.resources.snapshot import PlainSnapshot
 
 
-@dataclass(frozen=True)
-class IteratorStateSnapshot(Record):
+class IteratorStateSnapshot(PlainSnapshot, frozen=True):
     """The text that an iterator saved last.
 
     Attributes:
@@ -24,13 +22,3 @@ class IteratorStateSnapshot(Record):
 
     spec: IteratorStateSpec
     text: bytes | None
-
-    def packed(self) -> PackedSnapshot:
-        """See `Snapshot`."""
-        return PackedSnapshot(self.to_bytes())
-
-    @classmethod
-    def unpacked(cls, packed: PackedSnapshot) -> Self:
-        """See `Snapshot`."""
-        check_count(packed.arrays, 0, cls.what)
-        return cls.from_bytes(packed.record)

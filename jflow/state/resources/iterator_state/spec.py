@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from jflow.state.resources.spec import Spec
 
 
-@dataclass(frozen=True)
-class IteratorStateSpec(Spec):
+class IteratorStateSpec(Spec, frozen=True):
     """The spec of every iterator state; it has no parameters."""
 
     what = "iterator state"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 
-from jflow.base.packing import Range, Record
+from jflow.base.packing import Meta, Record
 from jflow.base.values import Array
 from jflow.state.resources.queue.spec import SHUFFLE, QueueSpec
 from jflow.state.resources.snapshot import PackedSnapshot, check_count, inconsistent
@@ -36,8 +36,7 @@ class RngState:
     words: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Packed(Record):
+class _Packed(Record, frozen=True):
     """A queue's snapshot without its arrays.
 
     Attributes:
@@ -48,7 +47,7 @@ class _Packed(Record):
     what = "snapshot of a queue"
 
     spec: QueueSpec
-    n_arrays: tuple[Annotated[int, Range(_STACKED, 2**31)], ...]
+    n_arrays: tuple[Annotated[int, Meta(ge=_STACKED, le=2**31)], ...]
     is_closed: bool
     rng: RngState | None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from jflow.base.values import TensorSpec, shape_text
@@ -18,8 +17,7 @@ PRIORITY = "PriorityQueue"
 KINDS = (FIFO, SHUFFLE, PADDING, PRIORITY)
 
 
-@dataclass(frozen=True)
-class QueueSpec(Spec):
+class QueueSpec(Spec, frozen=True):
     """The kind, bounds and types of a queue.
 
     Attributes:

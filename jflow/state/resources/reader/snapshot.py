@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from jflow.base.packing import Limits, Record
+from jflow.base.packing import Limits
 from jflow.state.resources.reader.spec import ReaderSpec
-from jflow.state.resources.snapshot import PackedSnapshot, check_count
+from jflow.state.resources.snapshot import PlainSnapshot
 
 Offset = int | tuple[int, ...] | None
 """How far a work item has been read, in the units of its kind; None at its beginning."""
 
 
-@dataclass(frozen=True)
-class ReaderSnapshot(Record):
+class ReaderSnapshot(PlainSnapshot, frozen=True):
     """The position of a reader.
 
     Records that a step is reading at the moment count as not read. After a restore the next step
@@ -36,13 +34,3 @@ class ReaderSnapshot(Record):
     position: Offset
     n_records: int
     n_work_units: int
-
-    def packed(self) -> PackedSnapshot:
-        """See `Snapshot`."""
-        return PackedSnapshot(self.to_bytes())
-
-    @classmethod
-    def unpacked(cls, packed: PackedSnapshot) -> Self:
-        """See `Snapshot`."""
-        check_count(packed.arrays, 0, cls.what)
-        return cls.from_bytes(packed.record)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from jflow.errors import InvalidArgumentError
 from jflow.state.resources.spec import Spec
 
 
-@dataclass(frozen=True)
-class ReaderSpec(Spec):
+class ReaderSpec(Spec, frozen=True):
     """The kind of a reader, and the options of that kind.
 
     Attributes:
@@ -22,7 +22,7 @@ class ReaderSpec(Spec):
     what = "reader"
 
     kind: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         yield "kind", self.kind

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from jflow.state.resources.spec import Spec
 
 
-@dataclass(frozen=True)
-class ValueTableSpec(Spec):
+class ValueTableSpec(Spec, frozen=True):
     """The spec of every value table; it has no parameters."""
 
     what = "value table"

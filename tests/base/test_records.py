@@ -38,7 +38,7 @@ from jflow.state.resources.reader import ReaderSnapshot, ReaderSpec
 from jflow.state.resources.value_table import ValueTableSnapshot, ValueTableSpec
 from jflow.state.saves.items import SaveReport, StateItem, StateItems, StateSlice
 from jflow.task.execution.functions import host_function, host_kernel
-from tests.base.packing.test_record import PLAIN, SPECS, TEXTS
+from tests.base.test_packing import PLAIN, SPECS, TEXTS
 from tests.state.watch import builds as watch
 
 SECONDS = st.floats(0, 1e6)
@@ -283,5 +283,5 @@ def test_the_arguments_of_every_function_have_types(name):
     with pytest.raises(InvalidArgumentError, match=f"malformed arguments of '{name}'"):
         keywords.unpack(b"\xc1")
     if name != "queue.selected":
-        with pytest.raises(InvalidArgumentError, match="'nonsense'"):
+        with pytest.raises(InvalidArgumentError, match="`nonsense`"):
             keywords.unpack(pack({"nonsense": 1}))

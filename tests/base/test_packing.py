@@ -7,23 +7,22 @@ import time
 import tracemalloc
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgpack
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from jflow.base.packing import ByColumn, Keywords, Limits, Range, Record, pack, unpack
+from jflow.base.packing import Finite, Keywords, Limits, Meta, Record, pack, unpack
 from jflow.base.values import NUMBERS, TensorSpec, string
 from jflow.errors import InvalidArgumentError
 from tests.drawn import examples
 
 
-@dataclass(frozen=True)
-class Point(Record):
+class Point(Record, frozen=True):
     x: int
     name: str = ""
 
@@ -32,21 +31,19 @@ class Point(Record):
             raise ValueError("there is no such point")
 
 
-@dataclass(frozen=True)
-class Everything(Record):
+class Everything(Record, frozen=True):
     what: ClassVar[str] = "thing"
 
     flag: bool
     number: int
-    count: Annotated[int, Range(0, 10)]
-    real: float
+    count: Annotated[int, Meta(ge=0, le=10)]
+    real: Finite
     text: str
     data: bytes
     choice: Literal["red", "green"]
     maybe: int | None
-    either: str | float
+    either: str | Finite
     points: tuple[Point, ...]
-    table: ByColumn[Point]
     pair: tuple[str, tuple[int, ...]]
     spec: TensorSpec
     options: Mapping[str, bool | str]
@@ -79,7 +76,6 @@ THINGS = st.builds(
     maybe=st.none() | INTEGERS,
     either=TEXTS | FLOATS,
     points=st.lists(POINTS, max_size=3).map(tuple),
-    table=st.lists(POINTS, max_size=3).map(tuple),
     pair=st.tuples(TEXTS, st.lists(INTEGERS, max_size=3).map(tuple)),
     spec=SPECS,
     options=st.dictionaries(TEXTS, st.booleans() | TEXTS, max_size=3),
@@ -96,7 +92,6 @@ THING = Everything(
     maybe=None,
     either="either",
     points=(Point(1), Point(2, "two")),
-    table=(Point(3), Point(4, "four")),
     pair=("pair", (1, 2)),
     spec=TensorSpec((None, 3), "float32"),
     options={"b": True, "a": "x"},
@@ -124,69 +119,72 @@ def test_equal_maps_are_equal_bytes_in_whatever_order_they_were_made(values, ran
 def test_equal_records_are_equal_bytes():
     assert Everything.from_bytes(THING.to_bytes()).to_bytes() == THING.to_bytes()
     other = {"a": "x", "b": True}
-    assert Everything(**vars(THING) | {"options": other}).to_bytes() == THING.to_bytes()
-    assert pack({"x": -0.0}) == pack({"x": 0.0})
+    assert replace(THING, options=other).to_bytes() == THING.to_bytes()
 
 
 def test_fields_are_in_the_order_of_their_declaration():
-    assert Point(1, "a").to_bytes() == msgpack.packb({"x": 1, "name": "a"})
-    with pytest.raises(InvalidArgumentError, match="malformed Point: expected the key 'x'"):
-        Point.from_bytes(msgpack.packb({"name": "a", "x": 1}))
+    assert Point(1, "a").to_bytes() == b"\x82\xa1x\x01\xa4name\xa1a"
+    with pytest.raises(InvalidArgumentError, match="malformed Point: expected all fields"):
+        Point.from_bytes(msgspec.msgpack.encode({"name": "a", "x": 1}))
 
 
 def test_what_is_in_a_record_can_be_shown_without_its_type():
     assert unpack(THING.to_bytes())["points"] == [{"x": 1, "name": ""}, {"x": 2, "name": "two"}]
-    assert unpack(THING.to_bytes())["table"] == {"x": [3, 4], "name": ["", "four"]}
     assert unpack(THING.to_bytes())["spec"] == {"shape": [None, 3], "dtype": "float32"}
 
 
 # What cannot be -----------------------------------------------------------------------------------
 
 WRONG = [
-    ("flag", 1, "expected true or false as flag, got 1"),
-    ("number", True, "expected an integer as number, got True"),
-    ("number", 1.0, "expected an integer as number, got 1.0"),
-    ("number", None, "expected an integer as number, got None"),
-    ("count", 11, "expected an integer from 0 to 10 as count, got 11"),
-    ("count", -1, "expected an integer from 0 to 10 as count, got -1"),
-    ("real", 1, "expected a float as real, got 1"),
-    ("real", float("nan"), "expected a finite float as real, got nan"),
-    ("real", float("-inf"), "expected a finite float as real, got -inf"),
-    ("text", b"text", "expected text as text, got b'text'"),
-    ("text", "x" * 70000, "."),
-    ("data", "data", "expected bytes as data, got 'data'"),
-    ("choice", "blue", "expected one of red, green as choice, got 'blue'"),
-    ("choice", 3, "as choice, got 3"),
-    ("maybe", "x", "expected None or an integer as maybe, got 'x'"),
-    ("either", 3, "expected a float or text as either, got 3"),
-    ("points", "x", "expected a list as points, got 'x'"),
-    ("points", [3], r"expected a .* as points\[0\], got 3"),
-    ("pair", ["a"], "expected a list of 2 items as pair, got"),
-    ("pair", ["a", [1, "x"]], r"expected an integer as pair\[1\]\[1\], got 'x'"),
-    ("options", {"a": 3}, "expected true or false or text as options.a, got 3"),
-    ("options", ["a"], "expected a map as options"),
+    ("flag", 1, r"Expected `bool`, got `int` - at `\$.flag`"),
+    ("number", True, r"Expected `int`, got `bool` - at `\$.number`"),
+    ("number", 1.0, r"Expected `int`, got `float` - at `\$.number`"),
+    ("number", None, r"Expected `int`, got `(null|None)` - at `\$.number`"),
+    ("count", 11, r"Expected `int` <= 10 - at `\$.count`"),
+    ("count", -1, r"Expected `int` >= 0 - at `\$.count`"),
+    ("real", 1, "no integer for a float"),
+    ("real", float("nan"), "expected a finite float"),
+    ("real", float("-inf"), "expected a finite float"),
+    ("text", b"text", r"Expected `str`, got `bytes` - at `\$.text`"),
+    ("text", "x" * 70000, "at most 65536 bytes"),
+    ("data", "data", r"Expected `bytes`, got `str` - at `\$.data`"),
+    ("choice", "blue", r"Invalid enum value 'blue' - at `\$.choice`"),
+    ("choice", 3, r"Expected `str`, got `int` - at `\$.choice`"),
+    ("maybe", "x", r"Expected `int | null`, got `str` - at `\$.maybe`"),
+    ("either", 3, "no integer for a float"),
+    ("points", "x", r"Expected `array`, got `str` - at `\$.points`"),
+    ("points", [3], r"Expected `object`, got `int` - at `\$.points\[0\]`"),
+    ("points", [{"name": ""}], r"missing required field `x` - at `\$.points\[0\]`"),
+    ("points", [{"x": 1}], "expected all fields"),
+    ("points", [{"x": 1, "name": "", "y": 2}], "Object contains unknown field `y`"),
+    ("pair", ["a"], r"Expected `array` of length 2, got 1 - at `\$.pair`"),
+    ("pair", ["a", [1, "x"]], r"Expected `int`, got `str` - at `\$.pair\[1\]\[1\]`"),
+    ("options", {"a": 3}, r"Expected `bool | str`, got `int` - at `\$.options\[...\]`"),
+    ("options", ["a"], r"Expected `object`, got `array` - at `\$.options`"),
+    ("anything", [float("nan")], "expected a finite float"),
+    ("anything", {"a": {1: 2}}, "text as a key|str keys"),
 ]
 
 
 @pytest.mark.parametrize(("field", "value", "message"), WRONG)
 def test_a_value_of_another_type_is_refused_on_both_sides(field, value, message):
     with pytest.raises(InvalidArgumentError, match=f"malformed thing: .*{message}"):
-        Everything(**vars(THING) | {field: value}).to_bytes()
-    plain = msgpack.unpackb(THING.to_bytes()) | {field: value}
+        replace(THING, **{field: value}).to_bytes()
+    plain = msgspec.msgpack.decode(THING.to_bytes()) | {field: value}
     with pytest.raises(InvalidArgumentError, match=f"malformed thing: .*{message}"):
-        Everything.from_bytes(msgpack.packb(plain))
+        Everything.from_bytes(msgspec.msgpack.encode(plain))
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (2**64, "an integer from"),
-        ("\ud800", "valid Unicode"),
-        ({1: 2}, "expected text as value.<key>, got 1"),
+        (2**64, "can't serialize ints"),
+        ("\ud800", "surrogates not allowed"),
+        ({1: 2}, "dicts with str keys"),
         (np.int32(1), "got np.int32"),
         (object(), "got <object"),
         (["x" * 65000] * 20, "at most 1048576 bytes, got 1300"),
-        ([0] * 70000, "at most 65536 items as value, got 70001"),
+        ([0] * 70000, "at most 65536 items, got 70001"),
     ],
 )
 def test_what_cannot_be_encoded_is_refused(value, message):
@@ -197,78 +195,51 @@ def test_what_cannot_be_encoded_is_refused(value, message):
 def test_what_contains_itself_is_refused():
     value: list[Any] = []
     value.append(value)
-    with pytest.raises(InvalidArgumentError, match="at most 16 nested lists and maps"):
+    with pytest.raises(InvalidArgumentError, match="maximum recursion depth"):
         pack({"value": value})
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"shape": [-1], "dtype": "float32"}, r"spec: expected sizes of 0 or more, got \(-1,\)"),
-        ({"shape": [], "dtype": "float31"}, "spec: 'float31' is not a dtype"),
+        (
+            {"shape": [-1], "dtype": "float32"},
+            r"sizes of 0 or more, got \(-1,\) - at `\$.spec`",
+        ),
+        ({"shape": [], "dtype": "float31"}, "'float31' is not a dtype.* - at `\\$.spec`"),
         ({"shape": [], "dtype": "U8"}, "'U8' is not a dtype"),
-        ({"shape": [1.0], "dtype": "int8"}, r"None or an integer as spec.shape\[0\], got 1.0"),
-        ({"shape": [True], "dtype": "int8"}, r"spec.shape\[0\], got True"),
-        ({"shape": 3, "dtype": "int8"}, "expected None or a list as spec.shape, got 3"),
-        ({"shape": [], "dtype": 3}, "expected text as spec.dtype, got 3"),
-        ({"dtype": "int8"}, "expected a record of shape, dtype as spec, got 1 fields"),
+        (
+            {"shape": [1.0], "dtype": "int8"},
+            r"got `float` - at `\$.spec.shape\[0\]`",
+        ),
+        ({"shape": [True], "dtype": "int8"}, r"got `bool` - at `\$.spec.shape\[0\]`"),
+        (
+            {"shape": 3, "dtype": "int8"},
+            r"Expected `array .*, got `int` - at `\$.spec.shape`",
+        ),
+        ({"shape": [], "dtype": 3}, r"as a data type - at `\$.spec`"),
+        ({"shape": [], "dtype": [["a", "int8"]]}, r"is not a dtype of tensors - at `\$.spec`"),
+        ({"shape": [], "dtype": None}, "expected all fields"),
+        ({"dtype": "int8"}, r"missing required field `shape` - at `\$.spec`"),
+        ({"shape": [], "dtype": "int8", "size": 1}, "expected all fields"),
     ],
 )
 def test_a_spec_that_cannot_be_is_refused(spec, message):
-    plain = msgpack.unpackb(THING.to_bytes()) | {"spec": spec}
+    plain = msgspec.msgpack.decode(THING.to_bytes()) | {"spec": spec}
     with pytest.raises(InvalidArgumentError, match=message):
-        Everything.from_bytes(msgpack.packb(plain))
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ([], "expected a table of x, name as table, got a list"),
-        ({"x": [1]}, "expected a table of x, name as table, got 1 fields"),
-        ({"name": [""], "x": [1]}, "expected the key 'x' of a table of x, name as table"),
-        ({"x": [1, 2], "name": ["a"]}, "columns of as many rows, at least one as table, got colum"),
-        ({"x": [], "name": []}, "got columns of 0 rows"),
-        ({"x": [1, 2.0], "name": ["", ""]}, r"expected an integer as table.x\[1\], got 2.0"),
-        ({"x": [1, True], "name": ["", ""]}, r"expected an integer as table.x\[1\], got True"),
-        ({"x": [1, 2], "name": ["", []]}, r"expected text as table.name\[1\], got "),
-        ({"x": [1, 2], "name": ["", [1]]}, r"expected text as table.name\[1\], got a list"),
-        ({"x": [1], "name": ["n" * 70_000]}, r"table.name\[0\]"),
-        ({"x": [1], "name": ["nowhere"]}, "table: there is no such point"),
-    ],
-)
-def test_a_table_that_cannot_be_is_refused(table, message):
-    plain = msgpack.unpackb(THING.to_bytes()) | {"table": table}
-    with pytest.raises(InvalidArgumentError, match=f"malformed thing: .*{message}"):
-        Everything.from_bytes(msgpack.packb(plain))
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (3, "expected a list as table, got 3"),
-        ([Point(1), "x"], r"expected a Point as table\[1\], got 'x'"),
-        ([Point(1), Point("x")], r"expected an integer as table.x\[1\], got 'x'"),
-        ([Point(1), Point(2, "n" * 70_000)], r"expected at most 65536 bytes as table.name\[1\]"),
-        ([Point(1, "\ud800")], r"expected valid Unicode as table.name\[0\]"),
-        ([Point(1)] * 40_000, "expected at most 65536 items as table.name, got 800"),
-    ],
-)
-def test_a_table_of_something_else_is_refused(table, message):
-    with pytest.raises(InvalidArgumentError, match=f"malformed thing: {message}"):
-        Everything(**vars(THING) | {"table": table}).to_bytes()
+        Everything.from_bytes(msgspec.msgpack.encode(plain))
 
 
 def test_what_the_class_itself_refuses_is_an_invalid_argument():
     with pytest.raises(InvalidArgumentError, match="malformed Point: there is no such point"):
-        Point.from_bytes(msgpack.packb({"x": 1, "name": "nowhere"}))
+        Point.from_bytes(msgspec.msgpack.encode({"x": 1, "name": "nowhere"}))
 
 
 def test_an_annotation_that_cannot_be_encoded_is_refused():
-    @dataclass(frozen=True)
-    class Bad(Record):
+    class Bad(Record, frozen=True):
         value: complex
 
-    with pytest.raises(TypeError, match="records cannot hold <class 'complex'>"):
+    with pytest.raises(InvalidArgumentError, match="malformed Bad: expected plain values, got 1j"):
         Bad(1j).to_bytes()
 
 
@@ -374,14 +345,13 @@ def test_random_bytes_are_refused_or_understood(data):
 
 
 def test_a_record_can_have_limits_of_its_own():
-    @dataclass(frozen=True)
-    class Long(Record):
+    class Long(Record, frozen=True):
         limits: ClassVar[Limits] = Limits(n_text=1 << 19)
         text: str
 
     long = Long("x" * 500_000)
     assert Long.from_bytes(long.to_bytes()) == long
-    with pytest.raises(InvalidArgumentError, match="at most 524288 bytes as text"):
+    with pytest.raises(InvalidArgumentError, match="at most 524288 bytes"):
         Long("x" * 600_000).to_bytes()
 
 
@@ -402,13 +372,13 @@ def test_arguments_are_those_of_the_function():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "malformed arguments of 'f': expected count, got nothing"),
-        ({"cuont": 3}, "expected count, names, up_to, got 'cuont'"),
-        ({"count": 3, "values": 1}, "got 'values'"),
-        ({"count": "3"}, "expected an integer as count, got '3'"),
-        ({"count": True}, "expected an integer as count, got True"),
-        ({"count": 3, "names": [1]}, r"expected text as names\[0\], got 1"),
-        ({"count": 3, "up_to": 1}, "expected true or false as up_to, got 1"),
+        ({}, "malformed arguments of 'f': .* missing required field `count`"),
+        ({"cuont": 3}, "unknown field `cuont`"),
+        ({"count": 3, "values": 1}, "unknown field `values`"),
+        ({"count": "3"}, r"Expected `int`, got `str` - at `\$.count`"),
+        ({"count": True}, r"Expected `int`, got `bool` - at `\$.count`"),
+        ({"count": 3, "names": [1]}, r"Expected `str`, got `int` - at `\$.names\[0\]`"),
+        ({"count": 3, "up_to": 1}, r"Expected `bool`, got `int` - at `\$.up_to`"),
     ],
 )
 def test_other_arguments_are_refused(given, message):
