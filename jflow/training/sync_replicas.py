@@ -39,16 +39,16 @@ from jflow.compiler.graph import (
     name_scope,
 )
 from jflow.compiler.graph.stack import DefaultSession
+from jflow.training.input_queues.queue_runner import QueueRunner
 from jflow.training.monitored.run_hook import SessionRunHook
-from jflow.training.optimizer import (
+from jflow.training.optimizers.optimizer import (
     Gradient,
     GradientTransformation,
     GradsAndVars,
     Optimizer,
     as_optimizer,
 )
-from jflow.training.queue_runner import QueueRunner
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 ROUND_S = 1.0
 """How long the chief's last round may take to end, in seconds, before it is cancelled. A round that

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import jflow as tf
-import jflow.training.thread_coordinator as module
+import jflow.training.threads as module
 from jflow.testing import PATIENCE_S as WAIT_S
 from jflow.testing import VirtualClock
 

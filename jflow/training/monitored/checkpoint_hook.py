@@ -18,7 +18,7 @@ from jflow.training.monitored.run_hook import (
 )
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.timer import SecondOrStepTimer
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

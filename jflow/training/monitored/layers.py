@@ -19,6 +19,7 @@ from jflow.client.session import Session
 from jflow.client.session.fetches import parse_feed_list
 from jflow.compiler.graph import Graph, Tensor
 from jflow.errors import AbortedError, UnavailableError
+from jflow.training.input_queues.queue_runner import QUEUE_RUNNERS, start_queue_runners
 from jflow.training.monitored.creators import SessionCreator
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
@@ -26,8 +27,7 @@ from jflow.training.monitored.run_hook import (
     SessionRunHook,
     SessionRunValues,
 )
-from jflow.training.queue_runner import QUEUE_RUNNERS, start_queue_runners
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from jflow.client.session import Session
 from jflow.errors import UnimplementedError
 from jflow.plan.trace.step_stats import ChromeTimeline
 from jflow.state.records import scalar_value
-from jflow.training.events import FileWriter, FileWriterCache
+from jflow.training.event_files import FileWriter, FileWriterCache
 from jflow.training.monitored.control_hooks import required_global_step
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
@@ -24,7 +24,7 @@ from jflow.training.monitored.run_hook import (
 )
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.timer import SecondOrStepTimer
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from jflow.client.ops import (
 from jflow.client.ops.summaries import merge_all
 from jflow.client.session import Session
 from jflow.compiler.graph import Graph, GraphKeys, Operation, get_default_graph
-from jflow.training.saver import Saver
+from jflow.training.checkpoints.saver import Saver
 
 InitFn = Callable[["Scaffold", Session], object]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from jflow.base.options import ConfigProto
-from jflow.training.events import can_write_events
+from jflow.training.event_files import can_write_events
 from jflow.training.monitored.checkpoint_hook import CheckpointSaverHook
 from jflow.training.monitored.creators import ChiefSessionCreator, WorkerSessionCreator
 from jflow.training.monitored.report_hooks import StepCounterHook, SummarySaverHook

@@ -12,7 +12,7 @@ import numpy as np
 from jflow.client.ops import Variable
 from jflow.compiler.graph import colocate_with, request
 from jflow.plan.xla.jaxprs import open_calls, shape_of
-from jflow.training.locality import Shapes, key_of, local_calls, owner_of
+from jflow.training.optimizers.locality import Shapes, key_of, local_calls, owner_of
 
 
 def call_beside(

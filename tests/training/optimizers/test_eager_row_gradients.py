@@ -15,7 +15,7 @@ import pytest
 import jflow as tf
 from jflow.compiler.graph import owners
 from jflow.launch.testing.backends import BackendUnderTest
-from tests.training.test_sparse_gradients import (
+from tests.training.optimizers.test_sparse_gradients import (
     START,
     STEPS,
     adagrad,

@@ -28,7 +28,7 @@ from jflow.client.variables.beside import beside
 from jflow.compiler.graph import container, name_scope, owners, request
 from jflow.plan.xla import internals
 from jflow.plan.xla.jaxprs import open_calls, shape_of
-from jflow.training.locality import (
+from jflow.training.optimizers.locality import (
     SHARED,
     OwnerIndex,
     Shapes,
@@ -37,7 +37,7 @@ from jflow.training.locality import (
     owner_of,
     slice_of,
 )
-from jflow.training.rows import (
+from jflow.training.optimizers.rows import (
     RowGradient,
     RowSums,
     are_row_wise,

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from jflow.client.ops.flags import check_flag
-from jflow.training.hyperparameters import LearningRate
-from jflow.training.optimizer import Optimizer
+from jflow.training.optimizers.optimizer import Optimizer
+from jflow.training.optimizers.rule import LearningRate
 
 
 def _optax() -> Any:

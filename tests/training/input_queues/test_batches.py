@@ -9,7 +9,7 @@ import pytest
 
 import jflow as tf
 from tests.clusters import in_process
-from tests.training.feeding import columns, drained, feeding
+from tests.training.input_queues.feeding import columns, drained, feeding
 
 
 def numbers(n: int, start: int = 0) -> Any:

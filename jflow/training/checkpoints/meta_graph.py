@@ -11,8 +11,8 @@ from jflow.client.export.members import MemberKind, register_member_kind
 from jflow.client.ops import global_variables
 from jflow.compiler.graph import Graph, Operation
 from jflow.errors import OpError
-from jflow.training.queue_runner import QueueRunner
-from jflow.training.saver import Saver
+from jflow.training.checkpoints.saver import Saver
+from jflow.training.input_queues.queue_runner import QueueRunner
 
 
 def export_meta_graph(filename: str | os.PathLike[str], graph: Graph | None = None) -> None:

@@ -13,7 +13,7 @@ from jflow.client.session import Session
 from jflow.compiler.graph import Operation, get_default_graph, get_default_session
 from jflow.compiler.graph.stack import DefaultSession
 from jflow.errors import OpError, OutOfRangeError
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 QUEUE_RUNNERS = "queue_runners"
 

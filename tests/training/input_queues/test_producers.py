@@ -9,7 +9,7 @@ import pytest
 
 import jflow as tf
 from tests.clusters import in_process
-from tests.training.feeding import WAIT_S, columns, drained, feeding
+from tests.training.input_queues.feeding import WAIT_S, columns, drained, feeding
 
 ROWS = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jflow.base.values import Array
 from jflow.state.checkpoint_files import Checkpoint, local_path, open_checkpoint
-from jflow.training.checkpoint_state import latest_checkpoint
+from jflow.training.checkpoints.checkpoint_state import latest_checkpoint
 
 _TENSORFLOW_NAMES = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 """Dtypes for which TensorFlow's protocol buffers have other names."""

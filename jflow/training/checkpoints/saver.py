@@ -23,13 +23,13 @@ from jflow.errors import (
     UnimplementedError,
 )
 from jflow.state.checkpoint_files import local_path
-from jflow.training.checkpoint_state import (
+from jflow.training.checkpoints.checkpoint_state import (
     STATE_FILE,
     get_checkpoint_mtimes,
     remove_checkpoint,
     update_checkpoint_state,
 )
-from jflow.training.positions import SavableIterator, apart, restored, texts
+from jflow.training.checkpoints.positions import SavableIterator, apart, restored, texts
 
 _LOG = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from jflow.compiler.graph import (
     get_default_graph,
     name_scope,
 )
-from jflow.training.queue_runner import QueueRunner, add_queue_runner
+from jflow.training.input_queues.queue_runner import QueueRunner, add_queue_runner
 
 
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Tensor:

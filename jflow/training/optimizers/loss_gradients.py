@@ -27,7 +27,7 @@ from jflow.compiler.graph import owners
 from jflow.compiler.graph.primitives import read_p, state_of
 from jflow.compiler.graph.row_gathers import row_indices
 from jflow.plan.xla import internals, jaxprs
-from jflow.training.rows import RowGradient, as_pytree
+from jflow.training.optimizers.rows import RowGradient, as_pytree
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 from jflow.client.ops import FIFOQueue, PaddingFIFOQueue, RandomShuffleQueue
 from jflow.client.ops.queue import QueueBase
 from jflow.compiler.graph import get_default_graph, name_scope
-from jflow.training.queue_runner import QueueRunner, add_queue_runner
-from jflow.training.sources import Sources
+from jflow.training.input_queues.queue_runner import QueueRunner, add_queue_runner
+from jflow.training.input_queues.sources import Sources
 
 # ruff: noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
 

@@ -20,8 +20,8 @@ from jflow.compiler.graph import Graph, GraphKeys, VariableRef, get_default_sess
 from jflow.compiler.graph.primitives import ResourceRef
 from jflow.compiler.placement.states import refs_of
 from jflow.errors import InvalidArgumentError
-from jflow.training.optimizer import Optimizer
-from jflow.training.positions import SavableIterator, apart, restored, texts
+from jflow.training.checkpoints.positions import SavableIterator, apart, restored, texts
+from jflow.training.optimizers.optimizer import Optimizer
 
 StateRef = VariableRef | ResourceRef
 

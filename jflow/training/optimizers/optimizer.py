@@ -23,18 +23,18 @@ from jflow.compiler.graph import (
     name_scope,
 )
 from jflow.compiler.graph.row_gathers import row_gathers
-from jflow.training import rows
-from jflow.training.hyperparameters import Hyperparameters, LearningRate
-from jflow.training.local_operations import call_beside
-from jflow.training.locality import (
+from jflow.training.optimizers import rows
+from jflow.training.optimizers.eager_update import EagerSlots
+from jflow.training.optimizers.graph_update import call_beside
+from jflow.training.optimizers.locality import (
     SHARED,
     Shapes,
     field_of,
     owner_of,
     slice_of,
 )
-from jflow.training.loss_gradients import loss_gradients
-from jflow.training.slots import EagerSlots
+from jflow.training.optimizers.loss_gradients import loss_gradients
+from jflow.training.optimizers.rule import Hyperparameters, LearningRate
 
 Gradient = Tensor | IndexedSlices
 GradsAndVars = Iterable[tuple[Any, Any]]
