@@ -43,11 +43,11 @@ from jflow.training.input_queues.queue_runner import QueueRunner
 from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.optimizers.optimizer import (
     Gradient,
-    GradientTransformation,
     GradsAndVars,
     Optimizer,
     as_optimizer,
 )
+from jflow.training.optimizers.rule import GradientTransformation
 from jflow.training.threads import Coordinator
 
 ROUND_S = 1.0

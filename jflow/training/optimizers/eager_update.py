@@ -1,4 +1,4 @@
-"""Updates of eager variables by an Optax optimizer, whose state is beside them.
+"""The update of eager variables: programs, each with exclusive access to what it writes.
 
 Everything about one variable, its new value and its slots, is computed where it lives, in one
 program that has exclusive access to them, once the gradient is there. So updates of several workers
@@ -8,9 +8,10 @@ computes something of all variables after it has used their slots needs two such
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -25,94 +26,68 @@ from jflow.client.ops.creators import without_creators
 from jflow.client.ops.variable import VariableLike
 from jflow.client.variables import ShardedVariable
 from jflow.client.variables.beside import beside
-from jflow.compiler.graph import container, name_scope, owners, request
+from jflow.compiler.graph import container, name_scope, owners
 from jflow.plan.xla import internals
-from jflow.plan.xla.jaxprs import open_calls, shape_of
-from jflow.training.optimizers.locality import (
-    SHARED,
-    OwnerIndex,
-    Shapes,
-    field_of,
-    local_calls,
-    owner_of,
-    slice_of,
-)
-from jflow.training.optimizers.rows import (
-    RowGradient,
-    RowSums,
-    are_row_wise,
-    as_pytree,
-    rows_at,
-    sum_rows,
-    with_rows,
-)
+from jflow.training.optimizers.locality import LocalComputation, owner_of
+from jflow.training.optimizers.rows import RowGradient, RowSums, as_pytree, rows_at
+from jflow.training.optimizers.rule import UpdateRule
+from jflow.training.optimizers.slots import SlotTable
+from jflow.training.optimizers.update import TrainedState, apply_update
 
 
-class EagerSlots:
-    """The state of an optimizer that trains eager variables.
+class EagerUpdates:
+    """The updates of eager variables by an optimizer, whose state is created with this.
 
     Each slot is a variable on the device, in the container and below the name of the variable that
     it belongs to; what belongs to none is beside the first one. Shards are variables of their own.
 
     Args:
-      init: makes the state for parameters.
-      next_of: computes new parameters and state of gradients, state, parameters and learning rate.
+      rule: computes the new values.
+      table: gets the variables of the state.
       variables: the eager variables, sharded or not.
       name: the name of the optimizer, which the names of the slots contain.
 
     Attributes:
+      variables: the argument.
       iterations: the count of updates, int32[].
-      slots: the slots of each variable or shard, by name.
-      shared: the variables of the rest of the state.
     """
 
     def __init__(
-        self,
-        init: Callable[[Any], Any],
-        next_of: Callable[..., Any],
-        variables: Sequence[VariableLike],
-        name: str,
+        self, rule: UpdateRule, table: SlotTable, variables: Sequence[VariableLike], name: str
     ) -> None:
         self.variables = tuple(variables)
         self._params = _shards(variables)
         self._owner: Any = self._params[0].operations.ref.owner
-        self._init, self._next_of = init, next_of
-        self._applied = function(self._apply)
+        self._rule = rule
+        self._table = table
         self._name = name
-        self.slots: dict[Variable, dict[str, Variable]] = {}
-        self.shared: list[Variable] = []
+        self._function = function(self._update)
         if internals.is_tracing():
-            # JAX traces by thread, and what is made here is no part of what it traces.
+            # JAX traces by thread, and the state is no part of what it traces.
             with ThreadPoolExecutor(1) as other_thread:
-                other_thread.submit(self._make).result()
+                self._state = other_thread.submit(self._create_state).result()
         else:
-            self._make()
+            self._state = self._create_state()
 
-    def _make(self) -> None:
-        shapes = [v.shape for v in self._params]
-        avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in self._params]
-        leaves, self._tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self._init, avals))
-        self._owners = [owner_of(path, leaf, shapes) for path, leaf in leaves]
-        self._leaves = [self._slot(number, path) for number, (path, _) in enumerate(leaves)]
-        self.iterations = self._variable(self._params[0], np.int32(0), "iterations")
+    def _create_state(self) -> TrainedState:
+        params, init = self._params, self._rule.init
+        shapes = [v.shape for v in params]
+        avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in params]
+        leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(init, avals))
+        owners_of = [owner_of(path, leaf, shapes) for path, leaf in leaves]
 
-    def _slot(self, number: int, path: tuple[Any, ...]) -> Variable:
-        owner = self._owners[number]
-        way = path if owner == SHARED else path[:-1]
-        param = self._params[max(owner, 0)]
+        def creator(number: int) -> Callable[[Variable, str], Variable]:
+            def initial() -> Any:
+                return jax.tree.leaves(init([v.value() for v in params]))[number]
 
-        def initial() -> Any:
-            return jax.tree.leaves(self._init([v.value() for v in self._params]))[number]
+            return lambda param, name: self._variable(param, initial, name)
 
-        name = jax.tree_util.keystr(way, simple=True, separator="_") or "state"
-        made = self._variable(param, initial, name)
-        made.save_slice_info = slice_of(made, param)
-        if owner == SHARED:
-            self.shared.append(made)
-        else:
-            own = self.slots.setdefault(param, {})
-            own[field_of(way) if field_of(way) not in own else name] = made
-        return made
+        slots = [
+            self._table.add(path, owners_of[number], params, creator(number))
+            for number, (path, _) in enumerate(leaves)
+        ]
+        self.iterations = self._variable(params[0], np.int32(0), "iterations")
+        return TrainedState(params, tree, slots, owners_of)
 
     def _variable(self, param: Variable, initial: Any, name: str) -> Variable:
         ref = param.operations.ref
@@ -130,139 +105,111 @@ class EagerSlots:
         slots: dict[str, list[Variable]] = {}
         for number, variable in enumerate(self.variables):
             for shard in _shards([variable]):
-                for name, slot in self.slots.get(shard, {}).items():
+                for name, slot in self._table.slots.get(shard, {}).items():
                     slots.setdefault(f"{number}/{name}", []).append(slot)
-        own = {key: found if len(found) > 1 else found[0] for key, found in slots.items()}
-        return {"iterations": self.iterations, "shared": dict(enumerate(self.shared)), "slots": own}
+        own = {key: each if len(each) > 1 else each[0] for key, each in slots.items()}
+        return {
+            "iterations": self.iterations,
+            "shared": dict(enumerate(self._table.shared)),
+            "slots": own,
+        }
 
-    def apply(self, grads: Sequence[Any], rate: Any) -> Any:
+    def update(self, grads: Sequence[Any]) -> Any:
         """Updates the variables and the state by gradients.
 
         Args:
           grads: a gradient for each variable, of its shape: an array, or an `IndexedSlices`.
-          rate: the learning rate, None if `next_of` needs none.
 
         Returns:
           int32[], the count of updates with this one.
         """
         with owners.owned_by(self._owner):
-            return self._applied([*map(as_pytree, grads)], rate)
+            return self._function([*map(as_pytree, grads)], self._rule.inputs())
 
-    def _apply(self, grads: list[Any], rate: Any) -> Any:
-        pieces = [*map(self._summed, self._params, _pieces(self.variables, grads))]
-        rows = {i: one.indices for i, one in enumerate(pieces) if isinstance(one, RowSums)}
-        whole = [one.grads if isinstance(one, RowSums) else one for one in pieces]
-        written = zip(
-            self._params + self._leaves, [*range(len(pieces)), *self._owners], strict=True
+    def _update(self, grads: list[Any], inputs: Any) -> Any:
+        pieces = _pieces(self.variables, self._params, grads)
+        apply_update(_EagerFace(self._params), self._rule, self._state, pieces, inputs)
+        first = pieces[0]
+        return self.iterations.update(
+            _increment, first.values if isinstance(first, IndexedSlices) else first
         )
-        computed = self._computed(whole, rows, rate)
-        for (variable, owner), value in zip(written, computed, strict=True):
-            if value is None:
-                continue
-            with beside(variable):
-                if owner in rows:
-                    variable.update(with_rows, rows[owner], value)
-                else:
-                    variable.assign(variable.constraint(value) if variable.constraint else value)
-        return self.iterations.update(_increment, whole[0])
 
-    def _summed(self, param: Variable, piece: Any) -> Any:
-        """The rows of a gradient that occur, each once; a whole gradient where that is needed."""
-        if not isinstance(piece, RowGradient):
-            return piece
-        by_row = self._by_row[param] and param.constraint is None
-        with beside(param):
-            if by_row:
-                summed = jax.jit(sum_rows, static_argnums=2)(*piece, param.shape[0])
-                return RowSums(*summed)
-            return IndexedSlices(*piece, param.shape).to_tensor()
 
-    @cached_property
-    def _by_row(self) -> dict[Variable, bool]:
-        found = are_row_wise(self._init, self._params, owner_of)
-        return dict(zip(self._params, found, strict=True))
+@dataclass(frozen=True)
+class _Unread:
+    """A variable, or some rows of it, that the program that assigns it reads.
 
-    def _computed(self, grads: list[Any], rows: Mapping[int, Any], rate: Any) -> list[Any]:
-        """New values of parameters and state, each computed beside its variable; None for the old.
+    Attributes:
+      variable: the variable.
+      rows: the rows; None for all.
+      aval: the type of its value.
+    """
 
-        A variable is read by an update that waits for all else that is computed with it. So it is
-        read in the program that assigns it, unless others need something of it before.
+    variable: Variable
+    rows: RowSums | None
+    aval: jax.ShapeDtypeStruct
 
-        Args:
-          grads: the gradients, of some only the rows that occur.
-          rows: which these rows are, by the index of the parameter. Of it and its state only the
-            same rows are read and computed.
-          rate: the learning rate.
-        """
-        shapes = [v.shape for v in self._params]
-        args = [grads, jax.tree.unflatten(self._tree, self._leaves), self._params, rate]
-        leaves, in_tree = jax.tree_util.tree_flatten_with_path(args)
-        sizes = {i: grads[i].shape for i in rows}
-        avals = [_aval_of_rows(path, leaf, shapes, sizes) for path, leaf in leaves]
-        shapes = [grad.shape for grad in grads]
-        traced, results = _traced(self._next_of, in_tree, avals, shapes)
-        arguments = [
-            owner_of(path, aval, shapes) for (path, _), aval in zip(leaves, avals, strict=True)
-        ]
-        given = dict(zip(traced.jaxpr.invars, (leaf for _, leaf in leaves), strict=True))
-        known = {x: jnp.asarray(v) for x, v in given.items() if not isinstance(v, Variable)}
-        owners_of = dict(zip(traced.jaxpr.invars, arguments, strict=True))
+    @property
+    def shape(self) -> Any:
+        return self.aval.shape
 
-        def read(x: jex.Var, *before: jax.Array) -> jax.Array:
-            value: jax.Array = given[x].update(_same, *before)
-            return rows_at(value, rows[owners_of[x]]) if owners_of[x] in rows else value
+    def read(self, before: Sequence[Any]) -> Any:
+        """The value, by an update that waits for what is computed before."""
+        value = self.variable.update(_same, *before)
+        return value if self.rows is None else rows_at(value, self.rows.indices)
 
-        for call in local_calls(traced, arguments, results):
+
+class _EagerFace:
+    """The programs of one update; see `UpdateFace`.
+
+    A variable is read by an update that waits for all else that is computed with it. So it is read
+    in the program that assigns it, unless others need something of it before.
+    """
+
+    def __init__(self, params: Sequence[Variable]) -> None:
+        self._params = params
+
+    def apply(self, fun: Callable[..., Any], *args: Any, name: str) -> Any:
+        static = [i for i, each in enumerate(args) if isinstance(each, int)]
+        return jax.jit(fun, static_argnums=static)(*args)
+
+    def after(self, _grads: Sequence[Any]) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def argument(self, leaf: Any, rows: RowSums | None) -> Any:
+        if not isinstance(leaf, Variable):
+            return jnp.asarray(leaf)
+        shape = leaf.shape if rows is None else rows.grads.shape
+        return _Unread(leaf, rows, jax.ShapeDtypeStruct(shape, leaf.dtype))
+
+    def evaluate(
+        self,
+        computation: LocalComputation,
+        arguments: Sequence[Any],
+        grads: Sequence[Any],
+        written: Sequence[Variable],
+    ) -> list[Any]:
+        by_var = dict(zip(computation.inputs, arguments, strict=True))
+        known = {x: value for x, value in by_var.items() if not isinstance(value, _Unread)}
+        for call in computation.calls:
             place = max(call.owner, 0)
             before = [grads[place], *(known[x] for x in call.inputs if x in known)]
             with beside(self._params[place]):
                 for x in call.inputs:
-                    known[x] = known[x] if x in known else read(x, *before)
+                    known[x] = known[x] if x in known else by_var[x].read(before)
                 compiled = jax.jit(jex.jaxpr_as_fun(call.program))
-                found = compiled(*(known[x] for x in call.inputs))
-            known.update(zip(call.outputs, found, strict=True))
+                outputs = compiled(*(known[x] for x in call.inputs))
+            known.update(zip(call.outputs, outputs, strict=True))
         new: list[Any] = []
-        for variable, x in zip((*self._params, *self._leaves), traced.jaxpr.outvars, strict=True):
+        for variable, x in zip(written, computation.outputs, strict=True):
             if isinstance(x, jex.Literal):
                 new.append(x.val)
             elif x in known:
                 new.append(known[x])
             else:  # an old value
-                is_own = given[x] is variable
-                new.append(None if is_own else read(x, grads[0]))
+                is_own = by_var[x].variable is variable
+                new.append(None if is_own else by_var[x].read([grads[0]]))
         return new
-
-
-def _traced(
-    next_of: Callable[..., Any], in_tree: Any, avals: Sequence[Any], shapes: Shapes
-) -> tuple[jex.ClosedJaxpr, list[OwnerIndex]]:
-    """The equations of an update, and the owners of its results."""
-    results: list[OwnerIndex] = []
-
-    def flat(*given: Any) -> list[Any]:
-        found = next_of(*jax.tree.unflatten(in_tree, given))
-        out = jax.tree_util.tree_leaves_with_path(found)
-        results.extend(owner_of(path, leaf, shapes) for path, leaf in out)
-        return [leaf for _, leaf in out]
-
-    with request.empty_request_scope():
-        return open_calls(jax.make_jaxpr(flat)(*avals)), results
-
-
-def _aval_of_rows(
-    path: tuple[Any, ...], leaf: Any, shapes: Shapes, sizes: Mapping[int, tuple[int, ...]]
-) -> Any:
-    """The type of an argument of an update; of some parameters and their state, that of rows."""
-    owner = owner_of(path, leaf, shapes) if isinstance(leaf, Variable) else SHARED
-    if owner in sizes:
-        return jax.ShapeDtypeStruct(sizes[owner], leaf.dtype)
-    return _aval(leaf)
-
-
-def _aval(leaf: Any) -> Any:
-    if isinstance(leaf, Variable):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    return shape_of(jax.typeof(jnp.asarray(leaf)))
 
 
 def _same(old: jax.Array, *_: jax.Array) -> jax.Array:
@@ -274,27 +221,33 @@ def _increment(old: jax.Array, _: jax.Array) -> jax.Array:
 
 
 def _shards(variables: Sequence[VariableLike]) -> list[Variable]:
-    found: list[Variable] = []
+    shards: list[Variable] = []
     for variable in variables:
-        shards = variable.variables if isinstance(variable, ShardedVariable) else [variable]
-        found.extend(shard for shard in shards if isinstance(shard, Variable))
-    return found
+        parts = variable.variables if isinstance(variable, ShardedVariable) else [variable]
+        shards.extend(part for part in parts if isinstance(part, Variable))
+    return shards
 
 
-def _pieces(variables: Sequence[VariableLike], grads: Sequence[Any]) -> list[Any]:
-    """The gradient of each variable or shard.
+def _pieces(
+    variables: Sequence[VariableLike], params: Sequence[Variable], grads: Sequence[Any]
+) -> list[Any]:
+    """The gradient of each variable or shard, arrays or `IndexedSlices`.
 
     Each shard has all rows of a gradient that is rows. Those of other shards are out of its range.
     """
-    found: list[Any] = []
+    pieces: list[Any] = []
     for variable, grad in zip(variables, grads, strict=True):
+        is_rows = isinstance(grad, RowGradient)
         if not isinstance(variable, ShardedVariable):
-            found.append(grad if isinstance(grad, RowGradient) else jnp.asarray(grad))
+            pieces.append(grad if is_rows else jnp.asarray(grad))
             continue
         ends = [0, *accumulate(shard.shape[0] for shard in variable)]
-        if isinstance(grad, RowGradient):
+        if is_rows:
             at = jnp.asarray(grad.indices)
-            found.extend(RowGradient(grad.values, at - start) for start in ends[:-1])
+            pieces.extend(RowGradient(grad.values, at - start) for start in ends[:-1])
         else:
-            found.extend(jnp.asarray(grad)[start:end] for start, end in pairwise(ends))
-    return found
+            pieces.extend(jnp.asarray(grad)[start:end] for start, end in pairwise(ends))
+    return [
+        IndexedSlices(*piece, param.shape) if isinstance(piece, RowGradient) else piece
+        for piece, param in zip(pieces, params, strict=True)
+    ]

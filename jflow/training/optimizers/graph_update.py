@@ -1,68 +1,135 @@
-"""A computation over many variables as operations of a graph, each beside its variable."""
+"""The update of a graph's variables: operations, each beside the variable that it concerns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.client.ops import Variable
-from jflow.compiler.graph import colocate_with, request
-from jflow.plan.xla.jaxprs import open_calls, shape_of
-from jflow.training.optimizers.locality import Shapes, key_of, local_calls, owner_of
+from jflow.client.ops import Variable, group
+from jflow.compiler.graph import (
+    Graph,
+    Operation,
+    Tensor,
+    colocate_with,
+    control_dependencies,
+    name_scope,
+    request,
+)
+from jflow.plan.xla.jaxprs import shape_of
+from jflow.training.optimizers.locality import SHARED, LocalComputation, key_of, owner_of
+from jflow.training.optimizers.rows import RowSums, rows_at
+from jflow.training.optimizers.rule import UpdateRule
+from jflow.training.optimizers.slots import SlotTable, slot_name
+from jflow.training.optimizers.update import TrainedState, apply_update
 
 
-def call_beside(
-    fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Variable], shapes: Shapes
-) -> Any:
-    """Adds a call of `fun` as operations, each beside the variable that it concerns.
+class GraphUpdates:
+    """Adds updates to graphs; they share the state of a variable.
 
     Args:
-      fun: a traceable function.
-      args: pytrees of tensors, and of numbers and None, which do not change; a leaf belongs to the
-        variable of its index if it has its shape.
-      variables: the variables.
-      shapes: their shapes in `args`, where a variable may be some of its rows.
-
-    Returns:
-      The result of `fun` with tensors for arrays.
+      rule: computes the new values.
+      table: gets the variables of the state.
     """
-    graph = variables[0].graph
-    leaves, in_tree = jax.tree_util.tree_flatten_with_path(list(args))
-    tensors = [graph.as_tensor(leaf) for _, leaf in leaves]
-    arguments = [owner_of(path, x, shapes) for (path, _), x in zip(leaves, tensors, strict=True)]
-    out_trees = []
 
-    def flat(*values: Any) -> list[Any]:
-        results, out_tree = jax.tree.flatten(fun(*jax.tree.unflatten(in_tree, values)))
-        out_trees.append(out_tree)
-        return results
+    def __init__(self, rule: UpdateRule, table: SlotTable) -> None:
+        self._rule = rule
+        self._table = table
+        self._slot_by_key: dict[Hashable, Variable] = {}
 
-    with request.empty_request_scope():
-        traced = open_calls(jax.make_jaxpr(flat)(*(shape_of(tensor.aval) for tensor in tensors)))
-    (out_tree,) = out_trees
-    outputs = jax.tree.unflatten(out_tree, traced.out_avals)
-    results = [
-        owner_of(path, x, shapes) for path, x in jax.tree_util.tree_leaves_with_path(outputs)
-    ]
-    known = dict(zip(traced.jaxpr.invars, tensors, strict=True))
-    calls: dict[Hashable, jex.ClosedJaxpr] = {}
-    for one in local_calls(traced, arguments, results):
-        key = key_of(one.program)
-        if key not in calls:
-            calls[key] = _call_of(one.program)
-        inputs = [known[var].var for var in one.inputs]
-        with colocate_with(variables[max(one.owner, 0)], ignore_existing=True):
-            found = graph.inline(calls[key], inputs, lambda _: "update")
-        known.update(zip(one.outputs, found, strict=True))
-    made = [
-        graph.constant(np.asarray(x.val)) if isinstance(x, jex.Literal) else known[x]
-        for x in traced.jaxpr.outvars
-    ]
-    return jax.tree.unflatten(out_tree, made)
+    def update(self, grads: Sequence[Any], variables: Sequence[Variable]) -> Operation:
+        """Adds the update of variables by gradients, tensors or `IndexedSlices`."""
+        face = _GraphFace(variables[0].graph, variables)
+        state = self._state(face, list(variables))
+        return group(
+            *apply_update(face, self._rule, state, grads, self._rule.inputs()), name="update"
+        )
+
+    def _state(self, face: _GraphFace, variables: list[Variable]) -> TrainedState:
+        """The state for variables; what an earlier call has made of it is used again."""
+        shapes = [v.shape for v in variables]
+        avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
+        leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self._rule.init, avals))
+        keys = [_slot_key(path, leaf, variables) for path, leaf in leaves]
+        if not self._slot_by_key.keys() >= {*keys}:
+            initial = [v.initial_value for v in variables]
+            init = LocalComputation.trace(self._rule.init, [initial], shapes)
+            values = face.evaluate(init, initial, [], [])
+            for key, (path, _), value in zip(keys, leaves, values, strict=True):
+                if key not in self._slot_by_key:
+                    owner = owner_of(path, value, shapes)
+                    self._slot_by_key[key] = self._table.add(
+                        path, owner, variables, _creator(value)
+                    )
+        slots = [self._slot_by_key[key] for key in keys]
+        owners = [
+            owner_of(path, slot, shapes) for (path, _), slot in zip(leaves, slots, strict=True)
+        ]
+        return TrainedState(variables, tree, slots, owners)
+
+
+class _GraphFace:
+    """The operations of one update; see `UpdateFace`."""
+
+    def __init__(self, graph: Graph, variables: Sequence[Variable]) -> None:
+        self._graph = graph
+        self._variables = variables
+
+    def apply(self, fun: Callable[..., Any], *args: Any, name: str) -> Any:
+        return self._graph.apply(fun, args, name=name)
+
+    def after(self, grads: Sequence[Any]) -> AbstractContextManager[Any]:
+        return control_dependencies([group(*grads, name="gradients")])
+
+    def argument(self, leaf: Any, rows: RowSums | None) -> Any:
+        if not isinstance(leaf, Variable):
+            return self._graph.as_tensor(leaf)
+        if rows is None:
+            return leaf.read_value()
+        with colocate_with(leaf, ignore_existing=True):
+            return self.apply(rows_at, leaf.read_value(), rows.indices, name="take_rows")
+
+    def evaluate(
+        self,
+        computation: LocalComputation,
+        arguments: Sequence[Tensor],
+        _grads: Sequence[Any],
+        _written: Sequence[Variable],
+    ) -> list[Any]:
+        known = dict(zip(computation.inputs, arguments, strict=True))
+        calls: dict[Hashable, jex.ClosedJaxpr] = {}
+        for call in computation.calls:
+            key = key_of(call.program)
+            if key not in calls:
+                calls[key] = _call_of(call.program)
+            inputs = [known[x].var for x in call.inputs]
+            with colocate_with(self._variables[max(call.owner, 0)], ignore_existing=True):
+                outputs = self._graph.inline(calls[key], inputs, lambda _: "update")
+            known.update(zip(call.outputs, outputs, strict=True))
+        return [
+            self._graph.constant(np.asarray(x.val)) if isinstance(x, jex.Literal) else known[x]
+            for x in computation.outputs
+        ]
+
+
+def _creator(value: Tensor) -> Callable[[Variable, str], Variable]:
+    def create(param: Variable, name: str) -> Variable:
+        with name_scope(f"{param.op.name}/"), colocate_with(param, ignore_existing=True):
+            return Variable(value, trainable=False, name=name)
+
+    return create
+
+
+def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
+    """What tells one variable of the state from all others of the optimizer."""
+    index = getattr(path[-1], "idx", SHARED) if path else SHARED
+    if 0 <= index < len(variables):  # of another shape than its variable, too
+        return variables[index], slot_name(path[:-1]), value.shape, value.dtype
+    return variables[0].graph, slot_name(path), value.shape, value.dtype
 
 
 def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:

@@ -9,16 +9,14 @@ equations of one owner that do not wait for another owner in between; it becomes
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+import jax
 import jax.extend.core as jex
-from jax.tree_util import GetAttrKey, keystr
 
-from jflow.base.values import SaveSliceInfo
-from jflow.client.ops import Variable
+from jflow.compiler.graph import request
 from jflow.plan.xla import jaxprs
 
 SHARED = -1
@@ -45,6 +43,45 @@ class LocalCall:
     program: jex.ClosedJaxpr
     inputs: tuple[jex.Var, ...]
     outputs: tuple[jex.Var, ...]
+
+
+@dataclass(frozen=True)
+class LocalComputation:
+    """A computation over many variables, as local calls.
+
+    Attributes:
+      calls: each after those whose results it uses.
+      inputs, outputs: the arguments and results of the computation, flat.
+    """
+
+    calls: list[LocalCall]
+    inputs: list[jex.Var]
+    outputs: list[jaxprs.Atom]
+
+    @classmethod
+    def trace(cls, fun: Callable[..., Any], args: Sequence[Any], shapes: Shapes) -> Self:
+        """The calls of `fun(*args)`.
+
+        Args:
+          fun: a traceable function.
+          args: pytrees whose leaves have `shape` and `aval`; a leaf belongs to the variable of its
+            index if it has its shape.
+          shapes: the shapes of the variables in `args`, where a variable may be some of its rows.
+        """
+        leaves, in_tree = jax.tree_util.tree_flatten_with_path(list(args))
+        arguments = [owner_of(path, leaf, shapes) for path, leaf in leaves]
+        results: list[OwnerIndex] = []
+
+        def flat(*values: Any) -> list[Any]:
+            out = jax.tree_util.tree_leaves_with_path(fun(*jax.tree.unflatten(in_tree, values)))
+            results.extend(owner_of(path, leaf, shapes) for path, leaf in out)
+            return [leaf for _, leaf in out]
+
+        avals = [jaxprs.shape_of(leaf.aval) for _, leaf in leaves]
+        with request.empty_request_scope():
+            traced = jaxprs.open_calls(jax.make_jaxpr(flat)(*avals))
+        calls = local_calls(traced, arguments, results)
+        return cls(calls, list(traced.jaxpr.invars), list(traced.jaxpr.outvars))
 
 
 def local_calls(
@@ -104,21 +141,6 @@ def owner_of(path: tuple[Any, ...], value: Any, shapes: Shapes) -> OwnerIndex:
     index = getattr(path[-1], "idx", -1) if path else -1
     is_own = 0 <= index < len(shapes) and value.shape == shapes[index]
     return index if is_own else SHARED
-
-
-def field_of(path: tuple[Any, ...]) -> str:
-    """The name of the field of a state that a path goes through last."""
-    names = [key.name for key in path if isinstance(key, GetAttrKey)]
-    return names[-1] if names else keystr(path, simple=True, separator="_")
-
-
-def slice_of(slot: Variable, beside: Variable) -> SaveSliceInfo | None:
-    """The slice that a slot of a part of a partitioned variable is in a checkpoint."""
-    info = beside.save_slice_info
-    if info is None or slot.shape != beside.shape:
-        return None
-    name = slot.operations.ref.name.removeprefix(beside.operations.ref.name)
-    return dataclasses.replace(info, full_name=f"{info.full_name}{name}")
 
 
 def key_of(program: jex.ClosedJaxpr) -> Hashable:

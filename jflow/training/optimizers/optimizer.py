@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-import jax
 import numpy as np
 
 from jflow.base.values import is_compatible
-from jflow.client.ops import IndexedSlices, Variable, ensure_shape, group, trainable_variables
+from jflow.client.ops import IndexedSlices, Variable, ensure_shape, trainable_variables
 from jflow.client.ops.variable import VariableLike
 from jflow.compiler.graph import (
-    Graph,
     GraphKeys,
-    Operation,
     Tensor,
     colocate_with,
     control_dependencies,
@@ -23,35 +20,17 @@ from jflow.compiler.graph import (
     name_scope,
 )
 from jflow.compiler.graph.row_gathers import row_gathers
-from jflow.training.optimizers import rows
-from jflow.training.optimizers.eager_update import EagerSlots
-from jflow.training.optimizers.graph_update import call_beside
-from jflow.training.optimizers.locality import (
-    SHARED,
-    Shapes,
-    field_of,
-    owner_of,
-    slice_of,
-)
+from jflow.training.optimizers.eager_update import EagerUpdates
+from jflow.training.optimizers.graph_update import GraphUpdates
 from jflow.training.optimizers.loss_gradients import loss_gradients
-from jflow.training.optimizers.rule import Hyperparameters, LearningRate
+from jflow.training.optimizers.rows import slices_of
+from jflow.training.optimizers.rule import GradientTransformation, LearningRate, UpdateRule
+from jflow.training.optimizers.slots import SlotTable
 
 Gradient = Tensor | IndexedSlices
 GradsAndVars = Iterable[tuple[Any, Any]]
 """Gradients, or None, and their variables: tensors and variables of a graph, or arrays and eager
 variables, sharded or not."""
-
-
-class GradientTransformation(Protocol):
-    """The interface of an Optax optimizer."""
-
-    @property
-    def init(self) -> Any:
-        """Function from parameters to the initial state."""
-
-    @property
-    def update(self) -> Any:
-        """Function from gradients, state and parameters to updates and the next state."""
 
 
 class Optimizer:
@@ -89,23 +68,11 @@ class Optimizer:
         name: str = "Optimizer",
         hyperparameters: Mapping[str, LearningRate] | None = None,
     ) -> None:
-        self._hyperparameters = Hyperparameters(hyperparameters or {}, learning_rate)
-        self._transformation_of: Callable[..., Any] = (
-            (lambda: transformation) if hyperparameters is None else transformation  # type: ignore[assignment]
-        )
-        example = self._transformation_of(**self._hyperparameters.examples())
-        if not (hasattr(example, "init") and hasattr(example, "update")):
-            raise TypeError(
-                "expected an optax.GradientTransformation, such as optax.adam(1e-3), got "
-                f"{example!r:.80}"
-            )
-        self._init = example.init
+        self._rule = UpdateRule(transformation, hyperparameters, learning_rate)
         self._name = name
-        self._slots: dict[Variable, dict[str, Variable]] = {}
-        self._shared: list[Variable] = []
-        self._known: dict[Hashable, Variable] = {}
-        self._counts: dict[Graph, Variable] = {}
-        self._eager: EagerSlots | None = None
+        self._table = SlotTable()
+        self._graphs = GraphUpdates(self._rule, self._table)
+        self._eager: EagerUpdates | None = None
 
     def __repr__(self) -> str:
         return f"<jflow.train.Optimizer {self._name!r} with {len(self.variables())} variables>"
@@ -200,12 +167,12 @@ class Optimizer:
         points: list[Tensor | Variable] = []
         for v in variables:
             points.extend([gather.rows for gather in gathers[v]] if v in gathers else [v])
-        found = gradients(loss, points, grad_loss, aggregation_method=aggregation_method)
-        slopes = dict(zip(points, found, strict=True))
+        slopes = gradients(loss, points, grad_loss, aggregation_method=aggregation_method)
+        slope_at = dict(zip(points, slopes, strict=True))
         return [
-            (rows.slices_of(v, gathers[v], [slopes[g.rows] for g in gathers[v]]), v)
+            (slices_of(v, gathers[v], [slope_at[g.rows] for g in gathers[v]]), v)
             if v in gathers
-            else (slopes[v], v)
+            else (slope_at[v], v)
             for v in variables
         ]
 
@@ -253,7 +220,7 @@ class Optimizer:
         grads = [_fitted(*pair) for pair in pairs]
         variables = [variable for _, variable in pairs]
         with name_scope(name or self._name), control_dependencies(None):
-            update = self._update(grads, variables)
+            update = self._graphs.update(grads, variables)
         if global_step is not None:
             with control_dependencies([update]), colocate_with(global_step, ignore_existing=True):
                 update = global_step.assign_add(1).op
@@ -279,13 +246,12 @@ class Optimizer:
             if self._eager.variables != tuple(var_list):
                 raise ValueError(f"{self!r} has its state for other variables or another order")
             return
-        self._eager = made = EagerSlots(self._init, self._next, var_list, self._name)
-        self._slots, self._shared = made.slots, made.shared
+        self._eager = EagerUpdates(self._rule, self._table, var_list, self._name)
 
     def _apply_at_once(self, pairs: Any, global_step: Variable | None) -> Any:
         self.build([variable for _, variable in pairs])
         assert self._eager is not None
-        count = self._eager.apply([grad for grad, _ in pairs], self._hyperparameters.inputs())
+        count = self._eager.update([grad for grad, _ in pairs])
         if global_step is not None:
             global_step.assign_add(1)
         return count
@@ -303,7 +269,7 @@ class Optimizer:
         """
         if self._eager is not None:
             return self._eager.iterations
-        count = self._counts.get(get_default_graph())
+        count = self._table.counts.get(get_default_graph())
         if count is None:
             raise ValueError(
                 f"{self!r} has no count of updates: call apply_gradients first; an optimizer that "
@@ -319,19 +285,18 @@ class Optimizer:
           var: a variable that the optimizer updates.
           name: its name in the state of the transformation, such as "mu" or "nu" of Adam.
         """
-        return self._slots.get(var, {}).get(name)
+        return self._table.slots.get(var, {}).get(name)
 
     def get_slot_names(self) -> list[str]:
         """Returns the names of the slots, in the order of the names."""
-        return sorted({name for slots in self._slots.values() for name in slots})
+        return sorted({name for slots in self._table.slots.values() for name in slots})
 
     def variables(self) -> list[Variable]:
         """Returns all variables of the optimizer's state; in graph code, of the default graph."""
-        own = [slot for slots in self._slots.values() for slot in slots.values()]
         if self._eager is not None:
-            return [*self._shared, *own, self._eager.iterations]
+            return [*self._table.variables(), self._eager.iterations]
         graph = get_default_graph()
-        return [slot for slot in (*self._shared, *own) if slot.graph is graph]
+        return [slot for slot in self._table.variables() if slot.graph is graph]
 
     def saved_state(self) -> Any:
         """The state as `jflow.checkpoint` saves it: variables in dicts and lists.
@@ -340,133 +305,10 @@ class Optimizer:
         """
         return self.variables() if self._eager is None else self._eager.saved_state()
 
-    # Building ---------------------------------------------------------------------------------
-
-    def _update(self, grads: Sequence[Gradient], variables: Sequence[Variable]) -> Operation:
-        shapes = [v.shape for v in variables]
-        state = self._state(variables, shapes)
-        sparse = self._sparse(grads, variables)
-        given = [sparse[i].grads if i in sparse else _dense(g) for i, g in enumerate(grads)]
-        slots = jax.tree_util.tree_leaves_with_path(state)
-        owners = [*range(len(variables)), *(owner_of(path, x, shapes) for path, x in slots)]
-        written = [*variables, *(slot for _, slot in slots)]
-        with control_dependencies([group(*given, name="gradients")]):
-            old = [
-                rows.take_rows(x, sparse[owner].indices) if owner in sparse else x.read_value()
-                for x, owner in zip(written, owners, strict=True)
-            ]
-            params, leaves = old[: len(variables)], old[len(variables) :]
-            before = jax.tree.unflatten(jax.tree.structure(state), leaves)
-            args = [given, before, params, self._hyperparameters.inputs()]
-            new = call_beside(self._next, args, variables, [x.shape for x in params])
-            # A variable and its slots one after the other: XLA then reads them together as well.
-            triples = zip(written, owners, jax.tree.leaves(new), strict=True)
-            updates = [
-                rows.put_rows(x, sparse[owner].indices, value)
-                if owner in sparse
-                else x.assign(_constrained(x, value))
-                for x, owner, value in sorted(triples, key=lambda one: one[1])
-            ]
-            return group(*updates, name="update")
-
-    def _state(self, variables: Sequence[Variable], shapes: Shapes) -> Any:
-        """The state for variables; what an earlier call has made of it is used again."""
-        avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
-        leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self._init, avals))
-        keys = [_slot_key(path, leaf, variables) for path, leaf in leaves]
-        if not self._known.keys() >= {*keys}:
-            values = call_beside(
-                self._init, [[v.initial_value for v in variables]], variables, shapes
-            )
-            found = zip(keys, leaves, jax.tree.leaves(values), strict=True)
-            for key, (path, _), value in found:
-                if key not in self._known:
-                    self._known[key] = self._slot(path, value, variables)
-        return jax.tree.unflatten(tree, [self._known[key] for key in keys])
-
-    def _sparse(
-        self, grads: Sequence[Gradient], variables: Sequence[Variable]
-    ) -> Mapping[int, rows.RowSums]:
-        """The rows to update, by the index of their variable, where that is possible."""
-        if not any(isinstance(grad, IndexedSlices) for grad in grads):
-            return {}
-        by_row = rows.are_row_wise(self._init, variables, owner_of)
-        return {
-            i: rows.summed(grad, variables[i])
-            for i, grad in enumerate(grads)
-            if isinstance(grad, IndexedSlices) and by_row[i] and variables[i].constraint is None
-        }
-
-    def _next(self, grads: Any, state: Any, params: Any, inputs: dict[str, Any]) -> Any:
-        """The new parameters and state; `inputs` are those of `Hyperparameters`."""
-        hyperparameters, rate = self._hyperparameters.of_inputs(inputs)
-        transformation = self._transformation_of(**hyperparameters)
-        updates, new = transformation.update(grads, state, params)
-        if rate is not None:
-            updates = jax.tree.map(lambda u: -rate * u, updates)
-        return jax.tree.map(_plus, params, updates), jax.tree.map(_with_dtype_of, new, state)
-
-    def _slot(
-        self, path: tuple[Any, ...], value: Tensor, variables: Sequence[Variable]
-    ) -> Variable:
-        """Makes the variable of one leaf of the state.
-
-        A leaf that belongs to one variable, by its index and shape, is colocated with and named
-        after it; any other leaf, with the first variable.
-        """
-        owner = owner_of(path, value, [v.shape for v in variables])
-        way = path if owner == SHARED else path[:-1]
-        beside = variables[max(owner, 0)]
-        name = _slot_name(way)
-        with name_scope(f"{beside.op.name}/"), colocate_with(beside, ignore_existing=True):
-            slot = Variable(value, trainable=False, name=name)
-        slot.save_slice_info = slice_of(slot, beside)
-        if owner == SHARED:
-            self._shared.append(slot)
-            if field_of(way) == "count":
-                self._counts.setdefault(slot.graph, slot)
-        else:
-            slots = self._slots.setdefault(beside, {})
-            slots[field_of(way) if field_of(way) not in slots else name] = slot
-        return slot
-
-
-def _slot_name(way: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(way, simple=True, separator="_") or "state"
-
-
-def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
-    """What tells one variable of the state from all others of the optimizer."""
-    index = getattr(path[-1], "idx", -1) if path else -1
-    if 0 <= index < len(variables):  # of another shape than its variable, too
-        return variables[index], _slot_name(path[:-1]), value.shape, value.dtype
-    return variables[0].graph, _slot_name(path), value.shape, value.dtype
-
-
-def _plus(param: Any, update: Any) -> Any:
-    return (param + update).astype(param.dtype)
-
-
-def _with_dtype_of(new: Any, old: Any) -> Any:
-    return new.astype(old.dtype)
-
-
-def _constrained(variable: Variable, value: Tensor) -> Tensor:
-    """Applies the constraint of a variable, if it has one, to its new value, beside it."""
-    if variable.constraint is None:
-        return value
-    with colocate_with(variable, ignore_existing=True):
-        constrained: Tensor = variable.constraint(value)
-    return constrained
-
 
 def as_optimizer(optimizer: Optimizer | GradientTransformation) -> Optimizer:
     """Returns an optimizer as it is, and one for an Optax transformation."""
     return optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
-
-
-def _dense(grad: Gradient) -> Tensor:
-    return grad.to_tensor()
 
 
 def _fitted(grad: Any, variable: VariableLike) -> Any:

@@ -7,7 +7,7 @@ until the row occurs again. That is what TensorFlow's sparse updates do (its Ada
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -80,13 +80,6 @@ def slices_of(
     return IndexedSlices(values, indices, variable.shape)
 
 
-def summed(slices: IndexedSlices, variable: Variable) -> RowSums:
-    """Returns each row once, beside the variable."""
-    with colocate_with(variable, ignore_existing=True):
-        args = (slices.values, slices.indices, variable.shape[0])
-        return RowSums(*variable.graph.apply(sum_rows, args, name="summed_rows"))
-
-
 def sum_rows(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Array, jax.Array]:
     """The indices and sums of `RowSums`, for a variable of so many rows."""
     at = indices.astype(jnp.int32)
@@ -100,69 +93,13 @@ def sum_rows(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Ar
     return unique, sums
 
 
-def take_rows(state: Variable, indices: Tensor) -> Tensor:
-    """Returns rows of a variable, beside it; zeros for indices beyond its rows."""
-    with colocate_with(state, ignore_existing=True):
-        taken: Tensor = state.graph.apply(rows_at, (state.read_value(), indices), name="take_rows")
-    return taken
-
-
 def rows_at(value: jax.Array, indices: jax.Array) -> jax.Array:
     """Rows of a value, T[n, *row]; zeros for indices beyond its rows."""
     rows: jax.Array = value.at[indices].get(mode="fill", fill_value=0)
     return rows
 
 
-def put_rows(state: Variable, indices: Tensor, rows: Tensor) -> Tensor:
-    """Writes rows of a variable in place; those beyond its rows are dropped."""
-    with colocate_with(state, ignore_existing=True):
-        written: Tensor = state.update(with_rows, indices, rows, name="put_rows")
-    return written
-
-
 def with_rows(value: jax.Array, indices: jax.Array, rows: jax.Array) -> jax.Array:
     """A value with other rows at indices; those beyond its rows are dropped."""
     new: jax.Array = value.at[indices].set(rows, mode="drop")
     return new
-
-
-def are_row_wise(
-    init: Callable[[Any], Any],
-    variables: Sequence[Variable],
-    owner_of: Callable[[Any, Any, Any], int],
-) -> list[bool]:
-    """Whether the state of an optimizer is one value for each element of a variable, or shared.
-
-    Then a row of the state belongs to the same row of the variable. A transformation that keeps
-    something else for a variable, such as sums over rows, updates it as a whole.
-
-    Args:
-      init: the transformation's function from parameters to its state.
-      variables: the variables.
-      owner_of: gives the variable that a leaf of the state belongs to, by path, leaf and shapes.
-    """
-    shapes: list[tuple[Any, ...]] = [variable.shape for variable in variables]
-    whole = jax.tree_util.tree_leaves_with_path(_state(init, variables, shapes))
-    found = []
-    for i, variable in enumerate(variables):
-        if not variable.shape:
-            found.append(False)
-            continue
-        fewer = list(shapes)
-        fewer[i] = (variable.shape[0] + 1, *variable.shape[1:])
-        changed = jax.tree_util.tree_leaves_with_path(_state(init, variables, fewer))
-        found.append(
-            len(whole) == len(changed)
-            and all(
-                before.shape == after.shape or owner_of(path, after, fewer) == i
-                for (path, before), (_, after) in zip(whole, changed, strict=True)
-            )
-        )
-    return found
-
-
-def _state(init: Callable[[Any], Any], variables: Sequence[Variable], shapes: Any) -> Any:
-    return jax.eval_shape(
-        init,
-        [jax.ShapeDtypeStruct(shape, v.dtype) for shape, v in zip(shapes, variables, strict=True)],
-    )
