@@ -27,7 +27,7 @@ from jflow.client.ops import (
     group,
     no_op,
 )
-from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import check_flag
 from jflow.client.session import CancellableSteps, Session
 from jflow.compiler.graph import (
     GraphKeys,

@@ -13,8 +13,7 @@ from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.eager import EagerVariable
 from jflow.client.ops.creators import CreatedByScope
-from jflow.client.ops.flags import check_flag
-from jflow.client.ops.in_place import InPlaceOperators
+from jflow.client.ops.in_place import InPlaceOperators, RowUpdates, check_flag
 from jflow.client.stateful import GraphVariable, VariableOperations, counting, scatter
 from jflow.compiler.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, origin, owners
 from jflow.compiler.graph import get_default_graph as _default_graph
@@ -23,7 +22,7 @@ from jflow.compiler.graph.primitives import read_p
 from jflow.plan.xla import internals
 
 
-class VariableLike(InPlaceOperators, Uncopyable, Symbolic):
+class VariableLike(InPlaceOperators, RowUpdates, Uncopyable, Symbolic):
     """What is used as an array and can be assigned: a variable, or several that are one value."""
 
     _instead_of_copy = (
@@ -295,87 +294,6 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     # Rows -------------------------------------------------------------------------------------
 
-    def scatter_update(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterUpdate",
-    ) -> Any:
-        """Assigns to rows: `v[indices] = updates`; see `jflow.scatter_update`.
-
-        This method and the next ones also take, in place of indices and updates, one object that
-        has them as its attributes `indices` and `values`, such as a sparse gradient.
-        """
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["set"], indices, updates, name)
-
-    def scatter_add(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterAdd",
-    ) -> Any:
-        """Adds to rows: `v[indices] += updates`; see `jflow.scatter_add`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["add"], indices, updates, name)
-
-    def scatter_sub(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterSub",
-    ) -> Any:
-        """Subtracts from rows: `v[indices] -= updates`; see `jflow.scatter_sub`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["subtract"], indices, updates, name)
-
-    def scatter_mul(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMul",
-    ) -> Any:
-        """Multiplies rows: `v[indices] *= updates`; see `jflow.scatter_mul`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["multiply"], indices, updates, name)
-
-    def scatter_div(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterDiv",
-    ) -> Any:
-        """Divides rows: `v[indices] /= updates`; see `jflow.scatter_div`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["divide"], indices, updates, name)
-
-    def scatter_min(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMin",
-    ) -> Any:
-        """Takes the minimum of rows and the updates; see `jflow.scatter_min`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["min"], indices, updates, name)
-
-    def scatter_max(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMax",
-    ) -> Any:
-        """Takes the maximum of rows and the updates; see `jflow.scatter_max`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["max"], indices, updates, name)
-
     def scatter_nd_update(self, indices: Any, updates: Any, name: str = "ScatterNdUpdate") -> Any:
         """Assigns to slices that index vectors name; see `jflow.scatter_nd_update`."""
         return self._scatter(scatter.SLICES["set"], indices, updates, name)
@@ -387,6 +305,9 @@ class Variable(VariableLike, metaclass=CreatedByScope):
     def scatter_nd_sub(self, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
         """Subtracts from slices that index vectors name; see `jflow.scatter_nd_sub`."""
         return self._scatter(scatter.SLICES["subtract"], indices, updates, name)
+
+    def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> Any:
+        return self._scatter(scatter.ROWS[method], indices, updates, name)
 
     def _scatter(self, body: scatter.Body, indices: Any, updates: Any, name: str) -> Any:
         if updates is None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jflow.base.values import declared, is_compatible, is_known, is_static, refuse_host
-from jflow.client.stateful.indices import guard_indices, report_indices
 from jflow.client.stateful.variable import VariableOperations, traced_line
 from jflow.compiler.graph import Operation, Tensor, control_dependencies
 from jflow.compiler.graph.primitives import check_p
@@ -21,13 +21,21 @@ from jflow.compiler.graph.primitives import check_p
 Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def _along(method: str) -> Body:
-    """An update of rows, with indices i[*n] and updates T[*n, *row]."""
+def _in_range(method: str) -> Body:
+    """An update of those rows that are in range, with indices i[*n] and updates T[*n, *row]."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
-        at = guard_indices(indices, old.shape[:1])
-        new: jax.Array = getattr(old.at[at], method)(updates, mode="drop")
+        new: jax.Array = getattr(old.at[indices], method)(updates, mode="drop")
         return new
+
+    return scatter
+
+
+def _all_or_none(update: Body) -> Body:
+    """An update of rows, of which none is written if one is out of range."""
+
+    def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
+        return update(old, guard_indices(indices, old.shape[:1]), updates)
 
     return scatter
 
@@ -44,9 +52,10 @@ def _inside(method: str) -> Body:
     return scatter
 
 
-ROWS = {
-    name: _along(name) for name in ("set", "add", "subtract", "multiply", "divide", "min", "max")
+ROWS_IN_RANGE = {
+    name: _in_range(name) for name in ("set", "add", "subtract", "multiply", "divide", "min", "max")
 }
+ROWS = {name: _all_or_none(update) for name, update in ROWS_IN_RANGE.items()}
 SLICES = {name: _inside(name) for name in ("set", "add", "subtract")}
 
 
@@ -121,3 +130,43 @@ def _check_indices(operations: VariableOperations, indices: Any, sizes: tuple[in
         return operations.bind(check_p, (report_indices(indices, sizes),), **traced_line())
     report = graph.apply(report_indices, (indices, sizes))
     return graph.add(check_p, [report.var], [], name="check_indices", variable=operations.ref)
+
+
+def report_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Reports the first index that is out of range.
+
+    Args:
+      indices: i[..., len(sizes)], indices into dimensions; i[...] for a single one.
+      sizes: sizes of these dimensions.
+
+    Returns:
+      i32[4]: 1 if an index is out of range, its position, its value, and the size of its dimension.
+    """
+    flat = jnp.asarray(_wide(indices)).reshape(-1, len(sizes))
+    bad = _is_outside(flat, sizes)
+    row, column = jnp.unravel_index(jnp.argmax(bad), bad.shape)
+    size = jnp.array(sizes, jnp.int32)[column]
+    return jnp.stack([bad.any(), row, flat[row, column], size]).astype(jnp.int32)
+
+
+def guard_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Makes all indices point outside if one of them does, so that a scatter can drop all updates.
+
+    Args:
+      indices, sizes: as for `report_indices`.
+
+    Returns:
+      i32[*indices.shape]: the indices, or 2**31 - 1 in place of each.
+    """
+    bad = _is_outside(_wide(indices).reshape(-1, len(sizes)), sizes)
+    return jnp.where(bad.any(), np.int32(2**31 - 1), indices.astype(np.int32))
+
+
+def _wide(indices: jax.Array) -> jax.Array:
+    """The indices in a dtype that can hold a size, which the dtype of small ones may not."""
+    return indices.astype(jnp.int32) if indices.dtype.itemsize < 4 else indices
+
+
+def _is_outside(flat: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Whether each of i[n, len(sizes)] is out of range: bool[n, len(sizes)]."""
+    return (flat < 0) | (flat >= jnp.array(sizes, jnp.int32).astype(flat.dtype))

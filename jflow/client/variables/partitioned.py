@@ -12,7 +12,7 @@ import numpy as np
 from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import Dtype, TensorShape, declared
 from jflow.client.ops import Variable
-from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import check_flag
 from jflow.client.ops.variable import VariableLike
 from jflow.client.variables.partitioners import axis_of
 from jflow.compiler.graph import Graph, Symbolic, Tensor, control_dependencies

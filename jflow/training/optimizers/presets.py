@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import check_flag
 from jflow.training.optimizers.optimizer import Optimizer
 from jflow.training.optimizers.rule import LearningRate
 
