@@ -17,6 +17,7 @@ from jflow.client.ops.in_place import check_flag
 from jflow.client.ops.variable import VariableLike, read, sparse_delta
 from jflow.client.stateful.scatter import ROWS_IN_RANGE, report_indices
 from jflow.client.variables.beside import beside
+from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.completion import visible
@@ -235,7 +236,7 @@ class ShardedVariable(VariableLike):
             )
         if value.ndim < self.ndim or value.shape[0] == 1 != self._shape[0]:
             return [value] * len(self)
-        return [value[start:end] for start, end in pairwise(self._ends)]
+        return split(value, [shard.shape[0] for shard in self])
 
     def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> ShardedVariable:
         if updates is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -26,6 +26,7 @@ from jflow.client.ops.creators import without_creators
 from jflow.client.ops.variable import VariableLike
 from jflow.client.variables import ShardedVariable
 from jflow.client.variables.beside import beside
+from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import container, name_scope, owners
 from jflow.plan.xla import internals
 from jflow.training.optimizers.locality import LocalComputation, owner_of
@@ -241,12 +242,12 @@ def _pieces(
         if not isinstance(variable, ShardedVariable):
             pieces.append(grad if is_rows else jnp.asarray(grad))
             continue
-        ends = [0, *accumulate(shard.shape[0] for shard in variable)]
+        sizes = [shard.shape[0] for shard in variable]
         if is_rows:
-            at = jnp.asarray(grad.indices)
-            pieces.extend(RowGradient(grad.values, at - start) for start in ends[:-1])
+            at, starts = jnp.asarray(grad.indices), [*accumulate(sizes, initial=0)][:-1]
+            pieces.extend(RowGradient(grad.values, at - start) for start in starts)
         else:
-            pieces.extend(jnp.asarray(grad)[start:end] for start, end in pairwise(ends))
+            pieces.extend(split(jnp.asarray(grad), sizes))
     return [
         IndexedSlices(*piece, param.shape) if isinstance(piece, RowGradient) else piece
         for piece, param in zip(pieces, params, strict=True)

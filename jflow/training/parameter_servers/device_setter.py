@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from jflow.base.cluster import ClusterSpec, DeviceSpec
 from jflow.compiler.graph import Operation
+from jflow.training.parameter_servers.load_balancing import round_robin
 
 PS_OPS = ("variable",)
 """The types of operations that a parameter server gets: those that stand for variables."""
@@ -57,7 +57,7 @@ def replica_device_setter(
     if not ps_tasks:
         return None
     types = PS_OPS if ps_ops is None else ps_ops
-    strategy = _round_robin(ps_tasks) if ps_strategy is None else ps_strategy
+    strategy = round_robin(ps_tasks) if ps_strategy is None else ps_strategy
     if not callable(strategy):
         raise TypeError(f"ps_strategy must be callable with an operation, got {ps_strategy!r:.80}")
 
@@ -72,8 +72,3 @@ def replica_device_setter(
         return str(replace(servers, task=strategy(op)).merge(requested))
 
     return setter
-
-
-def _round_robin(n: int) -> Callable[[Operation], int]:
-    counter = itertools.count()
-    return lambda _: next(counter) % n

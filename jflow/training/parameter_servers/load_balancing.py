@@ -1,16 +1,83 @@
-"""Strategies of `replica_device_setter`: which parameter server gets a variable.
+"""Which parameter server gets the next variable.
 
-They are those of `tf.contrib.training` in TensorFlow 1.15 and choose as these do.
+The public classes are strategies of `replica_device_setter`. They are those of
+`tf.contrib.training` in TensorFlow 1.15 and choose as these do.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
+import threading
 from collections.abc import Callable
+from typing import Any
 
 from jflow.base.values import is_known
 from jflow.compiler.graph import Operation
+
+Choice = Callable[[tuple[int, ...], Any], int]
+"""Takes the shape and dtype of a variable; returns the position of its parameter server."""
+
+PLACEMENTS = ("round_robin", "by_size")
+
+
+def choice_of(placement: str | Choice, n_servers: int) -> Choice:
+    """Returns what chooses the parameter servers of variables.
+
+    Args:
+      placement: a name of `PLACEMENTS`, or a function that is used as it is.
+      n_servers: the number of parameter servers.
+
+    Raises:
+      ValueError: if there is no such name.
+    """
+    if callable(placement):
+        return _in_range(placement, n_servers)
+    if placement == "round_robin":
+        in_turn = round_robin(n_servers)
+        return lambda shape, dtype: in_turn()
+    if placement == "by_size":
+        loads = _Loads(n_servers)
+        return lambda shape, dtype: loads.add_to_least(math.prod(shape) * int(dtype.itemsize))
+    raise ValueError(
+        f"expected {' or '.join(map(repr, PLACEMENTS))} or a function of a shape and a dtype as "
+        f"variable_placement, got {placement!r:.80}"
+    )
+
+
+def round_robin(n_servers: int) -> Callable[..., int]:
+    """Returns a function that takes the parameter servers in turn, whatever its arguments are."""
+    counter = itertools.count()
+    return lambda *_: next(counter) % n_servers
+
+
+class _Loads:
+    """The load of each parameter server; thread-safe."""
+
+    def __init__(self, n_servers: int) -> None:
+        self.by_server: list[float] = [0.0] * n_servers
+        self._lock = threading.Lock()
+
+    def add_to_least(self, load: float) -> int:
+        """Adds a load to the server with the least so far, the first of equals; returns it."""
+        with self._lock:
+            server = self.by_server.index(min(self.by_server))
+            self.by_server[server] += load
+        return server
+
+
+def _in_range(choose: Choice, n_servers: int) -> Choice:
+    def checked(shape: tuple[int, ...], dtype: Any) -> int:
+        chosen = choose(shape, dtype)
+        if chosen not in range(n_servers):
+            raise ValueError(
+                f"variable_placement must return a parameter server from 0 to {n_servers - 1}, got "
+                f"{chosen!r} for shape {shape}"
+            )
+        return chosen
+
+    return checked
 
 
 class GreedyLoadBalancingStrategy:
@@ -23,16 +90,14 @@ class GreedyLoadBalancingStrategy:
 
     def __init__(self, num_tasks: int, load_fn: Callable[[Operation], float]) -> None:
         self._load_fn = load_fn
-        self._loads = [0.0] * _checked(num_tasks)
+        self._loads = _Loads(_checked(num_tasks))
 
     def __call__(self, op: Operation) -> int:
         """The index of the parameter server of an operation, whose load is added there."""
-        task = self._loads.index(min(self._loads))
-        self._loads[task] += self._load_fn(op)
-        return task
+        return self._loads.add_to_least(self._load_fn(op))
 
     def __repr__(self) -> str:
-        return f"GreedyLoadBalancingStrategy(loads={self._loads})"
+        return f"GreedyLoadBalancingStrategy(loads={self._loads.by_server})"
 
 
 class RandomStrategy:
