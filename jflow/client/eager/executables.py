@@ -33,7 +33,7 @@ class Executables:
         self._ready: dict[str, Runnable] = {}
 
     def run(
-        self, key: str, build: Build, feeds: Sequence[Any], timeout: float | None = None
+        self, key: str, build: Build, feeds: Sequence[Any] = (), timeout: float | None = None
     ) -> list[Any]:
         """Runs an operation and returns its values.
 

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import jflow as tf
-from jflow.client.eager import EagerOperations, EagerVariable
+from jflow.client.eager import EagerQueue, EagerVariable
 from jflow.client.stateful import GraphVariable, QueueOperations
 
 
@@ -49,7 +49,7 @@ def test_each_acts_through_a_class_of_its_own() -> None:
     with tf.connect():
         eager = tf.Variable(1.0), tf.FIFOQueue(1, tf.float32, ())
     assert [type(x._operations) for x in in_graph] == [GraphVariable, QueueOperations]
-    assert [type(x._operations) for x in eager] == [EagerVariable, EagerOperations]
+    assert [type(x._operations) for x in eager] == [EagerVariable, EagerQueue]
 
 
 def test_a_subclass_works_in_graph_code() -> None:
