@@ -20,8 +20,8 @@ from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
 from jflow.plan.xla import internals
 from jflow.training.coordinator.elements import ElementCounts, TakenElements, bound_with_elements
-from jflow.training.coordinator.errors import ClosureInputError
 from jflow.training.coordinator.events import Keeping
+from jflow.training.coordinator.losses import ClosureInputError
 from jflow.training.coordinator.per_worker import (
     PerWorkerDataset,
     PerWorkerIterator,

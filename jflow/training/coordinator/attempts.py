@@ -108,7 +108,7 @@ class Attempts:
         return attempt, decided
 
     def cancel(self, opened: OpenClosure) -> None:
-        """Cancels the attempts of a closure, except bursts that others are waiting for."""
+        """Cancels the attempts of a closure, except batches that others are waiting for."""
         for number in sorted(opened.attempts):
             attempt = self._running[number]
             is_wanted = any(not o.is_dropped and o is not opened for o in attempt.decides)

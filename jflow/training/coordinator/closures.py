@@ -25,13 +25,13 @@ from jflow.training.coordinator.events import Keeping
 from jflow.training.coordinator.remote_value import RemoteValue
 from jflow.training.parameter_servers import worker_index_p
 
-_BURST = 32
+_BATCH_SIZE = 32
 """How many closures run as one step, at most."""
 
-_BURST_EQUATIONS = 256
+_BATCH_EQUATIONS = 256
 """How many equations such a step has, at most, so that it compiles in little time."""
 
-_LEAST_BURST = 8
+_LEAST_BATCH = 8
 
 _LEAST_KEPT_BYTES = 1 << 16
 """Results of fewer bytes are at the coordinator alone: another step would cost more."""
@@ -55,10 +55,10 @@ class ClosureProgram:
       resource: a queue or another resource that it uses; None if it uses variables only.
       is_repeatable: whether running it twice does no harm.
       jaxpr: its equations, for a worker.
-      burst: how many calls of it can run as one step.
+      batch_size: how many calls of it can run as one step.
       may_keep: whether its result is of a kind and size that workers keep.
       is_pure: whether its result depends on its arguments alone.
-      burst_once: the same in exactly-once mode, in which the results of a step are kept.
+      exactly_once_batch_size: the same in exactly-once mode, which keeps results of steps.
 
     Raises:
       ValueError: if it uses a queue that belongs to one connection alone, or calls Python.
@@ -75,12 +75,12 @@ class ClosureProgram:
         self.may_keep = _may_keep(concrete.jaxpr.out_avals)
         writes = any(eqn.primitive in WRITES for eqn in equations)
         self.is_repeatable = not writes and self.resource is None
-        burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
+        size = min(_BATCH_SIZE, _BATCH_EQUATIONS // max(len(equations), 1))
         self.jaxpr = beside_state(concrete.jaxpr)
-        self.burst = 1 if self.resource is not None or burst < _LEAST_BURST else burst
+        self.batch_size = 1 if self.resource is not None or size < _LEAST_BATCH else size
         n_bytes = sum(map(_n_bytes, concrete.jaxpr.out_avals))
-        is_kept = self.burst * n_bytes <= MAX_KEPT_BYTES
-        self.burst_once = self.burst if is_kept else 1
+        is_kept = self.batch_size * n_bytes <= MAX_KEPT_BYTES
+        self.exactly_once_batch_size = self.batch_size if is_kept else 1
 
     def keeping(self, inputs: Sequence[RemoteValue]) -> tuple[Keeping, int]:
         """Where the result of a closure stays, and the depth of its `RemoteValue`.
@@ -151,7 +151,7 @@ class ScheduledClosure:
     """
 
     __slots__ = (
-        *("_args", "_arguments", "_feeds", "burst", "concrete", "deadline", "inputs"),
+        *("_args", "_arguments", "_feeds", "batch_size", "concrete", "deadline", "inputs"),
         *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "taken"),
     )  # there are many
 
@@ -174,10 +174,10 @@ class ScheduledClosure:
         self.program = program
         self.deadline = FOREVER if timeout is None else Deadline(timeout)
         self.is_exactly_once = is_exactly_once
-        # Each closure of a burst has all its arguments, and no time limit or table of its own.
-        burst = program.burst_once if is_exactly_once else program.burst
+        # Each closure of a batch has all its arguments, and no time limit or table of its own.
+        size = program.exactly_once_batch_size if is_exactly_once else program.batch_size
         is_single = arguments.sources or timeout or keeping is not Keeping.NOT
-        self.burst = 1 if is_single else burst
+        self.batch_size = 1 if is_single else size
         self.sources = arguments.sources
         self.inputs = arguments.inputs
         self._args: list[Any] = call.args

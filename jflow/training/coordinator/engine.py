@@ -31,7 +31,8 @@ from jflow.training.coordinator.events import (
     Forget,
 )
 from jflow.training.coordinator.executor import ActionExecutor
-from jflow.training.coordinator.link import LinkAttempt, WorkerLink
+from jflow.training.coordinator.link import WorkerLink
+from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.losses import (
     LossKind,
     is_input_lost,
@@ -39,11 +40,10 @@ from jflow.training.coordinator.losses import (
     loss_of,
     unavailable,
 )
-from jflow.training.coordinator.metrics import Meter
+from jflow.training.coordinator.metrics import Meter, Watchdog
 from jflow.training.coordinator.per_worker import PerWorkerIterator
 from jflow.training.coordinator.recovery import Recovering, Recovery
 from jflow.training.coordinator.scheduler import ClosureScheduler
-from jflow.training.coordinator.watchdog import Watchdog
 from jflow.training.coordinator.worker_results import WorkerResults
 
 _LOG = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Engine:
                     inputs=tuple([value.number for value in closure.inputs]),
                     is_exactly_once=closure.is_exactly_once,
                     is_repeatable=is_repeatable,
-                    burst=closure.burst,
+                    batch_size=closure.batch_size,
                     keeping=closure.keeping,
                 )
                 actions = self._scheduler.add(scheduled, now)
@@ -277,9 +277,9 @@ class Engine:
         self.meter.note("worker_connecting", seconds)
         self._take(lambda now: self._scheduler.worker_up(worker, now))
 
-    def burst_ready(self, worker: int, kind: Any) -> None:
+    def batch_ready(self, worker: int, kind: Any) -> None:
         """See `LinkEvents`."""
-        self._take(lambda now: self._scheduler.burst_ready(worker, kind, now))
+        self._take(lambda now: self._scheduler.batch_ready(worker, kind, now))
 
     def rebuild(self, worker: int) -> None:
         """See `LinkEvents`."""

@@ -25,11 +25,9 @@ import numpy as np
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER
 from jflow.client.functions import Concrete, Connection
-from jflow.client.runtime.backend import stop_step
 from jflow.compiler.graph import ResourceRef
 from jflow.compiler.placement import DEFAULT_STRATEGY
 from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
-from jflow.state.effects import Effect
 from jflow.training.coordinator.closures import ScheduledClosure
 from jflow.training.coordinator.layout import (
     N_FREED,
@@ -41,6 +39,7 @@ from jflow.training.coordinator.layout import (
     number_of,
     table_of,
 )
+from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.worker_results import FetchCallback
 from jflow.training.parameter_servers import bound_to
 
@@ -51,100 +50,6 @@ _WAIT_S = 0.02
 
 _LONGEST_PAUSE_S = 1.0
 _NOTICE_AFTER_S = 30.0
-
-
-class LinkAttempt:
-    """An attempt to run closures on a worker.
-
-    Args:
-      number: the scheduler's number of it.
-      closures: the closures, all of one program.
-      effect: what makes the runtime apply its writes once; None for at least once.
-      layout: where inputs come from and results go.
-      elsewhere: the closures whose results it reads from workers.
-
-    Attributes:
-      results: the results of all closures, one after the other, once it has ended well.
-      dispatch_s: the processor time that it took to start it, in seconds.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        closures: Sequence[ScheduledClosure],
-        effect: Effect | None,
-        layout: AttemptLayout = PLAIN,
-        elsewhere: tuple[int, ...] = (),
-    ) -> None:
-        self.number = number
-        self.closures = closures
-        self.effect = effect
-        self.layout = layout
-        self.elsewhere = elsewhere
-        self.begun = perf_counter()
-        self.is_cancelled = False
-        self.concrete: Concrete | None = None
-        self.args: Sequence[Any] = ()
-        self.results: list[Any] = []
-        self.dispatch_s: float | None = None
-        self._future: Future[list[Any]] | None = None
-        self.taken: dict[int, list[Any]] = {**closures[0].taken}
-
-    @property
-    def key(self) -> tuple[int, int, AttemptLayout]:
-        """What identifies its program on a worker."""
-        return self.closures[0].program.number, len(self.closures), self.layout
-
-    @property
-    def takes_elements(self) -> bool:
-        """Whether it is still to take elements of datasets."""
-        return self.closures[0].takes_elements(self.taken)
-
-    def begin(self, future: Future[list[Any]]) -> None:
-        """Takes the future of its step."""
-        self._future = future
-        if self.is_cancelled:
-            stop_step(future)
-
-    def end(self) -> None:
-        """Forgets the future of its step, which refers to it: nothing is left in a cycle."""
-        self._future = None
-
-    def cancel(self) -> None:
-        """Stops its step, or keeps it from being started."""
-        self.is_cancelled = True
-        future = self._future
-        if future is not None:
-            stop_step(future)
-
-    def arguments(self, worker: int, wait_s: float) -> Sequence[Any] | None:
-        """The arguments of its closures; None if elements are not read yet."""
-        if len(self.closures) == 1:
-            closure = self.closures[0]
-            args = closure.arguments(worker, self.taken, wait_s, self.elsewhere)
-            if args is None or self.layout is PLAIN:
-                return args
-            numbers = [*self.elsewhere]
-            if self.layout.table is not None:
-                numbers.append(closure.remote_value.number)
-            return self.layout.given(args, numbers)
-        found: list[Any] = []
-        for closure in self.closures:
-            found += closure.arguments(worker, {}, wait_s) or ()
-        return found
-
-    def results_at(self, position: int, n: int) -> list[Any]:
-        """The `n` results of the closure at a position."""
-        return self.results[position * n : (position + 1) * n]
-
-    def feeds(self) -> list[Any]:
-        """What its step is fed with."""
-        if self.layout is not PLAIN:
-            assert self.concrete is not None
-            return self.concrete.feeds(self.args)
-        if len(self.closures) == 1:
-            return self.closures[0].feeds(self.args)
-        return [feed for closure in self.closures for feed in closure.feeds(closure.base_args)]
 
 
 class LinkEvents(Protocol):
@@ -162,8 +67,8 @@ class LinkEvents(Protocol):
     def failed(self, worker: int, attempt: LinkAttempt, error: BaseException) -> None:
         """An attempt has failed or was cancelled."""
 
-    def burst_ready(self, worker: int, kind: Any) -> None:
-        """Bursts of a program are registered."""
+    def batch_ready(self, worker: int, kind: Any) -> None:
+        """Batches of a program are registered."""
 
     def introduce(self, connection: Connection) -> None:
         """Lets a new connection work under the claim of the coordinator."""
@@ -269,11 +174,11 @@ class WorkerLink:
         if is_first:
             self._jobs.put(self._take_next)
 
-    def prepare_burst(self, closure: ScheduledClosure) -> None:
-        """Compiles bursts of a closure's program, on the link's thread."""
+    def prepare_batch(self, closure: ScheduledClosure) -> None:
+        """Compiles batches of a closure's program, on the link's thread."""
         connection = self._connection
         if connection is not None:
-            self._jobs.put(partial(self._compile_burst, connection, closure))
+            self._jobs.put(partial(self._compile_batch, connection, closure))
 
     # Results that the worker keeps ---------------------------------------------------------------
 
@@ -433,16 +338,16 @@ class WorkerLink:
                     self._concretes[key] = concrete
         return concrete
 
-    def _compile_burst(self, connection: Connection, closure: ScheduledClosure) -> None:
+    def _compile_batch(self, connection: Connection, closure: ScheduledClosure) -> None:
         if connection is not self._connection:
             return
         try:
-            self._registered(connection, closure, closure.program.burst)
+            self._registered(connection, closure, closure.program.batch_size)
         except Exception as error:
             # Closures of the program run one by one then, and say it if the program is at fault.
-            _LOG.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            _LOG.warning("no batches of %r on %s: %s", closure.remote_value, self.task, error)
             return
-        self._events.burst_ready(self.index, closure.kind)
+        self._events.batch_ready(self.index, closure.kind)
 
     # On any thread ------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from jflow.client.ops import variable_creator_scope
 from jflow.data import Dataset
 from jflow.errors import CancelledError, OutOfRangeError
 from jflow.plan.xla import internals
-from jflow.training.coordinator.errors import ClosureInputError
+from jflow.training.coordinator.losses import ClosureInputError
 from jflow.training.coordinator.remote_value import RemoteValueStatus
 from jflow.training.parameter_servers import DistributedDataset
 

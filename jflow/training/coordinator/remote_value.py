@@ -20,7 +20,7 @@ from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import Conversions, is_key
 from jflow.errors import OpError, UnavailableError
 from jflow.plan.xla import internals
-from jflow.training.coordinator.errors import ClosureInputError
+from jflow.training.coordinator.losses import ClosureInputError
 from jflow.training.coordinator.metrics import Meter
 
 

@@ -1,7 +1,8 @@
 """`WorkerResults`: results that workers keep, as the engine handles them.
 
-The scheduler knows where they are (`kept.py`). This brings them here when they are wanted, computes
-them again if they were lost, and frees them when the program has dropped their `RemoteValue`s.
+The scheduler knows where they are (`result_locations.py`). This brings them here when they are
+wanted, computes them again if they were lost, and frees them when the program has dropped their
+`RemoteValue`s.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from jflow.compiler.graph import ResourceRef
 from jflow.errors import CancelledError, UnavailableError
 from jflow.training.coordinator.closures import Recipe, ScheduledClosure
 from jflow.training.coordinator.events import Action, Dispatch, Keeping, WorkerIndex
-from jflow.training.coordinator.kept import KeptResults
 from jflow.training.coordinator.layout import AttemptLayout
 from jflow.training.coordinator.metrics import Meter
 from jflow.training.coordinator.remote_value import RemoteValue
+from jflow.training.coordinator.result_locations import ResultLocations
 from jflow.training.coordinator.scheduler import ClosureScheduler
 
 FetchCallback = Callable[[Sequence[Any] | BaseException], None]
@@ -76,9 +77,9 @@ class WorkerResults:
         self._dropped: SimpleQueue[int] = SimpleQueue()
 
     @property
-    def kept(self) -> KeptResults:
+    def locations(self) -> ResultLocations:
         """Where they are."""
-        return self._scheduler.kept
+        return self._scheduler.locations
 
     def cancel(self, number: int) -> None:
         """Cancels a closure for its user."""
@@ -140,7 +141,7 @@ class WorkerResults:
 
     def fetch(self, number: int) -> None:
         """Brings a result here; if it was lost, it is computed again."""
-        value, worker = self._values.get(number), self.kept.place(number)
+        value, worker = self._values.get(number), self.locations.place(number)
         link = None if worker is None else self._link(worker)
         if value is None:
             return
@@ -166,7 +167,7 @@ class WorkerResults:
     def lose(self, *numbers: int) -> None:
         """Results could not be read where they were."""
         for number in numbers:
-            worker = self.kept.place(number)
+            worker = self.locations.place(number)
             link = None if worker is None else self._link(worker)
             if link is not None:
                 link.free([number])
@@ -174,12 +175,12 @@ class WorkerResults:
 
     def is_lost(self, number: int) -> bool:
         """Whether a result was lost with its worker."""
-        return self.kept.lost_closure(number) is not None
+        return self.locations.lost_closure(number) is not None
 
     def unwanted(self, closure: ScheduledClosure, worker: WorkerIndex) -> None:
         """An attempt has ended; frees its result unless that is the one that counts."""
         number, link = closure.remote_value.number, self._link(worker)
-        if closure.keeping is Keeping.NOT or self.kept.place(number) == worker:
+        if closure.keeping is Keeping.NOT or self.locations.place(number) == worker:
             return
         if link is not None:
             link.free([number])
@@ -192,7 +193,7 @@ class WorkerResults:
                 if number in self._scheduler.closures:
                     self._dropped.put(number)  # it runs again, and nothing waits for it any more
                     continue
-                worker = self.kept.forget(number)
+                worker = self.locations.forget(number)
             self.ended(number)
             if worker is not None:
                 by_worker[worker].append(number)

@@ -1,23 +1,23 @@
-"""Which kinds of closures run in bursts on which workers, and when. Pure.
+"""Which kinds of closures run in batches on which workers, and when. Pure.
 
-A burst saves the coordinator, and every task on the way, a message for each closure but one. What
+A batch saves the coordinator, and every task on the way, a message for each closure but one. What
 that is worth depends on what a closure takes beside what a dispatch takes, and both are measured so
 that neither the load of the machine nor the speed of the transport changes the answer: the shortest
 time that closures of a kind have lately taken, and the coordinator's processor time. Rules:
 
-- Bursts of a kind are compiled if a closure takes less than `WORTH_BELOW` dispatches, and a burst
-  less than `BURST_WITHIN_S`. Longer ones would gain little, and would come back late, all at once.
+- Batches of a kind are compiled if a closure takes less than `WORTH_BELOW` dispatches, and a batch
+  less than `BATCH_WITHIN_S`. Longer ones would gain little, and would come back late, all at once.
 - A kind is *bound by dispatches* if the coordinator cannot keep all workers busy with it one by
-  one. Then a burst is better than single closures however many workers there are, and what waits
-  is held back until it makes a burst while its worker has `N_AHEAD` attempts. Without that, a
+  one. Then a batch is better than single closures however many workers there are, and what waits
+  is held back until it makes a batch while its worker has `N_AHEAD` attempts. Without that, a
   transport that is faster would have each closure sent as soon as it is scheduled, and none would
   ever wait for others.
-- Any other kind runs in bursts only if there is one for each worker, so that none of them has a
-  long burst while others have nothing to do.
-- A worker that *lags*, two bursts of which in a row took `LAGS_BY` times as long as those of
+- Any other kind runs in batches only if there is one for each worker, so that none of them has a
+  long batch while others have nothing to do.
+- A worker that *lags*, two batches of which in a row took `LAGS_BY` times as long as those of
   another one, rests: for `RESTS_FOR` times as long as the latest took it has closures one by one.
-  Results that are wanted in order would all wait for its bursts. It still has some, because it may
-  be as fast as the others by then, and only a burst tells.
+  Results that are wanted in order would all wait for its batches. It still has some, because it may
+  be as fast as the others by then, and only a batch tells.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from collections.abc import Hashable, Iterable
 from jflow.training.coordinator.durations import AHEAD_S, Durations
 from jflow.training.coordinator.events import Closure, WorkerIndex
 
-BURST_WITHIN_S = 0.25
-"""Closures run in bursts if one burst of them takes less than this, in seconds."""
+BATCH_WITHIN_S = 0.25
+"""Closures run in batches if one batch of them takes less than this, in seconds."""
 
 WORTH_BELOW = 40
-"""Closures run in bursts if one takes less than this many dispatches: a dispatch, its answer, and
+"""Closures run in batches if one takes less than this many dispatches: a dispatch, its answer, and
 what the tasks on the way do for it, are then a tenth of it or more."""
 
 N_AHEAD = 2
 """As many attempts hide the way of the messages of one behind the other."""
 
 LAGS_BY = 4.0
-"""How many times as long as those of another worker bursts of one that lags take."""
+"""How many times as long as those of another worker batches of one that lags take."""
 
 RESTS_FOR = 8.0
-"""A worker that lags has bursts for at most a ninth of its time."""
+"""A worker that lags has batches for at most a ninth of its time."""
 
 
-class Bursts:
-    """The bursts that are compiled for workers, or are being compiled.
+class Batches:
+    """The batches that are compiled for workers, or are being compiled.
 
     Args:
       durations: how long closures take.
@@ -57,12 +57,12 @@ class Bursts:
         self._lags: dict[tuple[Hashable, WorkerIndex], float] = {}  # until when it rests
 
     def is_ready(self, kind: Hashable, worker: WorkerIndex, now: float) -> bool:
-        """Whether a worker can run bursts of a kind, and does not rest."""
+        """Whether a worker can run batches of a kind, and does not rest."""
         key = kind, worker
         return self._ready.get(key, False) and now >= self._lags.get(key, now)
 
     def wanted(self, first: Closure, worker: WorkerIndex, n_waiting: int) -> bool:
-        """Whether bursts are to be compiled, because many short closures wait.
+        """Whether batches are to be compiled, because many short closures wait.
 
         Args:
           first: the closure that the worker runs next.
@@ -70,24 +70,24 @@ class Bursts:
           n_waiting: how many closures it may run.
         """
         key = first.kind, worker
-        if first.burst == 1 or key in self._ready or n_waiting < first.burst:
+        if first.batch_size == 1 or key in self._ready or n_waiting < first.batch_size:
             return False
         shortest, dispatch = self._durations.shortest(first.kind), self._durations.dispatch
         if shortest is None or dispatch is None or self._durations.n_seen(first.kind) < 2:
             return False
-        if shortest >= min(WORTH_BELOW * dispatch, BURST_WITHIN_S / first.burst):
+        if shortest >= min(WORTH_BELOW * dispatch, BATCH_WITHIN_S / first.batch_size):
             return False
         self._ready[key] = False
         return True
 
     def least(self, first: Closure, n_workers: int) -> int:
-        """How many closures have to wait for the first one to be in a burst.
+        """How many closures have to wait for the first one to be in a batch.
 
         Args:
           first: the closure that a worker runs next.
           n_workers: how many workers there are.
         """
-        return first.burst * (1 if self._is_bound(first.kind, n_workers) else n_workers)
+        return first.batch_size * (1 if self._is_bound(first.kind, n_workers) else n_workers)
 
     def holds_back(
         self, first: Closure, worker: WorkerIndex, n_ahead: int, n_workers: int, now: float
@@ -95,7 +95,7 @@ class Bursts:
         """Whether a closure waits for others of its kind although its worker has room.
 
         Args:
-          first: the closure that the worker runs next; fewer than make a burst wait.
+          first: the closure that the worker runs next; fewer than make a batch wait.
           worker: the worker.
           n_ahead: how many attempts it has.
           n_workers: how many workers there are.
@@ -110,7 +110,7 @@ class Bursts:
         return shortest is not None and shortest < (dispatch or 0.0) * n_workers
 
     def compiled(self, kind: Hashable, worker: WorkerIndex) -> None:
-        """Bursts of a kind are compiled for a worker."""
+        """Batches of a kind are compiled for a worker."""
         if (kind, worker) in self._ready:
             self._ready[kind, worker] = True
 
@@ -123,7 +123,7 @@ class Bursts:
         begun: float,
         now: float,
     ) -> None:
-        """A burst has ended well; a worker that lags rests.
+        """A batch has ended well; a worker that lags rests.
 
         Args:
           kind: of its closures.

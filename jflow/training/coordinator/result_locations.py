@@ -27,7 +27,7 @@ class Failure(Enum):
 
 
 @dataclass
-class _Kept:
+class _Location:
     """A result.
 
     Attributes:
@@ -48,22 +48,22 @@ class _Kept:
         return self.worker is None and not self.has_copy
 
 
-class KeptResults:
-    """The results that workers have, by the numbers of their closures."""
+class ResultLocations:
+    """Which worker has which result, by the numbers of their closures."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, _Kept] = {}
+        self._locations: dict[int, _Location] = {}
 
     def add(self, closure: Closure, worker: WorkerIndex) -> None:
         """A closure has ended, and its worker has its result."""
         has_copy = closure.keeping is Keeping.COPY
         again = closure._replace(expires=None, keeping=Keeping.NOT)
-        self._kept[closure.number] = _Kept(again, worker, has_copy)
+        self._locations[closure.number] = _Location(again, worker, has_copy)
 
     def place(self, number: int) -> WorkerIndex | None:
         """The worker that has a result; None if none has it."""
-        kept = self._kept.get(number)
-        return None if kept is None else kept.worker
+        location = self._locations.get(number)
+        return None if location is None else location.worker
 
     def places(self, closure: Closure) -> tuple[tuple[int, WorkerIndex], ...]:
         """The inputs of a closure that workers have, and where."""
@@ -77,56 +77,56 @@ class KeptResults:
 
     def lost_closure(self, number: int) -> Closure | None:
         """The closure that computes a lost result again; None if none can, or it is not lost."""
-        kept = self._kept.get(number)
-        may_run = kept is not None and kept.is_lost and kept.failure is None
-        return kept.closure if kept is not None and may_run else None
+        location = self._locations.get(number)
+        may_run = location is not None and location.is_lost and location.failure is None
+        return location.closure if location is not None and may_run else None
 
     def failure(self, number: int) -> Failure | None:
         """Why a result that was lost cannot be had any more; None if it can, or is not lost."""
-        kept = self._kept.get(number)
-        return kept.failure if kept is not None and kept.is_lost else None
+        location = self._locations.get(number)
+        return location.failure if location is not None and location.is_lost else None
 
     def is_lost(self, number: int) -> bool:
         """Whether a result is nowhere, so that a closure that takes it cannot start."""
-        kept = self._kept.get(number)
-        return kept is not None and kept.is_lost
+        location = self._locations.get(number)
+        return location is not None and location.is_lost
 
     def fail(self, number: int, failure: Failure) -> None:
         """A closure has ended without a result, perhaps one that was to compute this one again."""
-        kept = self._kept.get(number)
-        if kept is not None:
-            kept.failure = failure
+        location = self._locations.get(number)
+        if location is not None:
+            location.failure = failure
 
     def has_copy(self, number: int) -> bool:
         """Whether the coordinator has a result that stayed, or stays, on a worker."""
-        kept = self._kept.get(number)
-        return kept is not None and kept.has_copy
+        location = self._locations.get(number)
+        return location is not None and location.has_copy
 
     def lose(self, numbers: Iterable[int]) -> set[int]:
         """Results are not where they were; returns those of which there is no copy."""
         lost = set()
         for number in [*numbers]:
-            kept = self._kept.get(number)
-            if kept is None or kept.worker is None:
+            location = self._locations.get(number)
+            if location is None or location.worker is None:
                 continue
-            if kept.has_copy:
-                del self._kept[number]
+            if location.has_copy:
+                del self._locations[number]
             else:
-                kept.worker = None
+                location.worker = None
                 lost.add(number)
         return lost
 
     def on(self, worker: WorkerIndex) -> list[int]:
         """The results that a worker has."""
-        return [number for number, kept in self._kept.items() if kept.worker == worker]
+        return [number for number, location in self._locations.items() if location.worker == worker]
 
     def copied(self, number: int) -> None:
         """The coordinator has a copy of a result now, perhaps of one that has been lost since."""
-        kept = self._kept.get(number)
-        if kept is not None and kept.failure is None:
-            kept.has_copy = True
+        location = self._locations.get(number)
+        if location is not None and location.failure is None:
+            location.has_copy = True
 
     def forget(self, number: int) -> WorkerIndex | None:
         """A result is not wanted any more; returns the worker that has it."""
-        kept = self._kept.pop(number, None)
-        return None if kept is None else kept.worker
+        location = self._locations.pop(number, None)
+        return None if location is None else location.worker
