@@ -64,8 +64,8 @@ from jflow.client.ops.scatter import scatter_nd_update as scatter_nd_update
 from jflow.client.ops.scatter import scatter_sub as scatter_sub
 from jflow.client.ops.scatter import scatter_update as scatter_update
 from jflow.client.ops.slices import IndexedSlices as IndexedSlices
-from jflow.client.ops.sparse import SparseTensor as SparseTensor
-from jflow.client.ops.sparse import refuse_sparse as refuse_sparse
+from jflow.client.ops.slices import SparseTensor as SparseTensor
+from jflow.client.ops.slices import refuse_sparse as refuse_sparse
 from jflow.client.ops.state import add_to_collection as add_to_collection
 from jflow.client.ops.state import add_to_collections as add_to_collections
 from jflow.client.ops.state import assign as assign

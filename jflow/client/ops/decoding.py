@@ -29,7 +29,7 @@ from jflow.base.values import (
     unknown_dim,
 )
 from jflow.client.ops.decoder_calls import graph_for, host_array, invoke, on_host, strings_of
-from jflow.client.ops.sparse import SparseTensor
+from jflow.client.ops.slices import SparseTensor
 from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph.calls import on_any_rank, plain
 from jflow.state.records import Column, Feature, VarLenFeature, as_columns

@@ -12,7 +12,7 @@ import numpy as np
 from jflow.base.values import TensorShape
 from jflow.client.eager import EagerQueue, QueueReader, QueueWriter, TracedCalls
 from jflow.client.eager.streams import MAX_AHEAD_BYTES
-from jflow.client.ops.sparse import refuse_sparse
+from jflow.client.ops.slices import refuse_sparse
 from jflow.client.stateful import GraphCalls, Handle, QueueOperations, Structure
 from jflow.client.stateful.queue import (
     CLOSE,

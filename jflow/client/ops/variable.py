@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,8 +15,19 @@ from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.eager import EagerVariable
 from jflow.client.ops.creators import CreatedByScope
 from jflow.client.ops.in_place import InPlaceOperators, RowUpdates, check_flag
-from jflow.client.stateful import GraphVariable, VariableOperations, counting, scatter
-from jflow.compiler.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, origin, owners
+from jflow.client.stateful import GraphVariable, VariableOperations
+from jflow.client.stateful.updates import ROWS, SLICES, Body, count_up_to, scatter
+from jflow.compiler.graph import (
+    Graph,
+    GraphKeys,
+    Operation,
+    Symbolic,
+    Tensor,
+    colocate_with,
+    origin,
+    owners,
+    request,
+)
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.completion import visible
 from jflow.compiler.graph.primitives import read_p
@@ -290,29 +302,29 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     def count_up_to(self, limit: int, name: str = "CountUpTo") -> Tensor:
         """Increments an integer scalar until it reaches a limit; see `jflow.count_up_to`."""
-        return counting.count_up_to(self._operations, limit, name)
+        return count_up_to(self._operations, limit, name)
 
     # Rows -------------------------------------------------------------------------------------
 
     def scatter_nd_update(self, indices: Any, updates: Any, name: str = "ScatterNdUpdate") -> Any:
         """Assigns to slices that index vectors name; see `jflow.scatter_nd_update`."""
-        return self._scatter(scatter.SLICES["set"], indices, updates, name)
+        return self._scatter(SLICES["set"], indices, updates, name)
 
     def scatter_nd_add(self, indices: Any, updates: Any, name: str = "ScatterNdAdd") -> Any:
         """Adds to slices that index vectors name; see `jflow.scatter_nd_add`."""
-        return self._scatter(scatter.SLICES["add"], indices, updates, name)
+        return self._scatter(SLICES["add"], indices, updates, name)
 
     def scatter_nd_sub(self, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
         """Subtracts from slices that index vectors name; see `jflow.scatter_nd_sub`."""
-        return self._scatter(scatter.SLICES["subtract"], indices, updates, name)
+        return self._scatter(SLICES["subtract"], indices, updates, name)
 
     def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> Any:
-        return self._scatter(scatter.ROWS[method], indices, updates, name)
+        return self._scatter(ROWS[method], indices, updates, name)
 
-    def _scatter(self, body: scatter.Body, indices: Any, updates: Any, name: str) -> Any:
+    def _scatter(self, body: Body, indices: Any, updates: Any, name: str) -> Any:
         if updates is None:
             indices, updates = sparse_delta(indices)
-        written = scatter.scatter(self._operations, body, read(indices), read(updates), name)
+        written = scatter(self._operations, body, read(indices), read(updates), name)
         return self if written is None else written
 
     # Arithmetic -------------------------------------------------------------------------------
@@ -344,6 +356,18 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return visible(
             super().__dir__(), "graph_element", "of_operations", "operations", "to_tensor"
         )
+
+
+def on_device_of(variable: Any) -> AbstractContextManager[Any]:
+    """Returns a block whose operations run on the device of a variable, whatever blocks are around.
+
+    Args:
+      variable: a variable, eager or of a graph, or a tensor.
+    """
+    if isinstance(variable, Variable) and variable.is_eager:
+        spec = variable.operations.ref.spec
+        return request.request_scope(request.Request((None, spec), (None,)))
+    return colocate_with(variable, ignore_existing=True)
 
 
 def read(value: Any) -> Any:

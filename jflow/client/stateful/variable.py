@@ -20,9 +20,8 @@ from jflow.base.values import (
     plain_shape,
     unknown_sizes,
 )
-from jflow.client.stateful.bodies import body_of
 from jflow.client.stateful.initial import INITIALIZER, guarded, initial_tensor, initialized_value
-from jflow.client.stateful.sizes import checked
+from jflow.client.stateful.operands import body_of, checked
 from jflow.compiler.graph import (
     Graph,
     Operation,

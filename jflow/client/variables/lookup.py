@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import as_dtype, assigned_parts, is_static
-from jflow.client.ops.variable import Variable, VariableLike, read
-from jflow.client.variables.beside import beside
+from jflow.client.ops.variable import Variable, VariableLike, on_device_of, read
 from jflow.client.variables.partitioned import PartitionedVariable
 from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
@@ -89,7 +88,7 @@ def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | No
     local = _local(at, n_rows, strategy) if len(parts) > 1 else [at]
     rows = []
     for part, own in zip(parts, local, strict=True):
-        with beside(part) if isinstance(part, Variable) else nullcontext():
+        with on_device_of(part) if isinstance(part, Variable) else nullcontext():
             rows.append(jnp.take(read(part), own, axis=0))
     found = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
     return found if max_norm is None else _limited(found, at.ndim, max_norm)
@@ -133,7 +132,7 @@ def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
     """The rows of one part, gathered beside it."""
     if not isinstance(part, Symbolic):
         part = graph.constant(part)
-    with beside(part):
+    with on_device_of(part):
         rows: Tensor = graph.apply(jnp.take, (part, ids), {"axis": 0}, name="gather")
     return rows
 

@@ -14,9 +14,8 @@ import numpy as np
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.ops import Variable
 from jflow.client.ops.in_place import check_flag
-from jflow.client.ops.variable import VariableLike, read, sparse_delta
-from jflow.client.stateful.scatter import ROWS_IN_RANGE, report_indices
-from jflow.client.variables.beside import beside
+from jflow.client.ops.variable import VariableLike, on_device_of, read, sparse_delta
+from jflow.client.stateful.updates import ROWS_IN_RANGE, report_indices
 from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
@@ -157,7 +156,7 @@ class ShardedVariable(VariableLike):
         number %= n_rows
         which = next(i for i, end in enumerate(self._ends[1:]) if number < end)
         shard = self._variables[which]
-        with beside(shard):
+        with on_device_of(shard):
             return shard.value()[(number - self._ends[which], *rest)]
 
     def _rows(self, wanted: slice, rest: tuple[Any, ...]) -> Any:
@@ -170,7 +169,7 @@ class ShardedVariable(VariableLike):
             at = start - begin if start >= begin else (start - begin) % step
             last = min(stop, end) - begin
             if at < last:
-                with beside(shard):
+                with on_device_of(shard):
                     pieces.append(shard.value()[(slice(at, last, step), *rest)])
         if not pieces:
             return self._variables[0].value()[(slice(0, 0), *rest)]

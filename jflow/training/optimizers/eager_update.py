@@ -23,9 +23,8 @@ import numpy as np
 from jflow.client.functions import function
 from jflow.client.ops import IndexedSlices, Variable
 from jflow.client.ops.creators import without_creators
-from jflow.client.ops.variable import VariableLike
+from jflow.client.ops.variable import VariableLike, on_device_of
 from jflow.client.variables import ShardedVariable
-from jflow.client.variables.beside import beside
 from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import container, name_scope, owners
 from jflow.plan.xla import internals
@@ -95,7 +94,7 @@ class EagerUpdates:
         with (
             without_creators(),
             owners.owned_by(self._owner),
-            beside(param),
+            on_device_of(param),
             container(ref.container),
             name_scope(None),
         ):
@@ -195,7 +194,7 @@ class _EagerFace:
         for call in computation.calls:
             place = max(call.owner, 0)
             before = [grads[place], *(known[x] for x in call.inputs if x in known)]
-            with beside(self._params[place]):
+            with on_device_of(self._params[place]):
                 for x in call.inputs:
                     known[x] = known[x] if x in known else by_var[x].read(before)
                 compiled = jax.jit(jex.jaxpr_as_fun(call.program))

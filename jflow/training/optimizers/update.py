@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import jax
 
 from jflow.client.ops import IndexedSlices, Variable
-from jflow.client.variables.beside import beside
+from jflow.client.ops.variable import on_device_of
 from jflow.compiler.graph import Symbolic
 from jflow.training.optimizers.locality import LocalComputation, OwnerIndex
 from jflow.training.optimizers.rows import RowSums, sum_rows, with_rows
@@ -125,7 +125,7 @@ def _row_sums(
     by_row = rule.are_row_wise(params)
     for i, (grad, param) in enumerate(zip(grads, params, strict=True)):
         if isinstance(grad, IndexedSlices) and by_row[i] and param.constraint is None:
-            with beside(param):
+            with on_device_of(param):
                 args = (grad.values, grad.indices, param.shape[0])
                 sums[i] = RowSums(*face.apply(sum_rows, *args, name="summed_rows"))
     return sums
@@ -134,12 +134,12 @@ def _row_sums(
 def _dense(grad: Any, param: Variable) -> Any:
     if not isinstance(grad, Symbolic):
         return grad
-    with beside(param):
+    with on_device_of(param):
         return grad.to_tensor()
 
 
 def _write(variable: Variable, value: Any, rows: RowSums | None) -> Any:
-    with beside(variable):
+    with on_device_of(variable):
         if rows is not None:
             return variable.update(with_rows, rows.indices, value, name="put_rows")
         return variable.assign(variable.constraint(value) if variable.constraint else value)

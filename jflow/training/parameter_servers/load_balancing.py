@@ -35,8 +35,8 @@ def choice_of(placement: str | Choice, n_servers: int) -> Choice:
     if callable(placement):
         return _in_range(placement, n_servers)
     if placement == "round_robin":
-        in_turn = round_robin(n_servers)
-        return lambda shape, dtype: in_turn()
+        next_server = round_robin(n_servers)
+        return lambda shape, dtype: next_server()
     if placement == "by_size":
         loads = _Loads(n_servers)
         return lambda shape, dtype: loads.add_to_least(math.prod(shape) * int(dtype.itemsize))

@@ -14,8 +14,7 @@ from jflow.base.options import ConfigProto
 from jflow.client.functions import Connection
 from jflow.client.ops import Variable
 from jflow.client.ops.creators import Creator, variable_creator_scope, without_creators
-from jflow.client.ops.variable import VariableLike
-from jflow.client.variables.beside import beside
+from jflow.client.ops.variable import VariableLike, on_device_of
 from jflow.client.variables.partitioners import Partitioner
 from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import colocate_with, device, owners
@@ -137,7 +136,7 @@ class ParameterServerStrategy:
 
         They are never cut into shards.
         """
-        with beside(colocate_with_variable), without_creators():
+        with on_device_of(colocate_with_variable), without_creators():
             yield
 
     def variable_created_in_scope(self, v: VariableLike) -> bool:

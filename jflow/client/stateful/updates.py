@@ -1,4 +1,4 @@
-"""Scatter updates: atomic updates of some rows or slices of a variable, in place.
+"""Atomic updates of variables: scatter updates of rows or slices, and a counter with a limit.
 
 If an index is out of range, nothing is written. The program that updates sees to that itself
 (`guard_indices`), so that it need not wait for the check that fails the step.
@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.values import declared, is_compatible, is_known, is_static, refuse_host
+from jflow.base.values import abstract, declared, is_compatible, is_known, is_static, refuse_host
 from jflow.client.stateful.variable import VariableOperations, traced_line
 from jflow.compiler.graph import Operation, Tensor, control_dependencies
+from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.primitives import check_p
 
 Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -98,6 +99,39 @@ def scatter(
     checks = _check_indices(operations, where, shape[:depth]) if 0 not in where.shape else None
     with control_dependencies([checks] if isinstance(checks, Operation) else []):
         return operations.update(body, [where, values], name, is_guarded=True)
+
+
+def count_up_to(operations: VariableOperations, limit: int, name: str) -> Tensor:
+    """Increments a variable atomically up to a limit; see `jflow.count_up_to`."""
+    ref = operations.ref
+    is_counter = operations.shape == () and jnp.issubdtype(ref.dtype, jnp.integer)
+    if operations.is_eager or not is_counter:
+        raise TypeError(
+            "expected a scalar integer variable of graph code to count with, got "
+            f"{'eager ' if operations.is_eager else ''}{ref} of shape {operations.shape} and dtype "
+            f"{ref.dtype.name}"
+        )
+    graph = operations.op.graph
+    # Read and update are in one segment and so in one critical section: no other step writes
+    # between them.
+    before = operations.read("read_value")
+    with control_dependencies([before]):
+        counted = operations.update(_next_count, [operations.operand(limit, ref.dtype)], "Update")
+    with control_dependencies([counted]):
+        attributes = {"variable": f"{ref.name}:0", "limit": limit}
+        op = call(
+            graph,
+            "count_up_to",
+            [before],
+            [abstract((), ref.dtype)],
+            name=name,
+            attributes=attributes,
+        )
+    return op.outputs[0]
+
+
+def _next_count(value: Any, limit: Any) -> Any:
+    return jnp.where(value < limit, value + 1, value)
 
 
 def _checked(
