@@ -158,11 +158,11 @@ class SyncReplicasOptimizer:
                 tokens = FIFOQueue(
                     -1, [global_step.dtype], [()], shared_name=shared_name, name="sync_token_q"
                 )
-            given = [
+            gradients = [
                 accumulator.apply_grad(grad, local_step)
                 for accumulator, (grad, _) in zip(accumulators, pairs, strict=True)
             ]
-            with control_dependencies(given):
+            with control_dependencies(gradients):
                 token = tokens.dequeue()
             variables = [variable for _, variable in pairs]
             local_step_init_op = local_step.assign(global_step.read_value()).op

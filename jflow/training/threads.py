@@ -123,7 +123,7 @@ class Coordinator:
             awaited = list(self._threads.union(threads or ()))
         self._wait_for_end_or_stop(awaited)
         deadline = time.monotonic() + stop_grace_period_secs
-        notice = WaitNotice(lambda: f"for threads that were told to stop: {_alive(awaited)}")
+        notice = WaitNotice(lambda: f"for threads that were asked to stop: {_alive(awaited)}")
         for thread in awaited:
             while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
                 thread.join(notice.pause(left))

@@ -62,17 +62,21 @@ class EagerQueue(QueueOperations):
 
     # At once, or in the function that JAX traces ------------------------------------------------
 
-    def add(self, operation: QueueOperation, values: Components, name: str | None = None) -> Any:
+    def enqueue(
+        self, operation: QueueOperation, values: Components, name: str | None = None
+    ) -> Any:
         if is_tracing():
-            return super().add(operation, values, name)
+            return super().enqueue(operation, values, name)
         return self.put(operation, values)
 
-    def take(self, operation: QueueOperation, name: str | None = None) -> Components:
-        return super().take(operation, name) if is_tracing() else self.get(operation)
+    def dequeue(self, operation: QueueOperation, name: str | None = None) -> Components:
+        return super().dequeue(operation, name) if is_tracing() else self.get(operation)
 
-    def take_many(self, operation: QueueOperation, n: Any, name: str | None = None) -> Components:
+    def dequeue_many(
+        self, operation: QueueOperation, n: Any, name: str | None = None
+    ) -> Components:
         if is_tracing():
-            return super().take_many(operation, n, name)
+            return super().dequeue_many(operation, n, name)
         return self.get_many(operation, n)
 
     def query(self, operation: QueueOperation, dtype: Any, name: str | None = None) -> Any:
@@ -193,7 +197,7 @@ class EagerQueue(QueueOperations):
         def build() -> Any:
             batch = [unknown_dim()] if operation.is_batch else []
             fed = self._fed(*(one.aval(*batch) for one in self.elements.components))
-            return self._in_graph.add(operation, fed, operation.kernel_name), fed
+            return self._in_graph.enqueue(operation, fed, operation.kernel_name), fed
 
         return build
 
@@ -201,8 +205,8 @@ class EagerQueue(QueueOperations):
         """Returns what builds an operation that takes an element."""
 
         def build() -> Any:
-            taken = self._in_graph.take(operation, operation.kernel_name)
-            return taken[0].op, []
+            outputs = self._in_graph.dequeue(operation, operation.kernel_name)
+            return outputs[0].op, []
 
         return build
 
@@ -211,10 +215,10 @@ class EagerQueue(QueueOperations):
 
         def build() -> Any:
             fed = self._fed(abstract((), _INT32), abstract((), _INT32))
-            taken = self._in_graph.take_counted(
+            outputs = self._in_graph.dequeue_counted(
                 operation, fed, unknown_dim(), operation.kernel_name
             )
-            return taken[0].op, fed
+            return outputs[0].op, fed
 
         return build
 

@@ -61,10 +61,10 @@ class EagerVariable(VariableOperations):
     @classmethod
     def of_ref(cls, owner: EagerOwner, ref: VariableRef) -> EagerVariable:
         """Returns the variable of a reference, whether it has a value or not."""
-        made = cls.__new__(cls)
-        VariableOperations.__init__(made, ref)
-        made._owner = owner
-        return made
+        operations = cls.__new__(cls)
+        VariableOperations.__init__(operations, ref)
+        operations._owner = owner
+        return operations
 
     @property
     def op(self) -> Operation:

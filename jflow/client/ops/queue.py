@@ -124,7 +124,7 @@ class QueueBase(Handle):
           ValueError, TypeError: if the element has another structure, dtype or shape.
           CancelledError: in the step, if the queue is closed.
         """
-        return self._operations.add(ENQUEUE, self._operands(vals), name)
+        return self._operations.enqueue(ENQUEUE, self._operands(vals), name)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
         """Returns an operation that adds the rows of a batch one by one, as soon as there is room.
@@ -137,7 +137,7 @@ class QueueBase(Handle):
           ValueError, TypeError: if the batch has another structure, dtype or shape.
           CancelledError: in the step, if the queue is closed; rows that were added stay.
         """
-        return self._operations.add(ENQUEUE_MANY, self._operands(vals), name)
+        return self._operations.enqueue(ENQUEUE_MANY, self._operands(vals), name)
 
     def dequeue(self, name: str | None = None) -> Any:
         """Removes an element and returns its tensors; blocks while the queue is empty.
@@ -151,7 +151,7 @@ class QueueBase(Handle):
         Raises:
           OutOfRangeError: in the step, if the queue is closed and empty.
         """
-        return self._structure.unflatten(self._operations.take(DEQUEUE, name))
+        return self._structure.unflatten(self._operations.dequeue(DEQUEUE, name))
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
         """Removes `n` elements and returns them stacked along a new first dimension.
@@ -169,7 +169,7 @@ class QueueBase(Handle):
           ValueError: if `n` is negative, or the queue has no shapes.
           OutOfRangeError: in the step, if the queue is closed and has fewer than `n` elements.
         """
-        return self._structure.unflatten(self._operations.take_many(DEQUEUE_MANY, n, name))
+        return self._structure.unflatten(self._operations.dequeue_many(DEQUEUE_MANY, n, name))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """Removes up to `n` elements and returns them stacked along a new first dimension.
@@ -187,7 +187,7 @@ class QueueBase(Handle):
           ValueError: if `n` is negative, or the queue has no shapes.
           OutOfRangeError: in the step, if the queue is closed and empty.
         """
-        return self._structure.unflatten(self._operations.take_many(DEQUEUE_UP_TO, n, name))
+        return self._structure.unflatten(self._operations.dequeue_many(DEQUEUE_UP_TO, n, name))
 
     def size(self, name: str | None = None) -> Any:
         """Returns the number of elements, i32[]."""
@@ -331,11 +331,11 @@ class QueueBase(Handle):
             yield element
 
     def _details(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"capacity": self._spec.capacity}
+        details: dict[str, Any] = {"capacity": self._spec.capacity}
         if self.names:
-            found["names"] = self.names
+            details["names"] = self.names
         dtypes = ", ".join(dtype.name for dtype in self.dtypes)
-        return found | {"dtypes": f"[{dtypes}]", "shapes": self.shapes}
+        return details | {"dtypes": f"[{dtypes}]", "shapes": self.shapes}
 
     @property
     def _plain(self) -> EagerQueue:

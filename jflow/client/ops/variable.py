@@ -121,9 +121,11 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         if owner is None:
             graph = _default_graph()
             name = name or "Variable"
-            made = GraphVariable(graph, initial_value, name, dtype, validate_shape, caching_device)
-            self._operations = made
-            self.initial_value, self.initializer = made.initial_value, made.initializer
+            operations = GraphVariable(
+                graph, initial_value, name, dtype, validate_shape, caching_device
+            )
+            self._operations = operations
+            self.initial_value, self.initializer = operations.initial_value, operations.initializer
             graph.add_to_collections(_listing(collections, trainable), self)
         else:
             _check_eager(name or "", validate_shape, caching_device)
@@ -138,15 +140,15 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         slice_info: SaveSliceInfo | None = None,
     ) -> Variable:
         """Returns the variable of reads and writes that exist already, as of an imported graph."""
-        made = cls.__new__(cls)
-        made.trainable = trainable
-        made.constraint = None
-        made.save_slice_info = slice_info
-        made._operations, made._ref = operations, operations.ref
+        variable = cls.__new__(cls)
+        variable.trainable = trainable
+        variable.constraint = None
+        variable.save_slice_info = slice_info
+        variable._operations, variable._ref = operations, operations.ref
         if isinstance(operations, GraphVariable):
-            made.initial_value = operations.initial_value
-            made.initializer = operations.initializer
-        return made
+            variable.initial_value = operations.initial_value
+            variable.initializer = operations.initializer
+        return variable
 
     # What it is -------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class QueueElements:
 
 @dataclass(frozen=True)
 class QueueOperation:
-    """An operation on a queue: what its kernel is called, and how its faces name it.
+    """An operation on a queue: the name of its kernel, and its names in graphs and in plain Python.
 
     Attributes:
       kernel: the name of its kernel.
@@ -135,7 +135,9 @@ class QueueOperations:
         self.calls = calls
         self.title = title
 
-    def add(self, operation: QueueOperation, values: Sequence[Any], name: str | None = None) -> Any:
+    def enqueue(
+        self, operation: QueueOperation, values: Sequence[Any], name: str | None = None
+    ) -> Any:
         """Adds an element, or the rows of a batch."""
         elements = self.elements
         operands: list[Any] = []
@@ -150,24 +152,24 @@ class QueueOperations:
         attributes = {"by_priority": True} if elements.by_priority else {}
         return self._call(operation, operands, [], name, attributes)
 
-    def take(self, operation: QueueOperation, name: str | None = None) -> Sequence[Any]:
+    def dequeue(self, operation: QueueOperation, name: str | None = None) -> Sequence[Any]:
         """Takes an element."""
         return self._call(operation, [], self.elements.avals(), name).outputs
 
-    def take_many(
+    def dequeue_many(
         self, operation: QueueOperation, n: Any, name: str | None = None
     ) -> Sequence[Any]:
         """Takes a batch of `n` elements; see `QueueOperation.up_to`."""
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
             count = checked_count(self.calls.operand(n, n.dtype))
-            return self.take_counted(operation, [count], unknown_dim(), name)
+            return self.dequeue_counted(operation, [count], unknown_dim(), name)
         wanted = as_integer(n, "the number of elements to dequeue")
         if wanted < 0:
             raise ValueError(f"cannot dequeue {n} elements from {self.elements.describe()}")
         size = wanted if wanted and not operation.up_to else unknown_dim()
-        return self.take_counted(operation, [], size, name, count=wanted)
+        return self.dequeue_counted(operation, [], size, name, count=wanted)
 
-    def take_counted(
+    def dequeue_counted(
         self,
         operation: QueueOperation,
         counts: Sequence[Any],

@@ -34,10 +34,10 @@ def embedding_lookup(
 ) -> Any:
     """Returns rows of a table.
 
-    Each part gives its rows beside itself, so that the table stays where it is. In graph code each
-    of several parts gathers the rows of its own ids, and so it does with their gradients. Where
-    sizes must be known, in functions that JAX traces, and where rows are few, a part gives a row
-    for every id, of which the result takes those that belong to it.
+    Rows are gathered on the device of their part, so that the table stays where it is. In graph
+    code each of several parts gathers the rows of its own ids, and so it does with their gradients.
+    Where sizes must be known, in functions that JAX traces, and where rows are few, a part gives a
+    row for every id, of which the result takes those that belong to it.
 
     Args:
       params: T[m, *row]: a tensor or variable; a partitioned or sharded variable; or a list of
@@ -90,8 +90,8 @@ def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | No
     for part, own in zip(parts, local, strict=True):
         with on_device_of(part) if isinstance(part, Variable) else nullcontext():
             rows.append(jnp.take(read(part), own, axis=0))
-    found = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
-    return found if max_norm is None else _limited(found, at.ndim, max_norm)
+    result = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
+    return result if max_norm is None else _limited(result, at.ndim, max_norm)
 
 
 def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
@@ -129,7 +129,7 @@ def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
 
 
 def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
-    """The rows of one part, gathered beside it."""
+    """The rows of one part, gathered on its device."""
     if not isinstance(part, Symbolic):
         part = graph.constant(part)
     with on_device_of(part):
@@ -149,10 +149,10 @@ def _chosen(
     part, _ = assigned_parts(ids, n_rows, strategy, jnp)
     part = part.reshape(*part.shape, *(1,) * (rows[0].ndim - part.ndim))
     nothing = jnp.full(part.shape, rows[0].size)  # out of range, for which `take` has its value
-    found = jnp.take(rows[0].reshape(-1), nothing) + jnp.zeros_like(rows[0])
+    result = jnp.take(rows[0].reshape(-1), nothing) + jnp.zeros_like(rows[0])
     for number, each in enumerate(rows):
-        found = jnp.where(part == number, each, found)
-    return found
+        result = jnp.where(part == number, each, result)
+    return result
 
 
 def _limited(rows: jax.Array, n_dims: int, max_norm: float) -> jax.Array:

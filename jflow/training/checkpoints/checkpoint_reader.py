@@ -80,12 +80,12 @@ def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReade
     """
     path = os.fspath(ckpt_dir_or_file)
     if os.path.isdir(local_path(path)):
-        found = latest_checkpoint(path)
-        if found is None:
+        latest = latest_checkpoint(path)
+        if latest is None:
             raise ValueError(
                 f"Couldn't find 'checkpoint' file or checkpoints in given directory {path}"
             )
-        path = found
+        path = latest
     return CheckpointReader(path)
 
 

@@ -55,19 +55,19 @@ def get_checkpoint_state(
     path = os.path.join(directory, latest_filename or STATE_FILE)
     try:
         with open(local_path(path), encoding="utf-8") as file:
-            found = _parsed(file.read())
+            fields = _parsed(file.read())
     except (OSError, UnicodeDecodeError):
         return None
     except ValueError as error:
         _LOG.warning("%s: cannot be read: %s", path, error)
         return None
-    if not found[_LATEST]:
+    if not fields[_LATEST]:
         raise ValueError(f"Invalid checkpoint state loaded from {directory}: no {_LATEST}")
 
     def absolute(name: str) -> str:
         return os.path.join(directory, name)  # an absolute name is returned unchanged
 
-    return CheckpointState(absolute(found[_LATEST][-1]), tuple(map(absolute, found[_ALL])))
+    return CheckpointState(absolute(fields[_LATEST][-1]), tuple(map(absolute, fields[_ALL])))
 
 
 def latest_checkpoint(
@@ -115,15 +115,15 @@ def update_checkpoint_state(
             f"Save path {model_checkpoint_path!r} conflicts with the path used for the checkpoint "
             "state; use a different save path"
         )
-    kept = list(all_model_checkpoint_paths or ())
-    if not kept or kept[-1] != model_checkpoint_path:
-        kept.append(model_checkpoint_path)
+    all_paths = list(all_model_checkpoint_paths or ())
+    if not all_paths or all_paths[-1] != model_checkpoint_path:
+        all_paths.append(model_checkpoint_path)
 
     def written(name: str) -> str:
         is_rewritten = save_relative_paths if os.path.isabs(name) else not os.path.isabs(directory)
         return os.path.relpath(name, directory or ".") if is_rewritten else name
 
-    lines = [(_LATEST, model_checkpoint_path), *((_ALL, name) for name in kept)]
+    lines = [(_LATEST, model_checkpoint_path), *((_ALL, name) for name in all_paths)]
     text = "".join(
         f"{key}: {json.dumps(written(name), ensure_ascii=False)}\n" for key, name in lines
     )
@@ -141,15 +141,15 @@ def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
 
 def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[str]) -> list[float]:
     """When each checkpoint was saved, in seconds since 1970; those not found are left out."""
-    found = []
+    mtimes = []
     for prefix in checkpoint_prefixes:
         with suppress(OSError):
-            found.append(os.stat(local_path(f"{prefix}.index")).st_mtime)
-    return found
+            mtimes.append(os.stat(local_path(f"{prefix}.index")).st_mtime)
+    return mtimes
 
 
 def remove_checkpoint(checkpoint_prefix: str, meta_graph_suffix: str = "meta") -> None:
-    """Removes a checkpoint, and the graph beside it, from this machine.
+    """Removes a checkpoint, with the graph in its directory, from this machine.
 
     Raises:
       NotFoundError: if there is no such directory.
@@ -163,19 +163,19 @@ def remove_checkpoint(checkpoint_prefix: str, meta_graph_suffix: str = "meta") -
 
 def _parsed(text: str) -> dict[str, list[str]]:
     """The values of each field. Raises ValueError if a line is malformed."""
-    found: dict[str, list[str]] = {_LATEST: [], _ALL: []}
+    fields: dict[str, list[str]] = {_LATEST: [], _ALL: []}
     for number, line in enumerate(text.splitlines(), start=1):
         key, colon, value = line.strip().partition(":")
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if not colon:
             raise ValueError(f"line {number} is no field: {line!r}")
-        if key.strip() in found:
+        if key.strip() in fields:
             read = json.loads(value)
             if not isinstance(read, str):
                 raise ValueError(f"line {number}: expected text in quotes, got {value.strip()!r}")
-            found[key.strip()].append(read)
-    return found
+            fields[key.strip()].append(read)
+    return fields
 
 
 def _replace(path: str, data: bytes) -> None:

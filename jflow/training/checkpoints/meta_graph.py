@@ -78,11 +78,15 @@ def _written(runner: QueueRunner, encode: Any) -> Any:
 
 
 def _read(value: Any, decode: Any) -> QueueRunner:
-    found: Mapping[str, Any] = decode(value)
+    document: Mapping[str, Any] = decode(value)
     known = {kind.__name__: kind for kind in OpError.__subclasses__()}
-    kinds = tuple(known[name] for name in found["errors"])
+    kinds = tuple(known[name] for name in document["errors"])
     return QueueRunner(
-        _ImportedQueue(found["queue"]), found["enqueue"], found["close"], found["cancel"], kinds
+        _ImportedQueue(document["queue"]),
+        document["enqueue"],
+        document["close"],
+        document["cancel"],
+        kinds,
     )
 
 

@@ -40,8 +40,8 @@ def apart(var_list: Any) -> tuple[Any, dict[str, SavableIterator]]:
       number among the iterators of the list.
     """
     if isinstance(var_list, Mapping):
-        found = {str(key): one for key, one in var_list.items() if is_savable(one)}
-        return {key: one for key, one in var_list.items() if not is_savable(one)}, found
+        by_key = {str(key): one for key, one in var_list.items() if is_savable(one)}
+        return {key: one for key, one in var_list.items() if not is_savable(one)}, by_key
     if is_savable(var_list) or not isinstance(var_list, Iterable):
         return var_list, {}
     if isinstance(var_list, str | Variable):
@@ -64,14 +64,14 @@ def texts(iterators: Mapping[str, SavableIterator]) -> dict[str, str]:
       InvalidArgumentError: if one is not of JSON types, or they are too long.
       FailedPreconditionError: if an iterator is closed.
     """
-    found = {_PREFIX + key: _text(key, one.get_state()) for key, one in iterators.items()}
-    n_bytes = sum(len(text.encode()) for text in found.values())
+    by_key = {_PREFIX + key: _text(key, one.get_state()) for key, one in iterators.items()}
+    n_bytes = sum(len(text.encode()) for text in by_key.values())
     if n_bytes > MAX_POSITION_BYTES:
         raise InvalidArgumentError(
             f"the positions of {[*iterators]} take {n_bytes} bytes of JSON, of at most "
             f"{MAX_POSITION_BYTES} in a checkpoint; save them in files of their own"
         )
-    return found
+    return by_key
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _text(key: str, position: Any) -> str:
 def _positions(path: str, keys: Iterable[str]) -> dict[str, Any]:
     with open_checkpoint(path) as checkpoint:
         about = checkpoint.about
-    found = {}
+    positions = {}
     for key in keys:
         if _PREFIX + key not in about:
             there = sorted(name.removeprefix(_PREFIX) for name in about if name.startswith(_PREFIX))
@@ -127,9 +127,9 @@ def _positions(path: str, keys: Iterable[str]) -> dict[str, Any]:
                 op=key,
             )
         try:
-            found[key] = json.loads(about[_PREFIX + key])
+            positions[key] = json.loads(about[_PREFIX + key])
         except ValueError as error:
             raise DataLossError(
                 f"the position of iterator {key!r} in {path!r} is not JSON: {error}"
             ) from None
-    return found
+    return positions

@@ -128,15 +128,15 @@ class Saver:
         """Looks up the variables, if that was deferred. Raises as the constructor."""
         if self._states is not None:
             return
-        found = self._var_list
-        if found is None:
+        variables = self._var_list
+        if variables is None:
             graph = get_default_graph()
-            found = [
+            variables = [
                 *graph.get_collection(GraphKeys.GLOBAL_VARIABLES),
                 *graph.get_collection(GraphKeys.SAVEABLE_OBJECTS),
             ]
-        found, self._iterators = apart(found)
-        states = states_to_save(found, reshape=self._reshape)
+        variables, self._iterators = apart(variables)
+        states = states_to_save(variables, reshape=self._reshape)
         if not states and not self._allow_empty:
             raise ValueError("No variables to save")
         self._states = states
@@ -159,9 +159,9 @@ class Saver:
           sess: the session.
           save_path: the path of the checkpoint, without the step; missing folders are made.
           global_step: appended to the path: a number, or an integer variable or tensor.
-          latest_filename: the name of the list of checkpoints beside it; "checkpoint" if None.
+          latest_filename: the name of the list of checkpoints there; "checkpoint" if None.
           meta_graph_suffix: what the name of the exported graph ends with.
-          write_meta_graph: whether the graph is exported beside it, if it can be.
+          write_meta_graph: whether the graph is exported next to it, if it can be.
           write_state: whether the list is updated.
 
         Returns:
@@ -210,7 +210,7 @@ class Saver:
         }
 
     def _write_graph(self, path: str, graph: Graph) -> None:
-        """Writes the graph beside a checkpoint, or copies the last file if it has not grown.
+        """Writes the graph next to a checkpoint, or copies the last file if it has not grown.
 
         The variables are saved already, so a graph that cannot be written is only reported.
         """
@@ -241,7 +241,7 @@ class Saver:
         """Lists a new checkpoint, and removes the oldest one if there are too many."""
         oldest = None
         if self._max_to_keep:
-            self._latest = [kept for kept in self._latest if kept[0] != path]
+            self._latest = [one for one in self._latest if one[0] != path]
             self._latest.append((path, time.time()))
             if len(self._latest) > self._max_to_keep:
                 oldest = self._latest.pop(0)
@@ -279,8 +279,8 @@ class Saver:
 
     def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
         """Continues the list of an earlier process: those that exist count as kept."""
-        found = [(path, get_checkpoint_mtimes([path])) for path in checkpoint_paths]
-        self._latest = [(path, times[0]) for path, times in found if times]
+        with_times = [(path, get_checkpoint_mtimes([path])) for path in checkpoint_paths]
+        self._latest = [(path, times[0]) for path, times in with_times if times]
 
     # Restoring --------------------------------------------------------------------------------
 
@@ -356,15 +356,15 @@ def _parts(value: Any) -> list[Variable]:
 
 
 def _states(key: str | None, parts: Sequence[Variable], reshape: bool) -> list[StateToSave]:
-    found = []
+    states = []
     for part in parts:
         info = getattr(part, "save_slice_info", None)
         ref = part.operations.ref
         name = key or (ref.name if info is None else info.full_name)
-        found.append(StateToSave(name, ref, info, reshape))
-    if key is not None and len(parts) > 1 and any(state.part is None for state in found):
+        states.append(StateToSave(name, ref, info, reshape))
+    if key is not None and len(parts) > 1 and any(state.part is None for state in states):
         raise ValueError(f"{key!r} has several variables, which are not slices of one tensor")
-    return found
+    return states
 
 
 def _check_session(sess: Any) -> None:

@@ -51,21 +51,21 @@ class Assigner:
     # What is learned from workers ---------------------------------------------------------------
 
     def note(self, attempt: ClosureAttempt, now: float, dispatch_s: float | None) -> None:
-        """Learns how long closures take, and their dispatches, from an attempt that ended well."""
+        """Records the times of closures and dispatches of an attempt that succeeded."""
         state = self._workers.get(attempt.worker)
         if state is None:
             return
-        begun = max(attempt.started, state.last_end)
+        start = max(attempt.started, state.last_end)
         state.last_end = now
         kind, n = attempt.kind, len(attempt.closures)
         self.durations.note_queued(kind, now - attempt.started, attempt.n_queued)
         if dispatch_s is not None and n == 1:
             self.durations.note_dispatch(dispatch_s)
         for one in (kind, (kind, n > 1)):
-            self.durations.note(one, attempt.worker, now - begun, n)
+            self.durations.note(one, attempt.worker, now - start, n)
         if n > 1:
             others = [worker for worker, _ in self._workers.items() if worker != attempt.worker]
-            self.batches.ended(kind, attempt.worker, others, n, begun, now)
+            self.batches.ended(kind, attempt.worker, others, n, start, now)
 
     def forget_worker(self, worker: WorkerIndex) -> None:
         """Drops what is known of a worker that was lost."""
@@ -108,30 +108,30 @@ class Assigner:
         if first.together:
             return [self._backlog.remove(number) for number in first.together]
         closure = first.closure
-        taken = [self._backlog.remove(closure.number)]
+        closures = [self._backlog.remove(closure.number)]
         least = self.batches.least(closure, len(self._workers))
         is_short = self._backlog.size_for(worker) < least - 1
         is_ready = self.batches.is_ready(closure.kind, worker, now)
         if is_short or not is_ready or not _may_join(first):
-            return taken
-        while len(taken) < closure.batch_size:
+            return closures
+        while len(closures) < closure.batch_size:
             following = self._backlog.first(worker)
             is_alike = following is not None and following.closure.kind == closure.kind
             if following is None or not is_alike or not _may_join(following):
                 break
-            taken.append(self._backlog.remove(following.closure.number))
-        if len(taken) < closure.batch_size:
-            for opened in taken[1:]:
+            closures.append(self._backlog.remove(following.closure.number))
+        if len(closures) < closure.batch_size:
+            for opened in closures[1:]:
                 self._backlog.add(opened)
-            return taken[:1]
-        return taken
+            return closures[:1]
+        return closures
 
     def _start(self, worker: WorkerIndex, closures: Sequence[OpenClosure], now: float) -> None:
         """Gives closures to a worker as one attempt."""
         first, n = closures[0].closure, len(closures)
         expected = self.durations.expected((first.kind, n > 1), worker)
         load = SECOND_WITHIN_S if expected is None else expected * n
-        attempt = self._attempts.begin(worker, closures, load, now)
+        attempt = self._attempts.add(worker, closures, load, now)
         numbers = tuple([opened.closure.number for opened in closures])
         places = self._locations.places(first)
         self._emit(Dispatch(attempt.number, worker, numbers, attempt.ordinal, places))
@@ -160,7 +160,7 @@ class Assigner:
                 return
 
     def _may_run_again(self, closure: Closure) -> bool:
-        """Whether a second attempt anywhere does no harm, and would find its inputs."""
+        """Whether a second attempt does no harm on any worker and its inputs are available."""
         is_lost = any(self._locations.is_lost(number) for number in closure.inputs)
         return closure.worker is None and closure.is_repeatable and not is_lost
 

@@ -32,7 +32,7 @@ class ClosureAttempt:
 
     @property
     def decides(self) -> list[OpenClosure]:
-        """Those of its closures that it can still end."""
+        """The closures whose outcome this attempt can still decide."""
         return [opened for opened in self.closures if self.number in opened.attempts]
 
 
@@ -40,7 +40,7 @@ class Attempts:
     """The attempts that have not come back, by number.
 
     An attempt is here, among those of its worker and among those of each of its closures that is
-    still open from `begin` to `take`: everywhere or nowhere.
+    still open from `add` to `remove`: everywhere or nowhere.
 
     Args:
       closures: the open closures.
@@ -64,7 +64,7 @@ class Attempts:
     def __iter__(self) -> Iterator[ClosureAttempt]:
         return iter(self._running.values())
 
-    def begin(
+    def add(
         self, worker: WorkerIndex, closures: Sequence[OpenClosure], expected: float, now: float
     ) -> ClosureAttempt:
         """Gives closures to a worker.
@@ -77,7 +77,7 @@ class Attempts:
         """
         self._n_begun += 1
         first, number = closures[0], self._n_begun
-        n_queued = self._workers.begin(worker, number, expected, len(closures))
+        n_queued = self._workers.add_attempt(worker, number, expected, len(closures))
         attempt = self._running[number] = ClosureAttempt(
             number, worker, tuple(closures), first.n_attempts + 1, now, expected, n_queued
         )
@@ -90,8 +90,8 @@ class Attempts:
                 opened.together = numbers
         return attempt
 
-    def take(self, number: int) -> tuple[ClosureAttempt, list[OpenClosure]] | None:
-        """Takes out an attempt that has come back.
+    def remove(self, number: int) -> tuple[ClosureAttempt, list[OpenClosure]] | None:
+        """Removes an attempt that has ended.
 
         Returns:
           The attempt, and the closures that it decides; None if it has come back before, or was
@@ -101,7 +101,7 @@ class Attempts:
         if attempt is None:
             return None
         n_closures = len(attempt.closures)
-        self._workers.end(attempt.worker, number, attempt.expected, n_closures)
+        self._workers.remove_attempt(attempt.worker, number, attempt.expected, n_closures)
         decided = attempt.decides
         for opened in decided:
             opened.attempts -= {number}

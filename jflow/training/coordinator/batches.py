@@ -1,7 +1,7 @@
 """Which kinds of closures run in batches on which workers, and when. Pure.
 
 A batch saves the coordinator, and every task on the way, a message for each closure but one. What
-that is worth depends on what a closure takes beside what a dispatch takes, and both are measured so
+that is worth depends on the time of a closure relative to that of a dispatch, both measured so
 that neither the load of the machine nor the speed of the transport changes the answer: the shortest
 time that closures of a kind have lately taken, and the coordinator's processor time. Rules:
 
@@ -17,7 +17,7 @@ time that closures of a kind have lately taken, and the coordinator's processor 
 - A worker that *lags*, two batches of which in a row took `LAGS_BY` times as long as those of
   another one, rests: for `RESTS_FOR` times as long as the latest took it has closures one by one.
   Results that are wanted in order would all wait for its batches. It still has some, because it may
-  be as fast as the others by then, and only a batch tells.
+  be as fast as the others by then, which only a batch shows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Batches:
         return self._ready.get(key, False) and now >= self._lags.get(key, now)
 
     def wanted(self, first: Closure, worker: WorkerIndex, n_waiting: int) -> bool:
-        """Whether batches are to be compiled, because many short closures wait.
+        """Whether to compile batches, because many short closures wait.
 
         Args:
           first: the closure that the worker runs next.
@@ -110,7 +110,7 @@ class Batches:
         return shortest is not None and shortest < (dispatch or 0.0) * n_workers
 
     def compiled(self, kind: Hashable, worker: WorkerIndex) -> None:
-        """Batches of a kind are compiled for a worker."""
+        """Records that batches of a kind are compiled for a worker."""
         if (kind, worker) in self._ready:
             self._ready[kind, worker] = True
 
@@ -120,20 +120,20 @@ class Batches:
         worker: WorkerIndex,
         others: Iterable[WorkerIndex],
         n_closures: int,
-        begun: float,
+        start: float,
         now: float,
     ) -> None:
-        """A batch has ended well; a worker that lags rests.
+        """Records the time of a batch that succeeded; a worker that lags rests.
 
         Args:
           kind: of its closures.
           worker: the worker that has run it.
           others: the other workers.
           n_closures: how many closures it was of.
-          begun: when the worker began with it.
+          start: when the worker began with it.
           now: the time.
         """
-        key, seconds = (kind, worker), now - begun
+        key, seconds = (kind, worker), now - start
         means = (self._durations.of_worker((kind, True), other) for other in others)
         least = min((mean for mean in means if mean is not None), default=seconds)
         if seconds < max(AHEAD_S, LAGS_BY * least * n_closures):
@@ -145,6 +145,6 @@ class Batches:
 
     def forget_worker(self, worker: WorkerIndex) -> None:
         """Drops what was compiled for a lost worker."""
-        for kept in (self._ready, self._lags):
-            for key in [key for key in kept if key[1] == worker]:
-                del kept[key]
+        for table in (self._ready, self._lags):
+            for key in [key for key in table if key[1] == worker]:
+                del table[key]

@@ -44,7 +44,7 @@ _NOTHING: Mapping[int, list[Any]] = {}
 
 
 class ClosureProgram:
-    """What is known of one traced function, which many closures can share.
+    """A traced function and what follows from it; many closures can share one.
 
     Args:
       number: identifies it.
@@ -110,8 +110,8 @@ class Programs:
         program = self._programs.get(concrete)
         if program is not None:
             return program, False
-        made = ClosureProgram(next(self._numbers), concrete)
-        return self._programs.setdefault(concrete, made), True
+        program = ClosureProgram(next(self._numbers), concrete)
+        return self._programs.setdefault(concrete, program), True
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,17 @@ class Recipe:
     Attributes:
       program: its program, which is pure.
       arguments: the traced call, and where its arguments come from.
-      taken: what the first attempt has taken of iterators, by the place of its source.
+      elements: what the first attempt has taken of iterators, by the place of its source.
     """
 
     program: ClosureProgram
     arguments: ScheduledArguments
-    taken: Mapping[int, list[Any]]
+    elements: Mapping[int, list[Any]]
 
     def closure(self, remote_value: RemoteValue) -> ScheduledClosure:
         """The closure that takes the place of the first one."""
         again = ScheduledClosure(remote_value, self.program, self.arguments, None, False)
-        again.taken = self.taken
+        again.elements = self.elements
         return again
 
 
@@ -147,12 +147,12 @@ class ScheduledClosure:
       keeping: where its result stays.
 
     Attributes:
-      taken: what an earlier run has taken of iterators, by the place of its source.
+      elements: what an earlier run has taken of iterators, by the place of its source.
     """
 
     __slots__ = (
         *("_args", "_arguments", "_feeds", "batch_size", "concrete", "deadline", "inputs"),
-        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "taken"),
+        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "elements"),
     )  # there are many
 
     def __init__(
@@ -166,7 +166,7 @@ class ScheduledClosure:
     ) -> None:
         self._arguments = arguments
         self.keeping = keeping
-        self.taken = _NOTHING
+        self.elements = _NOTHING
         call = arguments.call
         self.remote_value = remote_value
         self.name = remote_value.name
@@ -185,16 +185,16 @@ class ScheduledClosure:
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """What closures that the scheduler may run as one step have in common."""
+        """The key of closures that the scheduler may run as one step."""
         return self.program.number, self.is_exactly_once
 
     @property
     def base_args(self) -> Sequence[Any]:
-        """The arguments of a closure none of which comes later."""
+        """The arguments of a closure all of whose arguments are known."""
         return self._args
 
     def placed(self, places: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
-        """Its arguments that are results of workers: which they are, their closure and worker.
+        """Its arguments that workers have: their indices, closure and worker.
 
         Args:
           places: the workers, by the closures whose results they have.
@@ -202,23 +202,23 @@ class ScheduledClosure:
         numbered = ((s.indices, s.value.number) for s in self.sources if s.value is not None)
         return [(which, n, places[n]) for which, n in numbered if n in places]
 
-    def recipe(self, taken: Mapping[int, list[Any]]) -> Recipe:
+    def recipe(self, elements: Mapping[int, list[Any]]) -> Recipe:
         """What computes its result again.
 
         Args:
-          taken: what the attempt has taken of its sources.
+          elements: what the attempt has taken of its sources.
         """
-        own = {i: found for i, found in taken.items() if self.sources[i].value is None}
+        own = {i: values for i, values in elements.items() if self.sources[i].value is None}
         return Recipe(self.program, self._arguments, own)
 
-    def takes_elements(self, taken: Mapping[int, list[Any]]) -> bool:
+    def takes_elements(self, elements: Mapping[int, list[Any]]) -> bool:
         """Whether an attempt takes elements of datasets, besides what it has taken."""
-        return any(s.is_read and place not in taken for place, s in enumerate(self.sources))
+        return any(s.is_read and place not in elements for place, s in enumerate(self.sources))
 
     def arguments(
         self,
         worker: int,
-        taken: dict[int, list[Any]],
+        elements: dict[int, list[Any]],
         wait_s: float,
         elsewhere: Iterable[int] = (),
     ) -> Sequence[Any] | None:
@@ -226,7 +226,7 @@ class ScheduledClosure:
 
         Args:
           worker: the worker.
-          taken: what earlier calls have taken for the attempt, by the place of its source.
+          elements: what earlier calls have taken for the attempt, by the place of its source.
           wait_s: how long to wait for elements, in seconds.
           elsewhere: the closures whose results are not here, and are not taken.
 
@@ -239,18 +239,18 @@ class ScheduledClosure:
         for place, source in enumerate(self.sources):
             if source.value is not None and source.value.number in elsewhere:
                 continue
-            values = taken.get(place)
+            values = elements.get(place)
             if values is None:
-                values = source.take(worker, wait_s)
+                values = source.values(worker, wait_s)
                 if values is None:
                     return None
-                taken[place] = values
+                elements[place] = values
             for index, value in zip(source.indices, values, strict=True):
                 args[index] = _like(value, args[index])
         return args
 
     def feeds(self, args: Sequence[Any]) -> list[Array]:
-        """What its step is fed with."""
+        """The values to feed to its step."""
         return self.concrete.feeds(args) if self._feeds is None else self._feeds
 
 

@@ -93,7 +93,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
     called on any thread. It ends with the `with` block, with `close`, or when it is no longer used.
 
     Args:
-      strategy: tells the cluster, and owns the variables.
+      strategy: knows the cluster and owns the variables.
       name: what it claims (`Connection.claim`); a coordinator of the same name that was started
         before is refused from now on. None for no claim.
       on_ps_failure: "raise", or "restore": when a parameter server is lost, workers stop until it
@@ -355,7 +355,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         checkpoint is one that this program and the parameter servers see.
 
         Returns:
-          What `save` was told about the checkpoint; None if there is none.
+          The texts that were passed to `save`; None if there is no checkpoint.
 
         Raises:
           NotFoundError: if the checkpoint lacks a variable, or there is no checkpoint path.

@@ -34,7 +34,7 @@ class Closure(NamedTuple):
       expires: when it fails with a deadline error, by the clock of the events; None for never.
       inputs: the closures whose results are arguments of it.
       is_exactly_once: whether the runtime applies its writes once however many attempts it has.
-      is_repeatable: whether a second attempt beside the first one does no harm.
+      is_repeatable: whether a second attempt, concurrent with the first, does no harm.
       batch_size: how many of its kind can run as one step; 1 for no batches.
       keeping: where its result stays; it is `ALONE` only if the closure gives the same again.
     """
@@ -157,6 +157,6 @@ Action = (
 
 @dataclass(frozen=True)
 class Forget:
-    """What the engine adds itself: the attempt is not needed any more."""
+    """An action of the engine's own: drop an attempt that is not needed any more."""
 
     attempt: int

@@ -124,7 +124,7 @@ class ActionExecutor:
         closure = self._ended(number, "succeeded")
         value, keeping = closure.remote_value, closure.keeping
         if keeping is Keeping.ALONE:
-            self._results.add(value, closure.recipe(attempt.taken))
+            self._results.add(value, closure.recipe(attempt.elements))
             return
         if keeping is Keeping.COPY:
             self._results.add(value, None)

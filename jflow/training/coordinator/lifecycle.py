@@ -89,9 +89,9 @@ class Lifecycle:
                 self._backlog.remove(number)
                 self.queue(opened)
 
-    def lose_results(self, numbers: Iterable[int]) -> None:
-        """Results are not where they were: ready closures that take them wait for them again."""
-        lost = self._locations.lose(numbers)
+    def mark_results_lost(self, numbers: Iterable[int]) -> None:
+        """Results were lost: ready closures that take them wait for them again."""
+        lost = self._locations.mark_lost(numbers)
         if lost:
             self.requeue(lambda closure: not lost.isdisjoint(closure.inputs))
 
@@ -105,7 +105,7 @@ class Lifecycle:
         return True
 
     def supply(self, opened: OpenClosure) -> None:
-        """The result of a closure is there; those that wait for it alone become ready."""
+        """Records that a result is available; closures that wait for nothing else become ready."""
         dependents, opened.dependents = opened.dependents, ()
         for dependent in dependents:
             waiting = self._closures.get(dependent)
@@ -116,7 +116,7 @@ class Lifecycle:
                 self.queue(waiting)
 
     def _has_inputs(self, opened: OpenClosure) -> bool:
-        """Whether the inputs of a closure are there; else it waits for them now, or has ended."""
+        """Whether the inputs of a closure are there; if not, it now waits for them or has ended."""
         inputs = opened.closure.inputs
         # One may have failed while this closure ran, or waited for something else.
         if any(self._ends_with(opened, source) for source in inputs):
@@ -142,7 +142,7 @@ class Lifecycle:
         else:
             self._locations.add(closure, attempt.worker)
             if not self._workers.is_up(attempt.worker):  # it leaves
-                self._locations.lose([closure.number])
+                self._locations.mark_lost([closure.number])
         position = attempt.closures.index(opened)
         self._close(opened, Complete(closure.number, attempt.number, position))
         self.supply(opened)
@@ -187,7 +187,7 @@ class Lifecycle:
                 self._end(one, Drop(one.closure.number, one.by_user))
 
     def _ends_with(self, opened: OpenClosure, source: int) -> bool:
-        """Whether an input can never be had, so that the closure has ended now."""
+        """Ends a closure whose input can never be computed; returns whether it did."""
         failure = self._locations.failure(source)
         if failure is not None:
             self._end(opened, _without_input(opened, source, failure))

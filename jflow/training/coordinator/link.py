@@ -1,4 +1,4 @@
-"""The link of a coordinator to one worker: connects, compiles, starts attempts, connects again.
+"""The connection of a coordinator to one worker: connects, compiles, starts attempts, reconnects.
 
 An attempt whose program is registered is started on the thread that dispatches it; nothing there
 blocks. Everything that can block is done on the link's own thread: connecting, making what the
@@ -81,7 +81,7 @@ class LinkEvents(Protocol):
 
 
 class WorkerLink:
-    """A worker, as a coordinator reaches it.
+    """The connection to a worker, and the thread that does what may block.
 
     Args:
       index: the index of the worker.
@@ -109,7 +109,7 @@ class WorkerLink:
         self._reads: dict[Any, Concrete] = {}
         self.table: ResourceRef | None = None
         name = f"jflow closures of {task}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
 
     def start(self) -> None:
         """Begins to connect, on the link's thread."""
@@ -121,7 +121,7 @@ class WorkerLink:
         self.disconnect()
 
     def disconnect(self) -> ResourceRef | None:
-        """Gives up the connection, so that the thread opens another one.
+        """Closes the connection, so that the thread opens another one.
 
         Returns:
           The table that has gone with it.
@@ -243,7 +243,7 @@ class WorkerLink:
 
     # On the link's thread -----------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run_jobs(self) -> None:
         while not self._closing.is_set():
             connection = self._connected()
             if connection is None:
@@ -256,7 +256,7 @@ class WorkerLink:
 
     def _connected(self) -> Connection | None:
         """Connects until it succeeds; None if the link is closed."""
-        begun, pause, is_logged = perf_counter(), 0.02, False
+        start, pause, is_logged = perf_counter(), 0.02, False
         while not self._closing.is_set():
             connection = self._connect()
             try:
@@ -270,7 +270,7 @@ class WorkerLink:
                 return None
             except OpError as error:
                 connection.close()
-                if not is_logged and perf_counter() - begun > _NOTICE_AFTER_S:
+                if not is_logged and perf_counter() - start > _NOTICE_AFTER_S:
                     is_logged = True
                     _LOG.warning("%s is still down: %s", self.task, error)
                 self._closing.wait(pause)
@@ -282,7 +282,7 @@ class WorkerLink:
             if self._closing.is_set():
                 connection.close()
                 return None
-            self._events.connected(self.index, perf_counter() - begun)
+            self._events.connected(self.index, perf_counter() - start)
             return connection
         return None
 
@@ -353,7 +353,7 @@ class WorkerLink:
 
     def _start(self, attempt: LinkAttempt, concrete: Concrete, args: Sequence[Any]) -> None:
         attempt.concrete, attempt.args = concrete, args
-        begun = thread_time()
+        start = thread_time()
         try:
             self._check_wanted(attempt)
             deadline = attempt.closures[0].deadline
@@ -361,12 +361,12 @@ class WorkerLink:
         except Exception as error:
             self._events.failed(self.index, attempt, error)
             return
-        attempt.dispatch_s = thread_time() - begun
-        attempt.begin(future)
+        attempt.dispatch_s = thread_time() - start
+        attempt.set_future(future)
         future.add_done_callback(partial(self._ended, attempt))
 
     def _ended(self, attempt: LinkAttempt, future: Future[list[Any]]) -> None:
-        attempt.end()
+        attempt.clear_future()
         if future.cancelled():
             self._events.failed(self.index, attempt, CancelledError("the step was cancelled"))
             return
@@ -385,4 +385,4 @@ class WorkerLink:
 
 
 def _ignore(_: object) -> None:
-    """A result that cannot be freed is gone already."""
+    """Ignores the outcome of freeing: a result that cannot be freed is already gone."""

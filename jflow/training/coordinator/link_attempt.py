@@ -42,33 +42,33 @@ class LinkAttempt:
         self.effect = effect
         self.layout = layout
         self.elsewhere = elsewhere
-        self.begun = perf_counter()
+        self.started = perf_counter()
         self.is_cancelled = False
         self.concrete: Concrete | None = None
         self.args: Sequence[Any] = ()
         self.results: list[Any] = []
         self.dispatch_s: float | None = None
         self._future: Future[list[Any]] | None = None
-        self.taken: dict[int, list[Any]] = {**closures[0].taken}
+        self.elements: dict[int, list[Any]] = {**closures[0].elements}
 
     @property
     def key(self) -> tuple[int, int, AttemptLayout]:
-        """What identifies its program on a worker."""
+        """The key of its program on a worker."""
         return self.closures[0].program.number, len(self.closures), self.layout
 
     @property
     def takes_elements(self) -> bool:
         """Whether it is still to take elements of datasets."""
-        return self.closures[0].takes_elements(self.taken)
+        return self.closures[0].takes_elements(self.elements)
 
-    def begin(self, future: Future[list[Any]]) -> None:
+    def set_future(self, future: Future[list[Any]]) -> None:
         """Takes the future of its step."""
         self._future = future
         if self.is_cancelled:
             stop_step(future)
 
-    def end(self) -> None:
-        """Forgets the future of its step, which refers to it: nothing is left in a cycle."""
+    def clear_future(self) -> None:
+        """Drops the future of its step, which refers to this attempt, so that no cycle is left."""
         self._future = None
 
     def cancel(self) -> None:
@@ -82,24 +82,24 @@ class LinkAttempt:
         """The arguments of its closures; None if elements are not read yet."""
         if len(self.closures) == 1:
             closure = self.closures[0]
-            args = closure.arguments(worker, self.taken, wait_s, self.elsewhere)
+            args = closure.arguments(worker, self.elements, wait_s, self.elsewhere)
             if args is None or self.layout is PLAIN:
                 return args
             numbers = [*self.elsewhere]
             if self.layout.table is not None:
                 numbers.append(closure.remote_value.number)
-            return self.layout.given(args, numbers)
-        found: list[Any] = []
+            return self.layout.arguments(args, numbers)
+        args_of_all: list[Any] = []
         for closure in self.closures:
-            found += closure.arguments(worker, {}, wait_s) or ()
-        return found
+            args_of_all += closure.arguments(worker, {}, wait_s) or ()
+        return args_of_all
 
     def results_at(self, position: int, n: int) -> list[Any]:
         """The `n` results of the closure at a position."""
         return self.results[position * n : (position + 1) * n]
 
     def feeds(self) -> list[Any]:
-        """What its step is fed with."""
+        """The values to feed to its step."""
         if self.layout is not PLAIN:
             assert self.concrete is not None
             return self.concrete.feeds(self.args)

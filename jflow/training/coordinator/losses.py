@@ -1,4 +1,4 @@
-"""What an error of a closure says about the cluster: that a task was lost, and which. Pure.
+"""Which lost task, if any, the error of a closure points to; errors of closures. Pure.
 
 Errors name the task that was lost (`OpError.task`); nothing is read from their text.
 """
@@ -53,7 +53,7 @@ class Loss:
 
 
 def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Loss | None:
-    """What a failed attempt says about the cluster; None if the closure itself has failed.
+    """The loss that the error of an attempt points to; None if the closure itself has failed.
 
     Args:
       error: how the attempt ended.
@@ -98,13 +98,15 @@ def unavailable(error: BaseException, task: Task | None) -> UnavailableError:
     """The error of a closure that used a task which was lost."""
     if isinstance(error, UnavailableError):
         return error
-    made = UnavailableError(f"{task} was lost, with what it kept: {error}", task=str(task))
-    made.__cause__ = error
-    return made
+    unavailable_error = UnavailableError(
+        f"{task} was lost, with what it kept: {error}", task=str(task)
+    )
+    unavailable_error.__cause__ = error
+    return unavailable_error
 
 
 class Tolerance:
-    """How often in a row a parameter server may seem lost, and answer nevertheless.
+    """Ignores reports of lost parameter servers that do answer, up to a number in a row.
 
     A worker that cannot reach a server says the same as one whose server has died. So it is asked
     from elsewhere; if it is there, in the same life, the closure runs again. A connection that

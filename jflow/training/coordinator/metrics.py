@@ -83,8 +83,8 @@ class Meter:
     def metrics(self, queued: int, running: int) -> CoordinatorMetrics:
         """What was counted so far, with the present numbers of closures."""
         with self._lock:
-            found: dict[str, Any] = {**self._counts, **self._times}
-        return CoordinatorMetrics(queued=queued, running=running, **found)
+            fields: dict[str, Any] = {**self._counts, **self._times}
+        return CoordinatorMetrics(queued=queued, running=running, **fields)
 
 
 class Watchdog:

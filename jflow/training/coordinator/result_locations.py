@@ -28,7 +28,7 @@ class Failure(Enum):
 
 @dataclass
 class _Location:
-    """A result.
+    """Where a result is.
 
     Attributes:
       closure: computes it again.
@@ -55,7 +55,7 @@ class ResultLocations:
         self._locations: dict[int, _Location] = {}
 
     def add(self, closure: Closure, worker: WorkerIndex) -> None:
-        """A closure has ended, and its worker has its result."""
+        """Records the worker that has the result of a closure."""
         has_copy = closure.keeping is Keeping.COPY
         again = closure._replace(expires=None, keeping=Keeping.NOT)
         self._locations[closure.number] = _Location(again, worker, has_copy)
@@ -67,8 +67,8 @@ class ResultLocations:
 
     def places(self, closure: Closure) -> tuple[tuple[int, WorkerIndex], ...]:
         """The inputs of a closure that workers have, and where."""
-        found = ((number, self.place(number)) for number in dict.fromkeys(closure.inputs))
-        return tuple((number, worker) for number, worker in found if worker is not None)
+        places = ((number, self.place(number)) for number in dict.fromkeys(closure.inputs))
+        return tuple((number, worker) for number, worker in places if worker is not None)
 
     def nearest(self, closure: Closure, workers: Collection[WorkerIndex]) -> WorkerIndex | None:
         """The worker, among some, that has the most inputs of a closure; None if none has one."""
@@ -82,17 +82,17 @@ class ResultLocations:
         return location.closure if location is not None and may_run else None
 
     def failure(self, number: int) -> Failure | None:
-        """Why a result that was lost cannot be had any more; None if it can, or is not lost."""
+        """Why a lost result cannot be computed again; None if it can, or is not lost."""
         location = self._locations.get(number)
         return location.failure if location is not None and location.is_lost else None
 
     def is_lost(self, number: int) -> bool:
-        """Whether a result is nowhere, so that a closure that takes it cannot start."""
+        """Whether neither a worker nor the coordinator has a result."""
         location = self._locations.get(number)
         return location is not None and location.is_lost
 
     def fail(self, number: int, failure: Failure) -> None:
-        """A closure has ended without a result, perhaps one that was to compute this one again."""
+        """Records that the closure which was to compute a lost result again has failed."""
         location = self._locations.get(number)
         if location is not None:
             location.failure = failure
@@ -102,8 +102,8 @@ class ResultLocations:
         location = self._locations.get(number)
         return location is not None and location.has_copy
 
-    def lose(self, numbers: Iterable[int]) -> set[int]:
-        """Results are not where they were; returns those of which there is no copy."""
+    def mark_lost(self, numbers: Iterable[int]) -> set[int]:
+        """Marks results as lost; returns those of which there is no copy."""
         lost = set()
         for number in [*numbers]:
             location = self._locations.get(number)
@@ -121,12 +121,12 @@ class ResultLocations:
         return [number for number, location in self._locations.items() if location.worker == worker]
 
     def copied(self, number: int) -> None:
-        """The coordinator has a copy of a result now, perhaps of one that has been lost since."""
+        """Records that the coordinator has a copy of a result, which may have been lost since."""
         location = self._locations.get(number)
         if location is not None and location.failure is None:
             location.has_copy = True
 
     def forget(self, number: int) -> WorkerIndex | None:
-        """A result is not wanted any more; returns the worker that has it."""
+        """Drops a result that is not wanted any more; returns the worker that has it."""
         location = self._locations.pop(number, None)
         return None if location is None else location.worker

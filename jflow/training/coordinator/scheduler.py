@@ -111,10 +111,10 @@ class ClosureScheduler:
           now: the time.
           dispatch_s: the processor time that it took to start it, in seconds, if that is known.
         """
-        taken = self.attempts.take(number)
-        if taken is None:
+        removed = self.attempts.remove(number)
+        if removed is None:
             return []
-        attempt, closures = taken
+        attempt, closures = removed
         if closures:
             self._assigner.note(attempt, now, dispatch_s)
         for opened in closures:
@@ -133,17 +133,17 @@ class ClosureScheduler:
           is_rolled_back: in exactly-once mode, whether neither this attempt nor an earlier one has
             applied anything, or will.
         """
-        taken = self.attempts.take(number)
-        if taken is None:
+        removed = self.attempts.remove(number)
+        if removed is None:
             return []
-        attempt, closures = taken
+        attempt, closures = removed
         for opened in closures:
             self._lifecycle.attempt_failed(opened, attempt, error, is_rolled_back=is_rolled_back)
         return self._assigned(now)
 
     def lost(self, number: int, now: float) -> list[Action]:
         """An attempt was lost with its worker, or was cancelled: its closures run again."""
-        self._lose(number)
+        self._put_back(number)
         return self._assigned(now)
 
     # Events: results that workers have ----------------------------------------------------------
@@ -163,7 +163,7 @@ class ClosureScheduler:
 
     def results_lost(self, numbers: Iterable[int], now: float) -> list[Action]:
         """Results cannot be read where they were."""
-        self._lifecycle.lose_results(numbers)
+        self._lifecycle.mark_results_lost(numbers)
         return self._assigned(now)
 
     # Events: workers ----------------------------------------------------------------------------
@@ -181,16 +181,16 @@ class ClosureScheduler:
         if not self.workers.down(worker):
             return []
         self._assigner.forget_worker(worker)
-        self._lifecycle.lose_results(self.locations.on(worker))
+        self._lifecycle.mark_results_lost(self.locations.on(worker))
         for number in self.attempts.of(worker):
-            self._lose(number)
+            self._put_back(number)
         return self._assigned(now)
 
     def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
         """A worker is to get no more closures; those that only it may run fail with the error."""
         if not self.workers.leave(worker, error):
             return []  # it has left after an earlier call
-        self._lifecycle.lose_results(self.locations.on(worker))
+        self._lifecycle.mark_results_lost(self.locations.on(worker))
         self._lifecycle.requeue(lambda closure: closure.worker == worker)
         return self._assigned(now)
 
@@ -214,9 +214,9 @@ class ClosureScheduler:
 
     # What follows -------------------------------------------------------------------------------
 
-    def _lose(self, number: int) -> None:
-        taken = self.attempts.take(number)
-        for opened in taken[1] if taken else ():
+    def _put_back(self, number: int) -> None:
+        removed = self.attempts.remove(number)
+        for opened in removed[1] if removed else ():
             self._lifecycle.put_back(opened)
 
     def _assigned(self, now: float) -> list[Action]:

@@ -26,7 +26,7 @@ class ScheduleOptions(NamedTuple):
     timeout: float | None
 
     def check(self) -> None:
-        """Refuses what is out of range."""
+        """Raises ValueError if an option is out of range."""
         if self.effects not in (AT_LEAST_ONCE, EXACTLY_ONCE):
             raise ValueError(
                 f"expected effects={AT_LEAST_ONCE!r} or {EXACTLY_ONCE!r}, got {self.effects!r}"
@@ -36,7 +36,7 @@ class ScheduleOptions(NamedTuple):
 
 
 class ClosureSource:
-    """Makes closures of calls.
+    """Creates the closures of scheduled calls.
 
     Args:
       engine: runs closures.

@@ -30,7 +30,7 @@ FetchCallback = Callable[[Sequence[Any] | BaseException], None]
 
 
 class WorkerTable(Protocol):
-    """A worker, as one that keeps results.
+    """A worker's table of results.
 
     Attributes:
       task: its task.
@@ -53,7 +53,7 @@ class WorkerResults:
     Args:
       scheduler: knows where they are.
       link: returns a worker; None if it has left.
-      take: gives the scheduler an event.
+      apply_event: gives the scheduler an event.
       meter: records how long `RemoteValue`s have waited.
       lock: that of the scheduler.
 
@@ -65,11 +65,11 @@ class WorkerResults:
         self,
         scheduler: ClosureScheduler,
         link: Callable[[WorkerIndex], WorkerTable | None],
-        take: Callable[[Callable[[float], list[Action]]], None],
+        apply_event: Callable[[Callable[[float], list[Action]]], None],
         meter: Meter,
         lock: AbstractContextManager[Any],
     ) -> None:
-        self._scheduler, self._link, self._take = scheduler, link, take
+        self._scheduler, self._link, self._apply_event = scheduler, link, apply_event
         self.meter, self._lock = meter, lock
         self._values: weakref.WeakValueDictionary[int, RemoteValue] = weakref.WeakValueDictionary()
         self._recipes: dict[int, Recipe] = {}
@@ -78,12 +78,12 @@ class WorkerResults:
 
     @property
     def locations(self) -> ResultLocations:
-        """Where they are."""
+        """Which worker has which result."""
         return self._scheduler.locations
 
     def cancel(self, number: int) -> None:
         """Cancels a closure for its user."""
-        self._take(lambda now: self._scheduler.cancel(number, now))
+        self._apply_event(lambda now: self._scheduler.cancel(number, now))
 
     def layout(
         self, action: Dispatch, closure: ScheduledClosure
@@ -112,7 +112,7 @@ class WorkerResults:
         return link.table
 
     def add(self, value: RemoteValue, recipe: Recipe | None) -> None:
-        """A result stays on its worker.
+        """Adds a result that stays on its worker.
 
         Args:
           value: the result.
@@ -135,7 +135,7 @@ class WorkerResults:
         return recipe.closure(value)
 
     def ended(self, number: int) -> None:
-        """A result, or an error in its place, has come here."""
+        """Records that a result, or an error in its place, has arrived."""
         self._recipes.pop(number, None)
         self._values.pop(number, None)
 
@@ -146,17 +146,17 @@ class WorkerResults:
         if value is None:
             return
         if link is None:
-            self.lose(number)
-            self._take(lambda now: self._scheduler.want(number, now))
+            self.report_lost(number)
+            self._apply_event(lambda now: self._scheduler.want(number, now))
             return
 
-        def callback(found: Sequence[Any] | BaseException) -> None:
-            if isinstance(found, BaseException):
-                self.lose(number)
-                self._take(lambda now: self._scheduler.want(number, now))
+        def callback(answer: Sequence[Any] | BaseException) -> None:
+            if isinstance(answer, BaseException):
+                self.report_lost(number)
+                self._apply_event(lambda now: self._scheduler.want(number, now))
                 return
-            value.succeed([*found])
-            self._take(lambda now: self._scheduler.result_read(number, now))
+            value.succeed([*answer])
+            self._apply_event(lambda now: self._scheduler.result_read(number, now))
             with self._lock:
                 runs_again = number in self._scheduler.closures
             if not runs_again:
@@ -164,14 +164,14 @@ class WorkerResults:
 
         link.fetch(number, value.avals, callback)
 
-    def lose(self, *numbers: int) -> None:
-        """Results could not be read where they were."""
+    def report_lost(self, *numbers: int) -> None:
+        """Reports results that could not be read from their worker."""
         for number in numbers:
             worker = self.locations.place(number)
             link = None if worker is None else self._link(worker)
             if link is not None:
                 link.free([number])
-        self._take(lambda now: self._scheduler.results_lost(numbers, now))
+        self._apply_event(lambda now: self._scheduler.results_lost(numbers, now))
 
     def is_lost(self, number: int) -> bool:
         """Whether a result was lost with its worker."""
@@ -188,7 +188,7 @@ class WorkerResults:
     def free_dropped(self) -> None:
         """Frees the results of which the program has dropped the `RemoteValue`s."""
         by_worker: defaultdict[WorkerIndex, list[int]] = defaultdict(list)
-        for number in self._taken():
+        for number in self._drain_dropped():
             with self._lock:
                 if number in self._scheduler.closures:
                     self._dropped.put(number)  # it runs again, and nothing waits for it any more
@@ -202,7 +202,7 @@ class WorkerResults:
             if link is not None:
                 link.free(numbers)
 
-    def _taken(self) -> list[int]:
+    def _drain_dropped(self) -> list[int]:
         numbers = []
         for _ in range(self._dropped.qsize()):
             try:

@@ -193,10 +193,10 @@ def slice_input_producer(
 
 def _row_shape(rows: Tensor, wanted: Sequence[int] | None) -> tuple[int, ...]:
     """The shape of a row, from the tensor and the user's `element_shape`."""
-    found = None if rows.aval.shape is None else declared(rows.aval.shape[1:])
-    shape = found if wanted is None else declared(as_shape(wanted))
+    actual = None if rows.aval.shape is None else declared(rows.aval.shape[1:])
+    shape = actual if wanted is None else declared(as_shape(wanted))
     known = [size for size in shape or () if size is not None]
-    if shape is None or len(known) < len(shape) or not is_compatible(found, shape):
+    if shape is None or len(known) < len(shape) or not is_compatible(actual, shape):
         raise ValueError(
             f"the shape of a row of {rows!r} is not fully known, or does not match "
             f"element_shape={wanted}; pass an element_shape that is known and matches"

@@ -135,10 +135,10 @@ class CheckpointSaverHook(SessionRunHook):
 
 
 def _saver_of_graph() -> Any:
-    found = get_default_graph().get_collection(GraphKeys.SAVERS)
-    if len(found) != 1:
+    savers = get_default_graph().get_collection(GraphKeys.SAVERS)
+    if len(savers) != 1:
         raise RuntimeError(
-            f"expected one saver in the collection {GraphKeys.SAVERS!r}, found {len(found)}; pass "
+            f"expected one saver in the collection {GraphKeys.SAVERS!r}, found {len(savers)}; pass "
             "saver= or scaffold= to the CheckpointSaverHook"
         )
-    return found[0]
+    return savers[0]

@@ -49,15 +49,15 @@ def get_global_step(graph: Graph | None = None) -> Variable | None:
     for variable in [*graph.get_collection(GraphKeys.GLOBAL_STEP), *named]:
         if variable.shape != () or not jnp.issubdtype(variable.dtype, jnp.integer):
             raise TypeError(f"expected an integer scalar as global step, got {variable!r}")
-        found: Variable = variable
-        return found
+        step: Variable = variable
+        return step
     return None
 
 
 def get_or_create_global_step(graph: Graph | None = None) -> Variable:
     """Returns the global step of a graph, which is made if there is none."""
-    found = get_global_step(graph)
-    return create_global_step(graph) if found is None else found
+    step = get_global_step(graph)
+    return create_global_step(graph) if step is None else step
 
 
 def global_step(sess: Any, global_step_tensor: Any) -> int:

@@ -138,10 +138,10 @@ class Hooked:
         records = options.trace_level or options.output_partition_graphs
         # An empty list stands for nothing, which is not a fetch.
         wanted = [[] if args.fetches is None else args.fetches for args in added]
-        result, found = self._session.run(
+        result, hook_values = self._session.run(
             (fetches, wanted), feeds, options, metadata if records else None
         )
-        for hook, args, values in zip(self._hooks, added, found, strict=True):
+        for hook, args, values in zip(self._hooks, added, hook_values, strict=True):
             results = None if args.fetches is None else values
             hook.after_run(context, SessionRunValues(results, options, metadata))
         if context.stop_requested:
@@ -227,7 +227,7 @@ class Opener:
         self.live: Live | None = None
 
     def open(self) -> Coordinated:
-        """Opens a session, starts its queue runners and tells the hooks.
+        """Opens a session, starts its queue runners and notifies the hooks.
 
         Raises what any of these raises; the session is closed then.
         """

@@ -251,10 +251,10 @@ class SummarySaverHook(SessionRunHook):
             raise ValueError("a SummarySaverHook requires output_dir= or summary_writer=")
 
     def _summaries(self) -> list[Any]:
-        found = self._summary_op if self._scaffold is None else self._scaffold.summary_op
-        if found is None:
+        summary_op = self._summary_op if self._scaffold is None else self._scaffold.summary_op
+        if summary_op is None:
             return []
-        return list(found) if isinstance(found, list | tuple) else [found]
+        return list(summary_op) if isinstance(summary_op, list | tuple) else [summary_op]
 
 
 class ProfilerHook(SessionRunHook):

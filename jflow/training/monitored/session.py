@@ -188,7 +188,7 @@ class SingularMonitoredSession(_Monitored):
 
     Args:
       hooks: hooks, in the order in which they are called.
-      scaffold: what the session needs beside its steps; None for the defaults.
+      scaffold: what the session needs in addition to its steps; None for the defaults.
       master: target of the session.
       config: options of the session.
       checkpoint_dir: directory whose latest checkpoint is restored.

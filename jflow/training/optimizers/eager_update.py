@@ -39,7 +39,7 @@ class EagerUpdates:
     """The updates of eager variables by an optimizer, whose state is created with this.
 
     Each slot is a variable on the device, in the container and below the name of the variable that
-    it belongs to; what belongs to none is beside the first one. Shards are variables of their own.
+    it belongs to; what belongs to none is with the first one. Shards are variables of their own.
 
     Args:
       rule: computes the new values.
@@ -101,7 +101,7 @@ class EagerUpdates:
             return Variable(initial, trainable=False, name=f"{ref.name}/{self._name}/{name}")
 
     def saved_state(self) -> dict[str, Any]:
-        """The variables of the state by what they are; slots by the number of their variable."""
+        """The variables of the state; slots by the number of their variable and by name."""
         slots: dict[str, list[Variable]] = {}
         for number, variable in enumerate(self.variables):
             for shard in _shards([variable]):
@@ -154,7 +154,7 @@ class _Unread:
         return self.aval.shape
 
     def read(self, before: Sequence[Any]) -> Any:
-        """The value, by an update that waits for what is computed before."""
+        """Reads the value by an update that depends on what is computed before."""
         value = self.variable.update(_same, *before)
         return value if self.rows is None else rows_at(value, self.rows.indices)
 

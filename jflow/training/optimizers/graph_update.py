@@ -1,4 +1,4 @@
-"""The update of a graph's variables: operations, each beside the variable that it concerns."""
+"""The update of a graph's variables: operations, each on the device of its variable."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GraphUpdates:
         )
 
     def _state(self, face: _GraphFace, variables: list[Variable]) -> TrainedState:
-        """The state for variables; what an earlier call has made of it is used again."""
+        """The state for variables, which earlier calls may have created in part."""
         shapes = [v.shape for v in variables]
         avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
         leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self._rule.init, avals))
@@ -125,7 +125,7 @@ def _creator(value: Tensor) -> Callable[[Variable, str], Variable]:
 
 
 def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
-    """What tells one variable of the state from all others of the optimizer."""
+    """The key of one variable of the optimizer's state."""
     index = getattr(path[-1], "idx", SHARED) if path else SHARED
     if 0 <= index < len(variables):  # of another shape than its variable, too
         return variables[index], slot_name(path[:-1]), value.shape, value.dtype

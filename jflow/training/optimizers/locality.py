@@ -1,4 +1,4 @@
-"""Cuts one computation over many variables into calls that each run beside their variable.
+"""Cuts one computation over many variables into calls that each run on one variable's device.
 
 An optimizer computes the updates of all variables at once, although most of it concerns one
 variable at a time. An equation belongs to a variable if that variable is the only one among what it
@@ -34,7 +34,7 @@ class LocalCall:
     """Equations that run on one device.
 
     Attributes:
-      owner: the variable beside which they run.
+      owner: the variable on whose device they run.
       program: the equations; its arguments and results are those of `inputs` and `outputs`.
       inputs, outputs: variables of the whole computation.
     """
@@ -128,16 +128,16 @@ def _local_call(
     consts: Mapping[jex.Var, object],
     leaving: Collection[jex.Var],
 ) -> LocalCall:
-    made = dict.fromkeys(var for eqn in eqns for var in eqn.outvars)
-    used = dict.fromkeys(x for eqn in eqns for x in _vars(eqn.invars) if x not in made)
+    defined = dict.fromkeys(var for eqn in eqns for var in eqn.outvars)
+    used = dict.fromkeys(x for eqn in eqns for x in _vars(eqn.invars) if x not in defined)
     inputs = tuple(var for var in used if var not in consts)
-    outputs = tuple(var for var in made if var in leaving)
+    outputs = tuple(var for var in defined if var in leaving)
     own = {var: consts[var] for var in used if var in consts}
     return LocalCall(owner, jaxprs.close(inputs, outputs, eqns, own), inputs, outputs)
 
 
 def owner_of(path: tuple[Any, ...], value: Any, shapes: Shapes) -> OwnerIndex:
-    """The variable that a leaf belongs to, by its index and shape."""
+    """The index of the variable that a leaf belongs to, if it has its shape; else `SHARED`."""
     index = getattr(path[-1], "idx", -1) if path else -1
     is_own = 0 <= index < len(shapes) and value.shape == shapes[index]
     return index if is_own else SHARED
@@ -195,23 +195,23 @@ def _owners(
     for var, owner in zip(jaxpr.outvars, results, strict=True):
         if not isinstance(var, jex.Literal):
             users.setdefault(var, []).append(owner)
-    found: list[OwnerIndex] = []
+    reversed_owners: list[OwnerIndex] = []
     for eqn, known in zip(reversed(jaxpr.eqns), reversed(owners), strict=True):
         using = {each for var in eqn.outvars for each in users.get(var, ())}
         alone = using.pop() if len(using) == 1 else SHARED
-        found.append(alone if known is None else known)
+        reversed_owners.append(alone if known is None else known)
         for x in _vars(eqn.invars):
-            users.setdefault(x, []).append(found[-1])
-    return found[::-1]
+            users.setdefault(x, []).append(reversed_owners[-1])
+    return reversed_owners[::-1]
 
 
 def _common(owners: Iterable[OwnerIndex]) -> OwnerIndex | None:
     """The owner of what is computed from values of some owners; None if there are none."""
-    found = set(owners)
-    own = found - {SHARED}
+    distinct = set(owners)
+    own = distinct - {SHARED}
     if len(own) == 1:
         return own.pop()
-    return SHARED if found else None
+    return SHARED if distinct else None
 
 
 def _vars(atoms: Iterable[jaxprs.Atom]) -> list[jex.Var]:

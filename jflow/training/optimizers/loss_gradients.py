@@ -60,7 +60,7 @@ class _Loss:
     rows: list[_Rows | None] = field(default_factory=list)
 
     def add(self, eqn: jex.JaxprEqn, ref: Any, rows: _Rows | None) -> None:
-        """Adds an equation to whose result a point is added."""
+        """Adds an equation and a point that is added to its result."""
         (result,) = eqn.outvars
         before, point = jex.Var(result.aval), jex.Var(result.aval)
         self.points.append(point)
@@ -91,10 +91,10 @@ def loss_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]) -
         return _traced_gradients(loss, variables)
     owner: Any = _shards_of(variables[0])[0].operations.ref.owner
     with owners.owned_by(owner):
-        made = function(lambda: [*map(as_pytree, _traced_gradients(loss, variables))])()
+        gradients = function(lambda: [*map(as_pytree, _traced_gradients(loss, variables))])()
     return [
         IndexedSlices(*one, variable.shape) if isinstance(one, RowGradient) else one
-        for one, variable in zip(made, variables, strict=True)
+        for one, variable in zip(gradients, variables, strict=True)
     ]
 
 
@@ -107,10 +107,10 @@ def _traced_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]
     shards = [_shards_of(variable) for variable in variables]
     refs = [shard.operations.ref for own in shards for shard in own]
     eqns, consts, result = _opened(traced, refs)
-    made = _with_points(eqns, refs, result)
-    slopes, indices = _differentiated(made, consts, result)
+    program = _with_points(eqns, refs, result)
+    slopes, indices = _differentiated(program, consts, result)
     return [
-        _joined(variable, own, made, slopes, indices)
+        _joined(variable, own, program, slopes, indices)
         for variable, own in zip(variables, shards, strict=True)
     ]
 
@@ -118,14 +118,14 @@ def _traced_gradients(loss: Callable[[], Any], variables: Sequence[VariableLike]
 def _opened(
     traced: jex.ClosedJaxpr, refs: Sequence[Any]
 ) -> tuple[list[jex.JaxprEqn], dict[jex.Var, Any], jaxprs.Atom]:
-    """The equations of a loss with the calls opened that read variables, constants and result."""
+    """The equations of a loss with the calls expanded that read variables, constants and result."""
     eqns: list[jex.JaxprEqn] = []
     consts: dict[jex.Var, Any] = {}
 
     def constants(closed: jex.ClosedJaxpr) -> list[jex.Var]:
-        made = [jex.Var(var.aval) for var in closed.jaxpr.constvars]
-        consts.update(zip(made, closed.consts, strict=True))
-        return made
+        fresh = [jex.Var(var.aval) for var in closed.jaxpr.constvars]
+        consts.update(zip(fresh, closed.consts, strict=True))
+        return fresh
 
     def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> Sequence[jaxprs.Atom]:
         if inside := _reads_inside(eqn, refs):
@@ -145,17 +145,17 @@ def _opened(
 
 
 def _reads_inside(eqn: jex.JaxprEqn, refs: Sequence[Any]) -> list[Any]:
-    """Those of some variables that the jaxprs of an equation use."""
-    found: list[Any] = []
+    """The references, of those given, of variables that the jaxprs of an equation read."""
+    reads: list[Any] = []
     for body in jex.jaxprs_in_params(eqn.params):
         for inner in body.eqns:
-            found += [ref for ref in state_of(inner) if ref in refs]
-            found += _reads_inside(inner, refs)
-    return found
+            reads += [ref for ref in state_of(inner) if ref in refs]
+            reads += _reads_inside(inner, refs)
+    return reads
 
 
 def _with_points(eqns: Sequence[jex.JaxprEqn], refs: Sequence[Any], result: Any) -> _Loss:
-    """Adds points to the rows that are taken of a variable, or else to its values."""
+    """The loss with a point added to each gather of rows, or to the whole value of a variable."""
     read = {eqn.outvars[0]: eqn.params["variable"] for eqn in eqns if eqn.primitive is read_p}
     read = {var: ref for var, ref in read.items() if ref in refs}
     gathers: dict[int, tuple[Any, _Rows]] = {}
@@ -163,50 +163,52 @@ def _with_points(eqns: Sequence[jex.JaxprEqn], refs: Sequence[Any], result: Any)
     for number, eqn in enumerate(eqns):
         for var in {x for x in eqn.invars if isinstance(x, jex.Var) and x in read}:
             others = [x for x in eqn.invars if isinstance(x, jex.Var) and x is not var]
-            found = row_indices(eqn, var, others) if jaxprs.shape_of(var.aval).shape else None
-            if found is None:
+            by_row = row_indices(eqn, var, others) if jaxprs.shape_of(var.aval).shape else None
+            if by_row is None:
                 whole.add(read[var])
             else:
-                gathers[number] = read[var], _Rows(tuple(others), *found)
-    made = _Loss()
+                gathers[number] = read[var], _Rows(tuple(others), *by_row)
+    program = _Loss()
     for number, eqn in enumerate(eqns):
         ref, rows = gathers.get(number) or (read.get(eqn.outvars[0]) if eqn.outvars else None, None)
         if ref is not None and (rows is None) == (ref in whole):
-            made.add(eqn, ref, rows)
+            program.add(eqn, ref, rows)
         else:
-            made.eqns.append(eqn)
-    return made
+            program.eqns.append(eqn)
+    return program
 
 
-def _differentiated(made: _Loss, consts: dict[jex.Var, Any], result: Any) -> tuple[Any, list[Any]]:
+def _differentiated(
+    program: _Loss, consts: dict[jex.Var, Any], result: Any
+) -> tuple[Any, list[Any]]:
     """The derivatives by the points, and the indices of those that are rows."""
-    others = [var for rows in made.rows if rows is not None for var in rows.others]
-    closed = jaxprs.close(made.points, [result, *others], made.eqns, consts)
+    others = [var for rows in program.rows if rows is not None for var in rows.others]
+    closed = jaxprs.close(program.points, [result, *others], program.eqns, consts)
 
     def scalar(points: list[Any]) -> tuple[Any, list[Any]]:
-        value, *found = jex.jaxpr_as_fun(closed)(*points)
-        return value, found
+        value, *inputs_of_rows = jex.jaxpr_as_fun(closed)(*points)
+        return value, inputs_of_rows
 
-    avals = [jaxprs.shape_of(point.aval) for point in made.points]
+    avals = [jaxprs.shape_of(point.aval) for point in program.points]
     zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
-    slopes, found = jax.grad(scalar, has_aux=True)(zeros)
-    values = iter(found)
+    slopes, inputs_of_rows = jax.grad(scalar, has_aux=True)(zeros)
+    values = iter(inputs_of_rows)
     indices = []
-    for rows in made.rows:
-        given = [next(values) for _ in rows.others] if rows is not None else []
-        indices.append(jex.jaxpr_as_fun(rows.program)(*given)[0] if rows is not None else None)
+    for rows in program.rows:
+        inputs = [next(values) for _ in rows.others] if rows is not None else []
+        indices.append(jex.jaxpr_as_fun(rows.program)(*inputs)[0] if rows is not None else None)
     return slopes, indices
 
 
 def _joined(
     variable: VariableLike,
     shards: Sequence[Variable],
-    made: _Loss,
+    program: _Loss,
     slopes: Sequence[Any],
     indices: Sequence[Any],
 ) -> Any:
     """The gradient of a variable, of those of its shards."""
-    own = [_gradient(shard, made, slopes, indices) for shard in shards]
+    own = [_gradient(shard, program, slopes, indices) for shard in shards]
     if len(own) == 1 or all(one is None for one in own):
         return own[0]
     if all(one is None or isinstance(one, IndexedSlices) for one in own):
@@ -221,16 +223,18 @@ def _joined(
     return jnp.concatenate([_whole(*pair) for pair in zip(own, shards, strict=True)])
 
 
-def _gradient(shard: Variable, made: _Loss, slopes: Sequence[Any], indices: Sequence[Any]) -> Any:
+def _gradient(
+    shard: Variable, program: _Loss, slopes: Sequence[Any], indices: Sequence[Any]
+) -> Any:
     ref = shard.operations.ref
-    numbers = [number for number, of in enumerate(made.of) if of == ref]
+    numbers = [number for number, of in enumerate(program.of) if of == ref]
     if not numbers:
         return None
-    if made.rows[numbers[0]] is None:
+    if program.rows[numbers[0]] is None:
         return functools.reduce(operator.add, (slopes[number] for number in numbers))
     values, at = [], []
     for number in numbers:
-        rows, flat = made.rows[number], indices[number].reshape(-1)
+        rows, flat = program.rows[number], indices[number].reshape(-1)
         is_clipped = rows is not None and rows.clips
         at.append(jnp.clip(flat, 0, shard.shape[0] - 1) if is_clipped else flat)
         values.append(slopes[number].reshape(-1, *shard.shape[1:]))

@@ -36,8 +36,8 @@ variables, sharded or not."""
 class Optimizer:
     """Updates variables, of a graph or eager, by gradients, as an Optax optimizer does.
 
-    The state of the optimizer is kept in variables, each beside the variable that it belongs to.
-    What concerns one variable is computed beside it, in place; only scalars, and what an optimizer
+    The state of the optimizer is in variables, each on the device of the one that it belongs to.
+    What concerns one variable is computed there, in place; only scalars, and what an optimizer
     computes from all gradients, such as their norm, cross devices.
 
     The state belongs to optimizer and variable: two training steps of one optimizer share it.

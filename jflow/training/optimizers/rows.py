@@ -68,8 +68,8 @@ def slices_of(
     def joined(values: Sequence[Any], inputs: Sequence[Sequence[Any]]) -> tuple[Any, Any]:
         indices = []
         for program, others, is_clipped in zip(programs, inputs, clips, strict=True):
-            (found,) = jex.jaxpr_as_fun(program)(*others)
-            flat = found.reshape(-1)
+            (own,) = jex.jaxpr_as_fun(program)(*others)
+            flat = own.reshape(-1)
             indices.append(jnp.clip(flat, 0, variable.shape[0] - 1) if is_clipped else flat)
         rows = [value.reshape(-1, *row) for value in values]
         return jnp.concatenate(rows), jnp.concatenate(indices)

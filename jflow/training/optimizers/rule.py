@@ -110,7 +110,7 @@ class UpdateRule:
         return row_wise
 
     def _state_of(self, variables: Sequence[Variable], shapes: Any) -> list[tuple[Any, Any]]:
-        """The leaves of the state for variables, if they had these shapes, with their paths."""
+        """The leaves, with their paths, of the state for variables of these shapes."""
         avals = [jax.ShapeDtypeStruct(s, v.dtype) for s, v in zip(shapes, variables, strict=True)]
         return jax.tree_util.tree_leaves_with_path(jax.eval_shape(self.init, avals))
 

@@ -36,13 +36,13 @@ class SlotTable:
     ) -> Variable:
         """Adds the variable of one leaf of the state and returns it.
 
-        A leaf that belongs to one variable is beside it and named after it; any other leaf is
-        beside the first variable.
+        A leaf that belongs to one variable is on its device and named after it; any other leaf is
+        on that of the first variable.
 
         Args:
           path, owner: the path of the leaf in the state, and the index of its variable.
           variables: the variables that are trained.
-          create: creates a variable beside another one, with a name below that one's.
+          create: creates a variable on the device of another one, with a name below that one's.
         """
         field = path if owner == SHARED else path[:-1]
         param, name = variables[max(owner, 0)], slot_name(field)

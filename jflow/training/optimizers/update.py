@@ -1,6 +1,6 @@
-"""The update of variables and of an optimizer's state by gradients, in graphs and at once.
+"""The update of variables and optimizer state by gradients, for graph and eager variables.
 
-Each value is computed beside the variable that it concerns (`locality.py`). Of a variable whose
+Each value is computed on the device of its variable (`locality.py`). Of a variable whose
 gradient is some rows, only these rows are read and written, also in its slots (`rows.py`). How a
 variable is read and where an equation runs is up to an `UpdateFace`: operations of a graph
 (`graph_update.py`), or programs with exclusive access to eager variables (`eager_update.py`).
@@ -47,7 +47,7 @@ class UpdateFace(Protocol):
         grads: Sequence[Any],
         written: Sequence[Variable],
     ) -> list[Any]:
-        """The results of a computation, each of its calls beside its variable.
+        """The results of a computation, each of whose calls runs on the device of its variable.
 
         Args:
           computation: computes the new values of `written`.
@@ -118,7 +118,7 @@ def apply_update(
 def _row_sums(
     face: UpdateFace, rule: UpdateRule, params: Sequence[Variable], grads: Sequence[Any]
 ) -> dict[int, RowSums]:
-    """The rows to update, each once, by the index of their variable, where that is possible."""
+    """The rows to update, without duplicates, for each variable that can be updated by row."""
     if not any(isinstance(grad, IndexedSlices) for grad in grads):
         return {}
     sums = {}
