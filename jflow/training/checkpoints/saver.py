@@ -116,7 +116,7 @@ class Saver:
         self._iterators: Mapping[str, SavableIterator] = {}
         self._latest: list[tuple[str, float]] = []
         self._written: tuple[Graph, list[int], str] | None = None
-        self._next_kept = time.time() + self._every_s
+        self._next_permanent = time.time() + self._every_s
         if not defer_build:
             self.build()
 
@@ -254,8 +254,8 @@ class Saver:
         )
         if oldest is None:
             return
-        if oldest[1] > self._next_kept:
-            self._next_kept += self._every_s
+        if oldest[1] > self._next_permanent:
+            self._next_permanent += self._every_s
             return
         try:
             remove_checkpoint(oldest[0], meta_graph_suffix)

@@ -53,7 +53,7 @@ class Attempts:
     ) -> None:
         self._closures, self._workers, self._emit = closures, workers, emit
         self._running: dict[int, ClosureAttempt] = {}
-        self._n_begun = 0
+        self._n_started = 0
 
     def __len__(self) -> int:
         return len(self._running)
@@ -75,8 +75,8 @@ class Attempts:
           expected: how long they are expected to take, in seconds.
           now: the time.
         """
-        self._n_begun += 1
-        first, number = closures[0], self._n_begun
+        self._n_started += 1
+        first, number = closures[0], self._n_started
         n_queued = self._workers.add_attempt(worker, number, expected, len(closures))
         attempt = self._running[number] = ClosureAttempt(
             number, worker, tuple(closures), first.n_attempts + 1, now, expected, n_queued

@@ -20,7 +20,7 @@ from jflow.compiler.graph.primitives import CALLBACKS, WRITES, state_of
 from jflow.errors import InvalidArgumentError
 from jflow.state.effects import MAX_KEPT_BYTES
 from jflow.training.coordinator.arguments import ScheduledArguments
-from jflow.training.coordinator.constants import beside_state
+from jflow.training.coordinator.constants import with_local_constants
 from jflow.training.coordinator.events import Keeping
 from jflow.training.coordinator.remote_value import RemoteValue
 from jflow.training.parameter_servers import worker_index_p
@@ -76,11 +76,11 @@ class ClosureProgram:
         writes = any(eqn.primitive in WRITES for eqn in equations)
         self.is_repeatable = not writes and self.resource is None
         size = min(_BATCH_SIZE, _BATCH_EQUATIONS // max(len(equations), 1))
-        self.jaxpr = beside_state(concrete.jaxpr)
+        self.jaxpr = with_local_constants(concrete.jaxpr)
         self.batch_size = 1 if self.resource is not None or size < _LEAST_BATCH else size
         n_bytes = sum(map(_n_bytes, concrete.jaxpr.out_avals))
-        is_kept = self.batch_size * n_bytes <= MAX_KEPT_BYTES
-        self.exactly_once_batch_size = self.batch_size if is_kept else 1
+        is_small = self.batch_size * n_bytes <= MAX_KEPT_BYTES
+        self.exactly_once_batch_size = self.batch_size if is_small else 1
 
     def keeping(self, inputs: Sequence[RemoteValue]) -> tuple[Keeping, int]:
         """Where the result of a closure stays, and the depth of its `RemoteValue`.

@@ -19,7 +19,7 @@ _LARGEST = 1024
 """The most elements of a constant that is moved; the worker has more time for larger ones."""
 
 
-def beside_state(jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def with_local_constants(jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Returns a traced function whose small constants request the device of their variable.
 
     Args:

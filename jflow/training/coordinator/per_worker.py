@@ -217,8 +217,8 @@ def dataset_maker(source: Any) -> Callable[[int], Dataset]:
 
     def make(worker: int) -> Dataset:
         with variable_creator_scope(_refuse_variable):
-            is_made = isinstance(source, Dataset | DistributedDataset)
-            dataset: Any = source if is_made else source()
+            is_dataset = isinstance(source, Dataset | DistributedDataset)
+            dataset: Any = source if is_dataset else source()
             if isinstance(dataset, DistributedDataset):
                 dataset = dataset.for_worker(worker)
         if not isinstance(dataset, Dataset):

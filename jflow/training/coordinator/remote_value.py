@@ -76,7 +76,15 @@ class RemoteValue(Conversions, Uncopyable):
     """
 
     __slots__ = (
-        *("__weakref__", "_answer", "_engine", "_is_kept", "_is_wanted", "_lock", "_out_avals"),
+        *(
+            "__weakref__",
+            "_answer",
+            "_engine",
+            "_is_on_worker",
+            "_is_wanted",
+            "_lock",
+            "_out_avals",
+        ),
         *("_out_tree", "_callbacks", "depth", "name", "number", "owner"),
     )  # there are many, and each object of which it consists costs time of the garbage collector
 
@@ -102,7 +110,7 @@ class RemoteValue(Conversions, Uncopyable):
         self._answer: list[Any] | BaseException | None = None
         self._callbacks: Sequence[Callable[[None], object]] = ()
         self._lock = threading.Lock()
-        self._is_kept = False
+        self._is_on_worker = False
         self._is_wanted = False
 
     @property
@@ -149,7 +157,7 @@ class RemoteValue(Conversions, Uncopyable):
 
     def done(self) -> bool:
         """Whether the closure has ended, with a value or an error."""
-        return self._is_kept or self.is_here
+        return self._is_on_worker or self.is_here
 
     def _value_for(self, use: str) -> NoReturn:
         raise TypeError(
@@ -210,7 +218,7 @@ class RemoteValue(Conversions, Uncopyable):
     def keep(self) -> None:
         """The closure has ended, and its worker has the result."""
         with self._lock:
-            self._is_kept, is_wanted = True, self._is_wanted
+            self._is_on_worker, is_wanted = True, self._is_wanted
         if is_wanted:
             self._engine.fetch(self.number)
 
@@ -232,8 +240,8 @@ class RemoteValue(Conversions, Uncopyable):
         """Requests the result, now or when the closure ends."""
         with self._lock:
             is_first, self._is_wanted = not self._is_wanted, True
-            is_kept = self._is_kept
-        if is_first and is_kept:
+            is_on_worker = self._is_on_worker
+        if is_first and is_on_worker:
             self._engine.fetch(self.number)
 
     def _add_callback(self, callback: Callable[[None], object]) -> None:

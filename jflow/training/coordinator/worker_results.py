@@ -98,8 +98,8 @@ class WorkerResults:
         """
         placed = closure.placed(dict(action.places))
         inputs = tuple((indices, self._table(worker)) for indices, _, worker in placed)
-        is_kept = closure.keeping is not Keeping.NOT
-        table = self._table(action.worker) if is_kept else None
+        is_on_worker = closure.keeping is not Keeping.NOT
+        table = self._table(action.worker) if is_on_worker else None
         return AttemptLayout(inputs, closure.keeping, table), tuple(
             number for _, number, _ in placed
         )

@@ -13,7 +13,8 @@ import pytest
 
 import jflow as tf
 from jflow.client.eager import EagerQueue, EagerVariable
-from jflow.client.stateful import GraphVariable, QueueOperations
+from jflow.client.stateful import GraphVariable, QueueOperations, queue
+from jflow.state.resources.queue.kernels import KERNELS
 
 
 class Counter(tf.Variable):
@@ -145,3 +146,8 @@ def test_plain_python_does_not_take_from_a_queue_while_jax_traces(
     with pytest.raises(RuntimeError, match=r"use enqueue\(\) and dequeue\(\)"):
         tf.function(lambda x: x + queue.get())(1.0)
     assert queue.size() == 1
+
+
+def test_each_kernel_of_queues_has_a_row_in_the_table_of_operations() -> None:
+    table = [each for each in vars(queue).values() if isinstance(each, queue.QueueOperation)]
+    assert {each.kernel for each in table} == KERNELS.keys() - {"queue.selected"}
