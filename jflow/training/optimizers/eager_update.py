@@ -72,8 +72,7 @@ class EagerUpdates:
     def _create_state(self) -> TrainedState:
         params, init = self._params, self._rule.init
         shapes = [v.shape for v in params]
-        avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in params]
-        leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(init, avals))
+        leaves, tree = self._rule.state_of(params)
         owners_of = [owner_of(path, leaf, shapes) for path, leaf in leaves]
 
         def creator(number: int) -> Callable[[Variable, str], Variable]:

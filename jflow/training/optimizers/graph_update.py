@@ -52,8 +52,7 @@ class GraphUpdates:
     def _state(self, face: _GraphFace, variables: list[Variable]) -> TrainedState:
         """The state for variables, which earlier calls may have created in part."""
         shapes = [v.shape for v in variables]
-        avals = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
-        leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(self._rule.init, avals))
+        leaves, tree = self._rule.state_of(variables)
         keys = [_slot_key(path, leaf, variables) for path, leaf in leaves]
         if not self._slot_by_key.keys() >= {*keys}:
             initial = [v.initial_value for v in variables]

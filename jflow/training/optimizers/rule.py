@@ -91,7 +91,7 @@ class UpdateRule:
         something else for a variable, such as sums over rows, updates it as a whole.
         """
         shapes: list[tuple[Any, ...]] = [variable.shape for variable in variables]
-        whole = self._state_of(variables, shapes)
+        whole, _ = self.state_of(variables)
         row_wise = []
         for i, variable in enumerate(variables):
             if not variable.shape:
@@ -99,7 +99,7 @@ class UpdateRule:
                 continue
             more = list(shapes)
             more[i] = (variable.shape[0] + 1, *variable.shape[1:])
-            changed = self._state_of(variables, more)
+            changed, _ = self.state_of(variables, more)
             row_wise.append(
                 len(whole) == len(changed)
                 and all(
@@ -109,10 +109,18 @@ class UpdateRule:
             )
         return row_wise
 
-    def _state_of(self, variables: Sequence[Variable], shapes: Any) -> list[tuple[Any, Any]]:
-        """The leaves, with their paths, of the state for variables of these shapes."""
+    def state_of(
+        self, variables: Sequence[Variable], shapes: Sequence[Any] | None = None
+    ) -> tuple[list[tuple[Any, Any]], jax.tree_util.PyTreeDef]:
+        """The types of the leaves of the state for variables, with their paths, and its structure.
+
+        Args:
+          variables: the variables.
+          shapes: what to take as their shapes; None for those that they have.
+        """
+        shapes = [variable.shape for variable in variables] if shapes is None else shapes
         avals = [jax.ShapeDtypeStruct(s, v.dtype) for s, v in zip(shapes, variables, strict=True)]
-        return jax.tree_util.tree_leaves_with_path(jax.eval_shape(self.init, avals))
+        return jax.tree_util.tree_flatten_with_path(jax.eval_shape(self.init, avals))
 
 
 def _value(value: LearningRate) -> Any:
