@@ -138,9 +138,9 @@ from jflow.launch import run as run
 from jflow.state.records import FixedLenFeature as FixedLenFeature
 from jflow.state.records import FixedLenSequenceFeature as FixedLenSequenceFeature
 from jflow.state.records import VarLenFeature as VarLenFeature
-from jflow.training import clip_by_global_norm as clip_by_global_norm
-from jflow.training import clip_by_norm as clip_by_norm
-from jflow.training import global_norm as global_norm
+from jflow.training.optimizers.clipping import clip_by_global_norm as clip_by_global_norm
+from jflow.training.optimizers.clipping import clip_by_norm as clip_by_norm
+from jflow.training.optimizers.clipping import global_norm as global_norm
 
 constant_initializer = _initializers.Constant
 glorot_normal_initializer = _initializers.GlorotNormal

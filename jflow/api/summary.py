@@ -7,7 +7,7 @@ from jflow.client.ops.summaries import merge as merge
 from jflow.client.ops.summaries import merge_all as merge_all
 from jflow.client.ops.summaries import scalar as scalar
 from jflow.client.ops.summaries import text as text
-from jflow.training.events import FileWriter as FileWriter
-from jflow.training.events import FileWriterCache as FileWriterCache
+from jflow.training.event_files import FileWriter as FileWriter
+from jflow.training.event_files import FileWriterCache as FileWriterCache
 
 _tracebacks.end_here(globals())

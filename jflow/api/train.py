@@ -1,59 +1,42 @@
 """The names of `jflow.train` that train, build graphs or feed queues."""
 
 from jflow.base import tracebacks as _tracebacks
-from jflow.training import AdadeltaOptimizer as AdadeltaOptimizer
-from jflow.training import AdagradOptimizer as AdagradOptimizer
-from jflow.training import AdamOptimizer as AdamOptimizer
-from jflow.training import CheckpointReader as CheckpointReader
-from jflow.training import CheckpointState as CheckpointState
-from jflow.training import Coordinator as Coordinator
-from jflow.training import GradientDescentOptimizer as GradientDescentOptimizer
-from jflow.training import LooperThread as LooperThread
-from jflow.training import MomentumOptimizer as MomentumOptimizer
-from jflow.training import NewCheckpointReader as NewCheckpointReader
-from jflow.training import Optimizer as Optimizer
-from jflow.training import QueueRunner as QueueRunner
-from jflow.training import RMSPropOptimizer as RMSPropOptimizer
-from jflow.training import Saver as Saver
-from jflow.training import SaverDef as SaverDef
-from jflow.training import SyncReplicasOptimizer as SyncReplicasOptimizer
-from jflow.training import add_queue_runner as add_queue_runner
-from jflow.training import batch as batch
-from jflow.training import batch_join as batch_join
-from jflow.training import checkpoint_exists as checkpoint_exists
-from jflow.training import cosine_decay as cosine_decay
-from jflow.training import create_global_step as create_global_step
-from jflow.training import exponential_decay as exponential_decay
-from jflow.training import export_meta_graph as export_meta_graph
-from jflow.training import get_checkpoint_mtimes as get_checkpoint_mtimes
-from jflow.training import get_checkpoint_state as get_checkpoint_state
-from jflow.training import get_global_step as get_global_step
-from jflow.training import get_or_create_global_step as get_or_create_global_step
-from jflow.training import global_step as global_step
-from jflow.training import import_meta_graph as import_meta_graph
-from jflow.training import input_producer as input_producer
-from jflow.training import inverse_time_decay as inverse_time_decay
-from jflow.training import latest_checkpoint as latest_checkpoint
-from jflow.training import limit_epochs as limit_epochs
-from jflow.training import list_variables as list_variables
-from jflow.training import load_checkpoint as load_checkpoint
-from jflow.training import load_variable as load_variable
-from jflow.training import maybe_batch as maybe_batch
-from jflow.training import maybe_batch_join as maybe_batch_join
-from jflow.training import maybe_shuffle_batch as maybe_shuffle_batch
-from jflow.training import maybe_shuffle_batch_join as maybe_shuffle_batch_join
-from jflow.training import natural_exp_decay as natural_exp_decay
-from jflow.training import piecewise_constant as piecewise_constant
-from jflow.training import polynomial_decay as polynomial_decay
-from jflow.training import range_input_producer as range_input_producer
-from jflow.training import remove_checkpoint as remove_checkpoint
-from jflow.training import replica_device_setter as replica_device_setter
-from jflow.training import shuffle_batch as shuffle_batch
-from jflow.training import shuffle_batch_join as shuffle_batch_join
-from jflow.training import slice_input_producer as slice_input_producer
-from jflow.training import start_queue_runners as start_queue_runners
-from jflow.training import string_input_producer as string_input_producer
-from jflow.training import update_checkpoint_state as update_checkpoint_state
+from jflow.training.checkpoints.checkpoint_reader import CheckpointReader as CheckpointReader
+from jflow.training.checkpoints.checkpoint_reader import NewCheckpointReader as NewCheckpointReader
+from jflow.training.checkpoints.checkpoint_reader import list_variables as list_variables
+from jflow.training.checkpoints.checkpoint_reader import load_checkpoint as load_checkpoint
+from jflow.training.checkpoints.checkpoint_reader import load_variable as load_variable
+from jflow.training.checkpoints.checkpoint_state import CheckpointState as CheckpointState
+from jflow.training.checkpoints.checkpoint_state import checkpoint_exists as checkpoint_exists
+from jflow.training.checkpoints.checkpoint_state import (
+    get_checkpoint_mtimes as get_checkpoint_mtimes,
+)
+from jflow.training.checkpoints.checkpoint_state import get_checkpoint_state as get_checkpoint_state
+from jflow.training.checkpoints.checkpoint_state import latest_checkpoint as latest_checkpoint
+from jflow.training.checkpoints.checkpoint_state import remove_checkpoint as remove_checkpoint
+from jflow.training.checkpoints.checkpoint_state import (
+    update_checkpoint_state as update_checkpoint_state,
+)
+from jflow.training.checkpoints.meta_graph import export_meta_graph as export_meta_graph
+from jflow.training.checkpoints.meta_graph import import_meta_graph as import_meta_graph
+from jflow.training.checkpoints.saver import Saver as Saver
+from jflow.training.checkpoints.saver import SaverDef as SaverDef
+from jflow.training.input_queues.batches import batch as batch
+from jflow.training.input_queues.batches import batch_join as batch_join
+from jflow.training.input_queues.batches import maybe_batch as maybe_batch
+from jflow.training.input_queues.batches import maybe_batch_join as maybe_batch_join
+from jflow.training.input_queues.batches import maybe_shuffle_batch as maybe_shuffle_batch
+from jflow.training.input_queues.batches import maybe_shuffle_batch_join as maybe_shuffle_batch_join
+from jflow.training.input_queues.batches import shuffle_batch as shuffle_batch
+from jflow.training.input_queues.batches import shuffle_batch_join as shuffle_batch_join
+from jflow.training.input_queues.producers import input_producer as input_producer
+from jflow.training.input_queues.producers import limit_epochs as limit_epochs
+from jflow.training.input_queues.producers import range_input_producer as range_input_producer
+from jflow.training.input_queues.producers import slice_input_producer as slice_input_producer
+from jflow.training.input_queues.producers import string_input_producer as string_input_producer
+from jflow.training.input_queues.queue_runner import QueueRunner as QueueRunner
+from jflow.training.input_queues.queue_runner import add_queue_runner as add_queue_runner
+from jflow.training.input_queues.queue_runner import start_queue_runners as start_queue_runners
 from jflow.training.monitored import CheckpointSaverHook as CheckpointSaverHook
 from jflow.training.monitored import CheckpointSaverListener as CheckpointSaverListener
 from jflow.training.monitored import ChiefSessionCreator as ChiefSessionCreator
@@ -79,5 +62,30 @@ from jflow.training.monitored import StepCounterHook as StepCounterHook
 from jflow.training.monitored import StopAtStepHook as StopAtStepHook
 from jflow.training.monitored import SummarySaverHook as SummarySaverHook
 from jflow.training.monitored import WorkerSessionCreator as WorkerSessionCreator
+from jflow.training.monitored.global_step import create_global_step as create_global_step
+from jflow.training.monitored.global_step import get_global_step as get_global_step
+from jflow.training.monitored.global_step import (
+    get_or_create_global_step as get_or_create_global_step,
+)
+from jflow.training.monitored.global_step import global_step as global_step
+from jflow.training.optimizers.decay import cosine_decay as cosine_decay
+from jflow.training.optimizers.decay import exponential_decay as exponential_decay
+from jflow.training.optimizers.decay import inverse_time_decay as inverse_time_decay
+from jflow.training.optimizers.decay import natural_exp_decay as natural_exp_decay
+from jflow.training.optimizers.decay import piecewise_constant as piecewise_constant
+from jflow.training.optimizers.decay import polynomial_decay as polynomial_decay
+from jflow.training.optimizers.optimizer import Optimizer as Optimizer
+from jflow.training.optimizers.presets import AdadeltaOptimizer as AdadeltaOptimizer
+from jflow.training.optimizers.presets import AdagradOptimizer as AdagradOptimizer
+from jflow.training.optimizers.presets import AdamOptimizer as AdamOptimizer
+from jflow.training.optimizers.presets import GradientDescentOptimizer as GradientDescentOptimizer
+from jflow.training.optimizers.presets import MomentumOptimizer as MomentumOptimizer
+from jflow.training.optimizers.presets import RMSPropOptimizer as RMSPropOptimizer
+from jflow.training.parameter_servers.device_setter import (
+    replica_device_setter as replica_device_setter,
+)
+from jflow.training.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
+from jflow.training.threads import Coordinator as Coordinator
+from jflow.training.threads import LooperThread as LooperThread
 
 _tracebacks.end_here(globals())

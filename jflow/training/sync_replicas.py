@@ -27,7 +27,7 @@ from jflow.client.ops import (
     group,
     no_op,
 )
-from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import check_flag
 from jflow.client.session import CancellableSteps, Session
 from jflow.compiler.graph import (
     GraphKeys,
@@ -39,16 +39,16 @@ from jflow.compiler.graph import (
     name_scope,
 )
 from jflow.compiler.graph.stack import DefaultSession
+from jflow.training.input_queues.queue_runner import QueueRunner
 from jflow.training.monitored.run_hook import SessionRunHook
-from jflow.training.optimizer import (
+from jflow.training.optimizers.optimizer import (
     Gradient,
-    GradientTransformation,
     GradsAndVars,
     Optimizer,
     as_optimizer,
 )
-from jflow.training.queue_runner import QueueRunner
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.optimizers.rule import GradientTransformation
+from jflow.training.threads import Coordinator
 
 ROUND_S = 1.0
 """How long the chief's last round may take to end, in seconds, before it is cancelled. A round that
@@ -158,11 +158,11 @@ class SyncReplicasOptimizer:
                 tokens = FIFOQueue(
                     -1, [global_step.dtype], [()], shared_name=shared_name, name="sync_token_q"
                 )
-            given = [
+            gradients = [
                 accumulator.apply_grad(grad, local_step)
                 for accumulator, (grad, _) in zip(accumulators, pairs, strict=True)
             ]
-            with control_dependencies(given):
+            with control_dependencies(gradients):
                 token = tokens.dequeue()
             variables = [variable for _, variable in pairs]
             local_step_init_op = local_step.assign(global_step.read_value()).op

@@ -15,8 +15,8 @@ import optax
 import pytest
 
 import jflow as tf
-from jflow.client.eager import preview as previews
-from jflow.client.eager.preview import preview
+from jflow.client.eager import variable as previews
+from jflow.client.eager.variable import preview
 from jflow.state.records import TFRecordWriter
 from jflow.testing import PATIENCE_S
 from tests.clusters import in_process

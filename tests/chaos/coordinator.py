@@ -24,7 +24,7 @@ PROGRAM = "tests.chaos.coordinated"
 LONGEST_PAUSE_S = 0.3
 
 FEW, MANY = 24, 80
-"""Closures of a round: so few that they run one by one, and so many that most are in bursts."""
+"""Closures of a round: so few that they run one by one, and so many that most are in batches."""
 
 MOST_AT_ONCE = 2
 """How many tasks are down at one time."""

@@ -11,7 +11,7 @@ import pytest
 
 import jflow as tf
 from jflow.state.records.v1 import summary_pb2 as pb
-from jflow.training import events
+from jflow.training import event_files
 from tests.clusters import Backend
 
 
@@ -135,7 +135,7 @@ def test_a_writer_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_the_package_a_training_only_logs_its_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "find_spec", lambda _: None)
+    monkeypatch.setattr(event_files, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
     step = tf.train.create_global_step()
     count = step.assign_add(1)

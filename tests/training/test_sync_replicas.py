@@ -14,8 +14,8 @@ import pytest
 
 import jflow as tf
 from tests.clusters import Backend, in_process
-from tests.training.feeding import WAIT_S
-from tests.training.test_optimizer import PRESETS, plain
+from tests.training.input_queues.feeding import WAIT_S
+from tests.training.optimizers.test_optimizer import PRESETS, plain
 
 START = [np.array([1.0, -2.0], np.float32), np.float32(0.5)]
 

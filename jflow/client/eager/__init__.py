@@ -2,7 +2,6 @@
 
 from jflow.client.eager.calls import TracedCalls as TracedCalls
 from jflow.client.eager.iterator_state import IteratorState as IteratorState
-from jflow.client.eager.operations import EagerOperations as EagerOperations
 from jflow.client.eager.queue import EagerQueue as EagerQueue
 from jflow.client.eager.streams import QueueReader as QueueReader
 from jflow.client.eager.streams import QueueWriter as QueueWriter

@@ -32,8 +32,8 @@ class TracedCalls:
         self._describe = describe
 
     def operand(self, value: Any, dtype: Any) -> Any:
-        found = value.dtype if isinstance(value, jax.Array) else dtype
-        if found != dtype:
+        actual = value.dtype if isinstance(value, jax.Array) else dtype
+        if actual != dtype:
             raise TypeError(f"{self._describe()} requires {dtype.name}, got {value!r:.80}")
         if dtype == string:
             raise TypeError(

@@ -33,7 +33,7 @@ class Executables:
         self._ready: dict[str, Runnable] = {}
 
     def run(
-        self, key: str, build: Build, feeds: Sequence[Any], timeout: float | None = None
+        self, key: str, build: Build, feeds: Sequence[Any] = (), timeout: float | None = None
     ) -> list[Any]:
         """Runs an operation and returns its values.
 
@@ -72,13 +72,13 @@ class Executables:
         ready_by = Deadline(timeout or self._owner.timeout)
         executable = self._ready.get(key)
         if executable is None:
-            executable = self._made(key, build, ready_by)
+            executable = self._compiled(key, build, ready_by)
         if timeout != 0:
             return executable, ready_by
         executable.prepare(ready_by)
         return executable, Deadline(0.0)
 
-    def _made(self, key: str, build: Build, deadline: Deadline) -> Runnable:
+    def _compiled(self, key: str, build: Build, deadline: Deadline) -> Runnable:
         with deadline.holding(self._lock, f"waiting for {key!r} to be compiled"):
             executable = self._ready.get(key)
             if executable is None:

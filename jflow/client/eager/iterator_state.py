@@ -36,8 +36,8 @@ class IteratorState(Handle):
 
     def load(self) -> str | None:
         """Returns the text that was saved last, None if there is none."""
-        (found,) = self._executables.run("load", self._build_load, ())
-        return found[0].decode() if len(found) else None
+        (texts,) = self._executables.run("load", self._build_load, ())
+        return texts[0].decode() if len(texts) else None
 
     def save(self, text: str) -> None:
         """Saves a text in place of the previous one."""

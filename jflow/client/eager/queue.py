@@ -1,4 +1,4 @@
-"""Eager queues: plain Python puts and gets elements without a session."""
+"""Eager queues: operations that run at once, or are bound in the function that JAX traces."""
 
 from __future__ import annotations
 
@@ -9,136 +9,151 @@ from typing import Any
 import numpy as np
 
 from jflow.base.values import abstract, as_array, from_physical, to_physical, unknown_dim
+from jflow.client.eager.calls import TracedCalls
 from jflow.client.eager.executables import Build, Executables
 from jflow.client.eager.streams import QueueReader, QueueWriter
 from jflow.client.stateful.calls import GraphCalls
-from jflow.client.stateful.queue import QueueElements, QueueOperations, as_integer
-from jflow.compiler.graph import Operation, Tensor
+from jflow.client.stateful.queue import (
+    DEQUEUE_UP_TO,
+    ENQUEUE_MANY,
+    QueueElements,
+    QueueOperation,
+    QueueOperations,
+    as_integer,
+)
+from jflow.compiler.graph import Tensor
 from jflow.compiler.graph.owners import EagerOwner
 from jflow.compiler.graph.primitives import placeholder_p
+from jflow.plan.xla.internals import is_tracing
 
 _INT32 = np.dtype(np.int32)
-
-_METHODS = {
-    "queue.enqueue": "put",
-    "queue.enqueue_many": "put_many",
-    "queue.dequeue": "get",
-}
-"""What messages call operations that plain Python has other names for."""
 
 Components = Sequence[Any]
 """The components of an element, or of a batch of elements."""
 
 
-class EagerQueue:
-    """The methods of an eager queue, on the components of its elements; see `QueueBase`.
+class EagerQueue(QueueOperations):
+    """The operations of an eager queue, on the components of its elements; see `QueueBase`.
+
+    Those of `QueueOperations` run at once, without regard to names, and are bound as equations
+    while JAX traces. The others always run at once. Each kind of operation is an operation of the
+    queue's own graph, which is compiled once.
 
     Args:
-      owner: the connection.
-      calls: adds operations to the queue's own graph, from which executables are made.
+      owner: the connection, which runs the operations.
+      calls: adds operations to the queue's own graph.
+      traced: binds operations while JAX traces.
       elements: the components of an element.
       title: the prefix of operation names.
-
-    Attributes:
-      elements: as given.
     """
 
     def __init__(
-        self, owner: EagerOwner, calls: GraphCalls, elements: QueueElements, title: str
+        self,
+        owner: EagerOwner,
+        calls: GraphCalls,
+        traced: TracedCalls,
+        elements: QueueElements,
+        title: str,
     ) -> None:
-        self.elements = elements
-        self._calls = calls
-        self._operations = QueueOperations(elements, calls, title)
+        super().__init__(elements, traced, title)
+        self._graph = calls.graph
+        self._in_graph = QueueOperations(elements, calls, title)
         self._executables = Executables(owner, calls.graph, calls.describe)
 
-    def put(self, values: Components, timeout: float | None = None) -> None:
-        """Adds an element."""
-        self.add("queue.enqueue", values, timeout)
+    # At once, or in the function that JAX traces ------------------------------------------------
 
-    def put_many(self, values: Components, timeout: float | None = None) -> None:
-        """Adds the rows of a batch."""
-        self.add("queue.enqueue_many", values, timeout, is_batch=True)
+    def enqueue(
+        self, operation: QueueOperation, values: Components, name: str | None = None
+    ) -> Any:
+        if is_tracing():
+            return super().enqueue(operation, values, name)
+        return self.put(operation, values)
 
-    def start_put(self, values: Components, timeout: float | None = None) -> Future[Any]:
-        """Starts a `put` without blocking."""
-        build = self._adding("queue.enqueue", is_batch=False)
-        return self._executables.start("put", build, self.arrays(values), timeout)
+    def dequeue(self, operation: QueueOperation, name: str | None = None) -> Components:
+        return super().dequeue(operation, name) if is_tracing() else self.get(operation)
 
-    def get(self, timeout: float | None = None) -> Components:
-        """Takes an element."""
-        return self.take("queue.dequeue", timeout)
+    def dequeue_many(
+        self, operation: QueueOperation, n: Any, name: str | None = None
+    ) -> Components:
+        if is_tracing():
+            return super().dequeue_many(operation, n, name)
+        return self.get_many(operation, n)
 
-    def get_many(self, n: Any, timeout: float | None = None) -> Components:
-        """Takes a batch of `n` elements."""
-        counts = self._counts(n, n)
-        return self.logical_element(
-            self._executables.run("get_many", self._get_counted(), counts, timeout)
-        )
+    def query(self, operation: QueueOperation, dtype: Any, name: str | None = None) -> Any:
+        if is_tracing():
+            return super().query(operation, dtype, name)
 
-    def get_up_to(self, n: Any, minimum: Any, timeout: float | None = None) -> Components:
-        """Takes a batch of `minimum` to `n` elements."""
-        counts = self._counts(n, minimum)
-        build = self._get_counted(up_to=True)
-        return self.logical_element(self._executables.run("get_up_to", build, counts, timeout))
+        def build() -> Any:
+            return self._in_graph.query(operation, dtype, operation.kernel_name).op, []
 
-    def start_get(self, timeout: float | None = None) -> Future[list[Any]]:
-        """Starts a `get` without blocking; the result is arrays, for `logical_element`."""
-        return self._executables.start("get", self._taking("queue.dequeue"), (), timeout)
+        return self._executables.run(operation.method, build, ())[0][()]
 
-    # Any operation, by the name of its kernel ----------------------------------------------------
+    def change(
+        self, operation: QueueOperation, attributes: dict[str, Any], name: str | None = None
+    ) -> Any:
+        if is_tracing():
+            return super().change(operation, attributes, name)
 
-    def add(
-        self,
-        function: str,
-        values: Components,
-        timeout: float | None = None,
-        *,
-        is_batch: bool = False,
+        def build() -> Any:
+            return self._in_graph.change(operation, attributes, operation.kernel_name), []
+
+        flags = ", ".join(f"{key}={value}" for key, value in attributes.items() if value)
+        self._executables.run(f"{operation.method}({flags})" if flags else operation.method, build)
+        return None
+
+    # At once ------------------------------------------------------------------------------------
+
+    def put(
+        self, operation: QueueOperation, values: Components, timeout: float | None = None
     ) -> None:
         """Adds an element, or the rows of a batch."""
-        arrays, build = self.arrays(values, is_batch=is_batch), self._adding(function, is_batch)
-        self._executables.run(_method(function), build, arrays, timeout)
+        arrays = self.arrays(values, is_batch=operation.is_batch)
+        self._executables.run(operation.method, self._adding(operation), arrays, timeout)
 
-    def take(self, function: str, timeout: float | None = None) -> Components:
-        """Takes an element, or reads one."""
-        key, build = _method(function), self._taking(function)
-        return self.logical_element(self._executables.run(key, build, (), timeout))
+    def start_put(
+        self, operation: QueueOperation, values: Components, timeout: float | None = None
+    ) -> Future[Any]:
+        """Starts a `put` without blocking."""
+        build = self._adding(operation)
+        return self._executables.start(operation.method, build, self.arrays(values), timeout)
 
-    def query(self, function: str, dtype: Any) -> Any:
-        """A property of the queue, a scalar."""
-        outputs = [abstract((), dtype)]
-        return self._run(_method(function), function, outputs, {})[0][()]
+    def get(self, operation: QueueOperation, timeout: float | None = None) -> Components:
+        """Takes an element."""
+        build = self._taking(operation)
+        return self.logical_element(self._executables.run(operation.method, build, (), timeout))
 
-    def change(self, function: str, attributes: dict[str, Any]) -> None:
-        """Changes the queue."""
-        given = ", ".join(f"{key}={value}" for key, value in attributes.items() if value)
-        key = f"{_method(function)}({given})" if given else _method(function)
-        self._run(key, function, [], attributes)
+    def start_get(
+        self, operation: QueueOperation, timeout: float | None = None
+    ) -> Future[list[Any]]:
+        """Starts a `get` without blocking; the result is arrays, for `logical_element`."""
+        return self._executables.start(operation.method, self._taking(operation), (), timeout)
 
-    def _run(
-        self, key: str, function: str, outputs: list[Any], attributes: dict[str, Any]
-    ) -> list[Any]:
-        def build() -> tuple[Operation, list[Tensor]]:
-            return self._calls.call(function, [], outputs, _method(function), attributes), []
-
-        return self._executables.run(key, build, ())
-
-    # Streams ------------------------------------------------------------------------------------
+    def get_many(
+        self,
+        operation: QueueOperation,
+        n: Any,
+        minimum: Any = None,
+        timeout: float | None = None,
+    ) -> Components:
+        """Takes a batch of `minimum` to `n` elements; of `n` if the minimum is None."""
+        counts, build = self._counts(n, n if minimum is None else minimum), self._counted(operation)
+        return self.logical_element(self._executables.run(operation.method, build, counts, timeout))
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
         """Returns a `QueueWriter`; `flatten` returns the components of an element."""
-        build = self._adding("queue.enqueue_many", is_batch=True)
+        method, build = ENQUEUE_MANY.method, self._adding(ENQUEUE_MANY)
         return QueueWriter(
             lambda element: self.arrays(flatten(element)),
-            lambda rows: self._executables.start("put_many", build, rows),
+            lambda rows: self._executables.start(method, build, rows),
             max_ahead_bytes,
         )
 
     def reader(self, unflatten: Callable[[Components], Any], ahead: int) -> QueueReader:
         """Returns a `QueueReader`; `unflatten` returns an element of its components."""
-        counts, build = self._counts(ahead, 1), self._get_counted(up_to=True)
+        method, build = DEQUEUE_UP_TO.method, self._counted(DEQUEUE_UP_TO)
+        counts = self._counts(ahead, 1)
         return QueueReader(
-            lambda: self._executables.start("get_up_to", build, counts),
+            lambda: self._executables.start(method, build, counts),
             lambda arrays: unflatten(self.logical_element(arrays)),
         )
 
@@ -174,45 +189,39 @@ class EagerQueue:
             )
         return [np.array(count, _INT32) for count in (wanted, enough if wanted else 0)]
 
-    # Operations ---------------------------------------------------------------------------------
+    # Operations of the queue's graph ----------------------------------------------------------
 
-    def _adding(self, function: str, is_batch: bool) -> Build:
+    def _adding(self, operation: QueueOperation) -> Build:
         """Returns what builds an operation that adds, whose values are fed."""
 
-        def build() -> tuple[Any, list[Tensor]]:
-            batch = [unknown_dim()] if is_batch else []
+        def build() -> Any:
+            batch = [unknown_dim()] if operation.is_batch else []
             fed = self._fed(*(one.aval(*batch) for one in self.elements.components))
-            attributes = {"by_priority": True} if self.elements.by_priority else {}
-            return self._calls.call(function, fed, [], "enqueue", attributes), fed
+            return self._in_graph.enqueue(operation, fed, operation.kernel_name), fed
 
         return build
 
-    def _taking(self, function: str) -> Build:
+    def _taking(self, operation: QueueOperation) -> Build:
         """Returns what builds an operation that takes an element."""
 
-        def build() -> tuple[Operation, list[Tensor]]:
-            return self._calls.call(function, [], self.elements.avals(), "dequeue"), []
+        def build() -> Any:
+            outputs = self._in_graph.dequeue(operation, operation.kernel_name)
+            return outputs[0].op, []
 
         return build
 
-    def _get_counted(self, **attributes: Any) -> Build:
-        """Returns what builds a dequeue of several elements, whose counts are fed."""
+    def _counted(self, operation: QueueOperation) -> Build:
+        """Returns what builds an operation that takes several elements, whose counts are fed."""
 
-        def build() -> tuple[Operation, list[Tensor]]:
+        def build() -> Any:
             fed = self._fed(abstract((), _INT32), abstract((), _INT32))
-            taken = self._operations.dequeue_counted(fed, unknown_dim(), "dequeue_many", attributes)
-            return taken[0].op, fed
+            outputs = self._in_graph.dequeue_counted(
+                operation, fed, unknown_dim(), operation.kernel_name
+            )
+            return outputs[0].op, fed
 
         return build
 
     def _fed(self, *avals: Any) -> list[Tensor]:
         """Adds a placeholder for each abstract value."""
-        return [
-            self._calls.graph.add(placeholder_p, [], [aval], name="fed").outputs[0]
-            for aval in avals
-        ]
-
-
-def _method(function: str) -> str:
-    """What messages call an operation, given the name of its kernel."""
-    return _METHODS.get(function, function.removeprefix("queue."))
+        return [self._graph.add(placeholder_p, [], [aval], name="fed").outputs[0] for aval in avals]

@@ -146,7 +146,7 @@ class _Sender:
         self._send = send
         self._max_ahead_bytes = max_ahead_bytes
         self._changed = threading.Condition()
-        # Unlike a condition, it can be told while garbage is collected, on any thread.
+        # Unlike a condition, it can be notified while garbage is collected, on any thread.
         self._work: SimpleQueue[None] = SimpleQueue()
         self._pending: deque[_Batch] = deque()
         self._spare: _Batch | None = None
@@ -157,7 +157,9 @@ class _Sender:
         self.is_closed = False
         self._is_dropped = False
         self._sending: Future[Any] | None = None
-        self._thread = threading.Thread(target=self._run, name="jflow queue writer", daemon=True)
+        self._thread = threading.Thread(
+            target=self._send_batches, name="jflow queue writer", daemon=True
+        )
         self._thread.start()
 
     def put(self, row: Row) -> None:
@@ -230,7 +232,7 @@ class _Sender:
         spare, self._spare = self._spare, None
         return spare if spare is not None and spare.kind == _kind(row) else _Batch(row)
 
-    def _run(self) -> None:
+    def _send_batches(self) -> None:
         while True:
             self._work.get()
             with self._changed:

@@ -11,7 +11,6 @@ from jflow.client.ops.arrays import group as group
 from jflow.client.ops.arrays import identity as identity
 from jflow.client.ops.arrays import no_op as no_op
 from jflow.client.ops.arrays import placeholder as placeholder
-from jflow.client.ops.counting import count_up_to as count_up_to
 from jflow.client.ops.creators import variable_creator_scope as variable_creator_scope
 from jflow.client.ops.decoding import as_string as as_string
 from jflow.client.ops.decoding import cast as cast
@@ -65,13 +64,14 @@ from jflow.client.ops.scatter import scatter_nd_update as scatter_nd_update
 from jflow.client.ops.scatter import scatter_sub as scatter_sub
 from jflow.client.ops.scatter import scatter_update as scatter_update
 from jflow.client.ops.slices import IndexedSlices as IndexedSlices
-from jflow.client.ops.sparse import SparseTensor as SparseTensor
-from jflow.client.ops.sparse import refuse_sparse as refuse_sparse
+from jflow.client.ops.slices import SparseTensor as SparseTensor
+from jflow.client.ops.slices import refuse_sparse as refuse_sparse
 from jflow.client.ops.state import add_to_collection as add_to_collection
 from jflow.client.ops.state import add_to_collections as add_to_collections
 from jflow.client.ops.state import assign as assign
 from jflow.client.ops.state import assign_add as assign_add
 from jflow.client.ops.state import assign_sub as assign_sub
+from jflow.client.ops.state import count_up_to as count_up_to
 from jflow.client.ops.state import get_collection as get_collection
 from jflow.client.ops.state import get_collection_ref as get_collection_ref
 from jflow.client.ops.state import global_variables as global_variables

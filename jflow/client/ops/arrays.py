@@ -111,8 +111,8 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     wanted = None if isinstance(tensor.aval, HostArray) else _known_more(tensor.aval.shape, shape)
     if wanted is not None:
         fit = _fitting(wanted)
-        found: Tensor = fit(x) if is_traced else graph.apply(fit, (tensor,), name=name)
-        return found
+        fitted: Tensor = fit(x) if is_traced else graph.apply(fit, (tensor,), name=name)
+        return fitted
     refuse_tracer(x)
     aval, attributes = abstract(dims, tensor.dtype), {"shape": declared(dims)}
 
@@ -141,13 +141,13 @@ def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
 
 
 def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
-    """Returns sizes with what a shape says in the place of those that it does not leave open.
+    """Returns sizes, with those that a shape states in place of the known ones.
 
     None if a program cannot be made for them, because one is computed from unknown sizes.
     """
     shape = plain_shape(shape)
-    given = known if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
-    dims = [old if new in (None, -1) else new for old, new in zip(known, given, strict=True)]
+    shapes = known if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    dims = [old if new in (None, -1) else new for old, new in zip(known, shapes, strict=True)]
     simple = all(is_known(dim) or is_symbol(dim) for dim in (*known, *dims))
     return dims if simple else None
 

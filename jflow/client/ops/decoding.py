@@ -29,7 +29,7 @@ from jflow.base.values import (
     unknown_dim,
 )
 from jflow.client.ops.decoder_calls import graph_for, host_array, invoke, on_host, strings_of
-from jflow.client.ops.sparse import SparseTensor
+from jflow.client.ops.slices import SparseTensor
 from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph.calls import on_any_rank, plain
 from jflow.state.records import Column, Feature, VarLenFeature, as_columns
@@ -435,10 +435,10 @@ def _text(value: Any, what: str) -> str:
 
 def _number(dtype: Any) -> np.dtype[Any]:
     """A dtype of numbers; of 64 bits also, because the values stay on the host."""
-    found = host_dtype(dtype)
-    if not isinstance(found, np.dtype):
+    number_dtype = host_dtype(dtype)
+    if not isinstance(number_dtype, np.dtype):
         raise TypeError(f"expected a dtype of numbers, got {dtype!r}")
-    return found
+    return number_dtype
 
 
 def _cast_array(value: Any, dtype: Any) -> Any:
@@ -466,5 +466,5 @@ def default_of_column(value: Any) -> Array:
     Raises:
       TypeError: if it is neither a dtype nor a value.
     """
-    found: Array = _default(None, value)
-    return found
+    default: Array = _default(None, value)
+    return default

@@ -1,4 +1,4 @@
-"""In-place operators of variables."""
+"""What updates a variable in place: operators, scatter updates of rows, and the flags of both."""
 
 from __future__ import annotations
 
@@ -67,3 +67,101 @@ class InPlaceOperators(ABC):
             f"write `v.{method or f'assign(v {plain} value)'}` to change the variable, or "
             f"`x = v {plain} value` for the array"
         )
+
+
+class RowUpdates(ABC):
+    """Scatter updates of rows, of a variable or of several that are one value."""
+
+    @abstractmethod
+    def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> Any:
+        """Updates rows by a method of `array.at[indices]`; returns what the updates return."""
+
+    def scatter_update(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterUpdate",
+    ) -> Any:
+        """Assigns to rows: `v[indices] = updates`; see `jflow.scatter_update`.
+
+        This method and the next ones also take, in place of indices and updates, one object that
+        has them as its attributes `indices` and `values`, such as a sparse gradient.
+        """
+        check_flag("use_locking", use_locking)
+        return self._update_rows("set", indices, updates, name)
+
+    def scatter_add(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterAdd",
+    ) -> Any:
+        """Adds to rows: `v[indices] += updates`; see `jflow.scatter_add`."""
+        check_flag("use_locking", use_locking)
+        return self._update_rows("add", indices, updates, name)
+
+    def scatter_sub(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterSub",
+    ) -> Any:
+        """Subtracts from rows: `v[indices] -= updates`; see `jflow.scatter_sub`."""
+        check_flag("use_locking", use_locking)
+        return self._update_rows("subtract", indices, updates, name)
+
+    def scatter_mul(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMul",
+    ) -> Any:
+        """Multiplies rows: `v[indices] *= updates`; see `jflow.scatter_mul`."""
+        check_flag("use_locking", use_locking)
+        return self._update_rows("multiply", indices, updates, name)
+
+    def scatter_div(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterDiv",
+    ) -> Any:
+        """Divides rows: `v[indices] /= updates`; see `jflow.scatter_div`."""
+        check_flag("use_locking", use_locking)
+        return self._update_rows("divide", indices, updates, name)
+
+    def scatter_min(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMin",
+    ) -> Any:
+        """Takes the minimum of rows and the updates; see `jflow.scatter_min`."""
+        check_flag("use_locking", use_locking)
+        return self._update_rows("min", indices, updates, name)
+
+    def scatter_max(
+        self,
+        indices: Any,
+        updates: Any = None,
+        use_locking: bool | None = None,
+        name: str = "ScatterMax",
+    ) -> Any:
+        """Takes the maximum of rows and the updates; see `jflow.scatter_max`."""
+        check_flag("use_locking", use_locking)
+        return self._update_rows("max", indices, updates, name)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raises TypeError unless an argument is True, False or None, TensorFlow's default.
+
+    `use_locking` says whether an update is atomic; all are, so it is without effect.
+    """
+    if not isinstance(value, bool | None):
+        raise TypeError(f"{name} must be True, False or None, got {value!r:.80}")

@@ -10,11 +10,23 @@ from typing import Any
 import numpy as np
 
 from jflow.base.values import TensorShape
-from jflow.client.eager import EagerOperations, EagerQueue, QueueReader, QueueWriter, TracedCalls
+from jflow.client.eager import EagerQueue, QueueReader, QueueWriter, TracedCalls
 from jflow.client.eager.streams import MAX_AHEAD_BYTES
-from jflow.client.ops.sparse import refuse_sparse
+from jflow.client.ops.slices import refuse_sparse
 from jflow.client.stateful import GraphCalls, Handle, QueueOperations, Structure
-from jflow.client.stateful.queue import QueueElements, as_integer, checked_count
+from jflow.client.stateful.queue import (
+    CLOSE,
+    DEQUEUE,
+    DEQUEUE_MANY,
+    DEQUEUE_UP_TO,
+    ENQUEUE,
+    ENQUEUE_MANY,
+    IS_CLOSED,
+    SIZE,
+    QueueElements,
+    as_integer,
+    checked_count,
+)
 from jflow.compiler.graph import Operation, ResourceRef, Tensor
 from jflow.errors import OutOfRangeError
 from jflow.plan.xla.internals import is_tracing
@@ -55,20 +67,15 @@ class QueueBase(Handle):
             **{what: as_integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec, shared_name, name)
-        self._elements = QueueElements(
-            structure.components,
-            self._describe(),
-            by_priority,
-            self._spec.is_batchable,
+        elements = QueueElements(
+            structure.components, self._describe(), by_priority, self._spec.is_batchable
         )
         self._operations: QueueOperations
-        self._eager: EagerQueue | None = None
         if self._owner is None:
-            self._operations = QueueOperations(self._elements, self._calls, self._title)
+            self._operations = QueueOperations(elements, self._calls, self._title)
         else:
-            self._eager = EagerQueue(self._owner, self._calls, self._elements, self._title)
-            calls = TracedCalls(self._ref, self._describe())
-            self._operations = EagerOperations(self._eager, calls, self._title)
+            traced = TracedCalls(self._ref, self._describe())
+            self._operations = EagerQueue(self._owner, self._calls, traced, elements, self._title)
 
     @staticmethod
     def from_list(index: Any, queues: Sequence[QueueBase]) -> QueueBase:
@@ -117,7 +124,7 @@ class QueueBase(Handle):
           ValueError, TypeError: if the element has another structure, dtype or shape.
           CancelledError: in the step, if the queue is closed.
         """
-        return self._operations.enqueue(self._operands(vals), name)
+        return self._operations.enqueue(ENQUEUE, self._operands(vals), name)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
         """Returns an operation that adds the rows of a batch one by one, as soon as there is room.
@@ -130,7 +137,7 @@ class QueueBase(Handle):
           ValueError, TypeError: if the batch has another structure, dtype or shape.
           CancelledError: in the step, if the queue is closed; rows that were added stay.
         """
-        return self._operations.enqueue_many(self._operands(vals), name)
+        return self._operations.enqueue(ENQUEUE_MANY, self._operands(vals), name)
 
     def dequeue(self, name: str | None = None) -> Any:
         """Removes an element and returns its tensors; blocks while the queue is empty.
@@ -144,7 +151,7 @@ class QueueBase(Handle):
         Raises:
           OutOfRangeError: in the step, if the queue is closed and empty.
         """
-        return self._structure.unflatten(self._operations.dequeue(name))
+        return self._structure.unflatten(self._operations.dequeue(DEQUEUE, name))
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
         """Removes `n` elements and returns them stacked along a new first dimension.
@@ -162,7 +169,7 @@ class QueueBase(Handle):
           ValueError: if `n` is negative, or the queue has no shapes.
           OutOfRangeError: in the step, if the queue is closed and has fewer than `n` elements.
         """
-        return self._structure.unflatten(self._operations.dequeue_many(n, name))
+        return self._structure.unflatten(self._operations.dequeue_many(DEQUEUE_MANY, n, name))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """Removes up to `n` elements and returns them stacked along a new first dimension.
@@ -180,15 +187,15 @@ class QueueBase(Handle):
           ValueError: if `n` is negative, or the queue has no shapes.
           OutOfRangeError: in the step, if the queue is closed and empty.
         """
-        return self._structure.unflatten(self._operations.dequeue_up_to(n, name))
+        return self._structure.unflatten(self._operations.dequeue_many(DEQUEUE_UP_TO, n, name))
 
     def size(self, name: str | None = None) -> Any:
         """Returns the number of elements, i32[]."""
-        return self._operations.size(name)
+        return self._operations.query(SIZE, np.int32, name)
 
     def is_closed(self, name: str | None = None) -> Any:
         """Returns whether the queue is closed, bool[]."""
-        return self._operations.is_closed(name)
+        return self._operations.query(IS_CLOSED, np.bool_, name)
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Any:
         """Returns an operation that closes the queue: it refuses new elements, but keeps its own.
@@ -197,7 +204,8 @@ class QueueBase(Handle):
           cancel_pending_enqueues: whether enqueues that wait fail; otherwise they complete.
           name: name of the operation.
         """
-        return self._operations.close(bool(cancel_pending_enqueues), name)
+        attributes = {"cancel_pending_enqueues": bool(cancel_pending_enqueues)}
+        return self._operations.change(CLOSE, attributes, name)
 
     # Plain Python -----------------------------------------------------------------------------
 
@@ -214,7 +222,7 @@ class QueueBase(Handle):
           CancelledError: if the queue is closed.
           DeadlineExceededError: if the time is over; the element was not added.
         """
-        self._plain.put(self._structure.flatten(element), timeout)
+        self._plain.put(ENQUEUE, self._structure.flatten(element), timeout)
 
     def put_many(self, batch: Any, timeout: float | None = None) -> None:
         """Adds the rows of a batch one by one, as soon as there is room.
@@ -227,7 +235,7 @@ class QueueBase(Handle):
           ValueError, TypeError, CancelledError, DeadlineExceededError: as `put`; rows that were
             added before a CancelledError or DeadlineExceededError stay in the queue.
         """
-        self._plain.put_many(self._structure.flatten(batch), timeout)
+        self._plain.put(ENQUEUE_MANY, self._structure.flatten(batch), timeout)
 
     def get(self, timeout: float | None = None) -> Any:
         """Removes an element of an eager queue and returns it; blocks while the queue is empty.
@@ -243,7 +251,7 @@ class QueueBase(Handle):
           OutOfRangeError: if the queue is closed and empty.
           DeadlineExceededError: if the time is over; nothing was removed.
         """
-        return self._structure.unflatten(self._plain.get(timeout))
+        return self._structure.unflatten(self._plain.get(DEQUEUE, timeout))
 
     def get_many(self, n: int, timeout: float | None = None) -> Any:
         """Removes `n` elements and returns them stacked along a new first dimension.
@@ -259,7 +267,7 @@ class QueueBase(Handle):
           OutOfRangeError: if the queue is closed and has fewer than `n` elements.
           DeadlineExceededError: if the time is over; nothing was removed.
         """
-        return self._structure.unflatten(self._plain.get_many(n, timeout))
+        return self._structure.unflatten(self._plain.get_many(DEQUEUE_MANY, n, n, timeout))
 
     def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:
         """Removes up to `n` available elements and returns them stacked.
@@ -273,11 +281,11 @@ class QueueBase(Handle):
           OutOfRangeError: if the queue is closed and empty.
           DeadlineExceededError: if the time is over; nothing was removed.
         """
-        return self._structure.unflatten(self._plain.get_up_to(n, minimum, timeout))
+        return self._structure.unflatten(self._plain.get_many(DEQUEUE_UP_TO, n, minimum, timeout))
 
     async def put_async(self, element: Any, timeout: float | None = None) -> None:
         """Awaitable form of `put`; if cancelled while it waits, the element is not added."""
-        started = self._plain.start_put(self._structure.flatten(element), timeout)
+        started = self._plain.start_put(ENQUEUE, self._structure.flatten(element), timeout)
         await asyncio.wrap_future(started)
 
     async def get_async(self, timeout: float | None = None) -> Any:
@@ -287,7 +295,7 @@ class QueueBase(Handle):
         no element.
         """
         plain = self._plain
-        arrays = await asyncio.wrap_future(plain.start_get(timeout))
+        arrays = await asyncio.wrap_future(plain.start_get(DEQUEUE, timeout))
         return self._structure.unflatten(plain.logical_element(arrays))
 
     def writer(self, max_ahead_bytes: int = MAX_AHEAD_BYTES) -> QueueWriter:
@@ -323,11 +331,11 @@ class QueueBase(Handle):
             yield element
 
     def _details(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"capacity": self._spec.capacity}
+        details: dict[str, Any] = {"capacity": self._spec.capacity}
         if self.names:
-            found["names"] = self.names
+            details["names"] = self.names
         dtypes = ", ".join(dtype.name for dtype in self.dtypes)
-        return found | {"dtypes": f"[{dtypes}]", "shapes": self.shapes}
+        return details | {"dtypes": f"[{dtypes}]", "shapes": self.shapes}
 
     @property
     def _plain(self) -> EagerQueue:
@@ -337,12 +345,12 @@ class QueueBase(Handle):
                 "JAX is tracing this function: use enqueue() and dequeue() in it, because an "
                 "element taken now would be a constant of the function"
             )
-        if self._eager is None:
+        if not isinstance(self._operations, EagerQueue):
             raise RuntimeError(
                 "this is graph code: run the operation in a session, or make the queue inside "
                 "`with jflow.connect(target):` to use it from plain Python"
             )
-        return self._eager
+        return self._operations
 
     def _operands(self, vals: Any) -> Sequence[Any]:
         """The components of the argument of an enqueue."""
@@ -394,16 +402,17 @@ class _SelectedQueue(QueueBase):
                 raise TypeError(f"{queue!r} has {queue.dtypes}, but {first!r} has {first.dtypes}")
             if (queue.names, queue.shapes) != (first.names, first.shapes):
                 raise ValueError(f"{queue!r} has other names or shapes than {first!r}")
-        self.__dict__.update(vars(first))
+        self._owner, self._graph, self._op = None, first.graph, first.op
+        self._ref, self._structure, self._spec = first.ref, first._structure, first._spec
         chosen = (
             checked_count(self._graph.as_tensor(index))
             if getattr(index, "to_tensor", None) is not None
             else self._graph.constant(as_integer(index, "which queue"), _INT32, on_host=True)
         )
         self._n_queues = len(queues)
-        calls = GraphCalls(self._graph, self._ref, self._describe())
-        selected = _SelectedCalls(calls, chosen, [queue.ref for queue in others])
-        elements = replace(self._elements, describe=self._describe())
+        self._calls = GraphCalls(self._graph, self._ref, self._describe())
+        selected = _SelectedCalls(self._calls, chosen, [queue.ref for queue in others])
+        elements = replace(first._operations.elements, describe=self._describe())
         self._operations = QueueOperations(elements, selected, self._title)
 
     def _details(self) -> dict[str, Any]:

@@ -37,8 +37,8 @@ class ReaderBase(Handle):
     def __init__(
         self, kind: str, options: dict[str, Any], shared_name: str | None, name: str
     ) -> None:
-        given = {key: value for key, value in options.items() if value is not None}
-        super().__init__("reader", ReaderSpec(kind, given), shared_name, name)
+        attributes = {key: value for key, value in options.items() if value is not None}
+        super().__init__("reader", ReaderSpec(kind, attributes), shared_name, name)
 
     def read(self, queue: QueueBase, name: str | None = None) -> tuple[Tensor, Tensor]:
         """Reads the next record.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import check_flag
 from jflow.client.ops.variable import Variable
 
 

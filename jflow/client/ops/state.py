@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from jflow.client.ops.arrays import group
-from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import check_flag
 from jflow.client.ops.variable import Variable, read
-from jflow.compiler.graph import GraphKeys, Operation
+from jflow.compiler.graph import GraphKeys, Operation, Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 
 
@@ -60,6 +60,26 @@ def assign_sub(
 ) -> Any:
     """Subtracts `value` from the variable `ref`; see `Variable.assign_sub`."""
     return _variable(ref).assign_sub(value, use_locking, name)
+
+
+def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
+    """Increments a variable atomically; the step fails once it has reached a limit.
+
+    Args:
+      ref: an integer scalar variable of a graph.
+      limit: the largest value that the variable takes.
+      name: name of the operation.
+
+    Returns:
+      The value before the increment, i[].
+
+    Raises:
+      TypeError: if `ref` is not such a variable.
+      OutOfRangeError: in the step, if the variable has reached the limit; it is not changed.
+    """
+    if not isinstance(ref, Variable):
+        raise TypeError(f"expected a scalar integer variable to count with, got {ref!r}")
+    return ref.count_up_to(limit, name)
 
 
 def add_to_collection(name: Hashable, value: Any) -> None:

@@ -134,8 +134,8 @@ def merge_all(
     Returns:
       string[]; None if there are no summaries.
     """
-    found = _default_graph().get_collection(key, scope)
-    return merge(found, name=name) if found else None
+    summaries = _default_graph().get_collection(key, scope)
+    return merge(summaries, name=name) if summaries else None
 
 
 def _summary(
@@ -151,7 +151,7 @@ def _summary(
     base = _clean(name)
     with name_scope(f"{family}/{base}" if family else base) as prefix:
         tag = prefix.rstrip("/")
-        made = call(
+        op = call(
             graph,
             function,
             [value],
@@ -160,8 +160,8 @@ def _summary(
             attributes={"tag": f"{family}/{tag}" if family else tag, **attributes},
         ).outputs[0]
     for key in (GraphKeys.SUMMARIES,) if collections is None else collections:
-        graph.add_to_collection(key, made)
-    return made
+        graph.add_to_collection(key, op)
+    return op
 
 
 def _clean(name: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,17 +14,27 @@ from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.eager import EagerVariable
 from jflow.client.ops.creators import CreatedByScope
-from jflow.client.ops.flags import check_flag
-from jflow.client.ops.in_place import InPlaceOperators
-from jflow.client.stateful import GraphVariable, VariableOperations, counting, scatter
-from jflow.compiler.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, origin, owners
+from jflow.client.ops.in_place import InPlaceOperators, RowUpdates, check_flag
+from jflow.client.stateful import GraphVariable, VariableOperations
+from jflow.client.stateful.updates import ROWS, SLICES, Body, count_up_to, scatter
+from jflow.compiler.graph import (
+    Graph,
+    GraphKeys,
+    Operation,
+    Symbolic,
+    Tensor,
+    colocate_with,
+    origin,
+    owners,
+    request,
+)
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.completion import visible
 from jflow.compiler.graph.primitives import read_p
 from jflow.plan.xla import internals
 
 
-class VariableLike(InPlaceOperators, Uncopyable, Symbolic):
+class VariableLike(InPlaceOperators, RowUpdates, Uncopyable, Symbolic):
     """What is used as an array and can be assigned: a variable, or several that are one value."""
 
     _instead_of_copy = (
@@ -110,9 +121,11 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         if owner is None:
             graph = _default_graph()
             name = name or "Variable"
-            made = GraphVariable(graph, initial_value, name, dtype, validate_shape, caching_device)
-            self._operations = made
-            self.initial_value, self.initializer = made.initial_value, made.initializer
+            operations = GraphVariable(
+                graph, initial_value, name, dtype, validate_shape, caching_device
+            )
+            self._operations = operations
+            self.initial_value, self.initializer = operations.initial_value, operations.initializer
             graph.add_to_collections(_listing(collections, trainable), self)
         else:
             _check_eager(name or "", validate_shape, caching_device)
@@ -127,15 +140,15 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         slice_info: SaveSliceInfo | None = None,
     ) -> Variable:
         """Returns the variable of reads and writes that exist already, as of an imported graph."""
-        made = cls.__new__(cls)
-        made.trainable = trainable
-        made.constraint = None
-        made.save_slice_info = slice_info
-        made._operations, made._ref = operations, operations.ref
+        variable = cls.__new__(cls)
+        variable.trainable = trainable
+        variable.constraint = None
+        variable.save_slice_info = slice_info
+        variable._operations, variable._ref = operations, operations.ref
         if isinstance(operations, GraphVariable):
-            made.initial_value = operations.initial_value
-            made.initializer = operations.initializer
-        return made
+            variable.initial_value = operations.initial_value
+            variable.initializer = operations.initializer
+        return variable
 
     # What it is -------------------------------------------------------------------------------
 
@@ -291,107 +304,29 @@ class Variable(VariableLike, metaclass=CreatedByScope):
 
     def count_up_to(self, limit: int, name: str = "CountUpTo") -> Tensor:
         """Increments an integer scalar until it reaches a limit; see `jflow.count_up_to`."""
-        return counting.count_up_to(self._operations, limit, name)
+        return count_up_to(self._operations, limit, name)
 
     # Rows -------------------------------------------------------------------------------------
 
-    def scatter_update(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterUpdate",
-    ) -> Any:
-        """Assigns to rows: `v[indices] = updates`; see `jflow.scatter_update`.
-
-        This method and the next ones also take, in place of indices and updates, one object that
-        has them as its attributes `indices` and `values`, such as a sparse gradient.
-        """
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["set"], indices, updates, name)
-
-    def scatter_add(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterAdd",
-    ) -> Any:
-        """Adds to rows: `v[indices] += updates`; see `jflow.scatter_add`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["add"], indices, updates, name)
-
-    def scatter_sub(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterSub",
-    ) -> Any:
-        """Subtracts from rows: `v[indices] -= updates`; see `jflow.scatter_sub`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["subtract"], indices, updates, name)
-
-    def scatter_mul(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMul",
-    ) -> Any:
-        """Multiplies rows: `v[indices] *= updates`; see `jflow.scatter_mul`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["multiply"], indices, updates, name)
-
-    def scatter_div(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterDiv",
-    ) -> Any:
-        """Divides rows: `v[indices] /= updates`; see `jflow.scatter_div`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["divide"], indices, updates, name)
-
-    def scatter_min(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMin",
-    ) -> Any:
-        """Takes the minimum of rows and the updates; see `jflow.scatter_min`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["min"], indices, updates, name)
-
-    def scatter_max(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMax",
-    ) -> Any:
-        """Takes the maximum of rows and the updates; see `jflow.scatter_max`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(scatter.ROWS["max"], indices, updates, name)
-
     def scatter_nd_update(self, indices: Any, updates: Any, name: str = "ScatterNdUpdate") -> Any:
         """Assigns to slices that index vectors name; see `jflow.scatter_nd_update`."""
-        return self._scatter(scatter.SLICES["set"], indices, updates, name)
+        return self._scatter(SLICES["set"], indices, updates, name)
 
     def scatter_nd_add(self, indices: Any, updates: Any, name: str = "ScatterNdAdd") -> Any:
         """Adds to slices that index vectors name; see `jflow.scatter_nd_add`."""
-        return self._scatter(scatter.SLICES["add"], indices, updates, name)
+        return self._scatter(SLICES["add"], indices, updates, name)
 
     def scatter_nd_sub(self, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
         """Subtracts from slices that index vectors name; see `jflow.scatter_nd_sub`."""
-        return self._scatter(scatter.SLICES["subtract"], indices, updates, name)
+        return self._scatter(SLICES["subtract"], indices, updates, name)
 
-    def _scatter(self, body: scatter.Body, indices: Any, updates: Any, name: str) -> Any:
+    def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> Any:
+        return self._scatter(ROWS[method], indices, updates, name)
+
+    def _scatter(self, body: Body, indices: Any, updates: Any, name: str) -> Any:
         if updates is None:
             indices, updates = sparse_delta(indices)
-        written = scatter.scatter(self._operations, body, read(indices), read(updates), name)
+        written = scatter(self._operations, body, read(indices), read(updates), name)
         return self if written is None else written
 
     # Arithmetic -------------------------------------------------------------------------------
@@ -423,6 +358,18 @@ class Variable(VariableLike, metaclass=CreatedByScope):
         return visible(
             super().__dir__(), "graph_element", "of_operations", "operations", "to_tensor"
         )
+
+
+def on_device_of(variable: Any) -> AbstractContextManager[Any]:
+    """Returns a block whose operations run on the device of a variable, whatever blocks are around.
+
+    Args:
+      variable: a variable, eager or of a graph, or a tensor.
+    """
+    if isinstance(variable, Variable) and variable.is_eager:
+        spec = variable.operations.ref.spec
+        return request.request_scope(request.Request((None, spec), (None,)))
+    return colocate_with(variable, ignore_existing=True)
 
 
 def read(value: Any) -> Any:

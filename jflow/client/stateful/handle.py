@@ -113,8 +113,8 @@ class Handle(Conversions, Uncopyable):
         handle, name = weakref.ref(self), f"<jflow.{type(self).__name__} {self.name!r}>"
 
         def describe() -> str:
-            found = handle()
-            return name if found is None else repr(found)
+            resource = handle()
+            return name if resource is None else repr(resource)
 
         return describe
 

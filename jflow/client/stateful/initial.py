@@ -113,17 +113,17 @@ def guarded(tensor: Tensor, name: str) -> Tensor:
 
 
 def _computing(tensor: Tensor) -> list[Operation]:
-    """The operations that a tensor is computed by, each after those that it needs."""
-    found: dict[Operation, None] = {}
+    """The operations that compute a tensor, in topological order."""
+    operations: dict[Operation, None] = {}
     pending = [(tensor.op, False)]
     while pending:
         op, is_after_inputs = pending.pop()
         if is_after_inputs:
-            found[op] = None
-        elif op not in found:
+            operations[op] = None
+        elif op not in operations:
             pending.append((op, True))
             pending.extend((one.op, False) for one in op.inputs)
-    return list(found)
+    return list(operations)
 
 
 def _default_of(read: Operation) -> Tensor | None:

@@ -21,7 +21,6 @@ from jflow.base.values import (
 from jflow.client.stateful.calls import Called, HostCalls
 from jflow.compiler.graph import Tensor
 
-_INT32 = np.dtype(np.int32)
 _INT64 = np.dtype(np.int64)
 _OPTIONAL = ("capacity_bytes", "seed")
 
@@ -86,8 +85,44 @@ class QueueElements:
                 )
 
 
+@dataclass(frozen=True)
+class QueueOperation:
+    """An operation on a queue: the name of its kernel, and its names in graphs and in plain Python.
+
+    Attributes:
+      kernel: the name of its kernel.
+      suffix: the end of the names of its operations in graphs, as in TensorFlow.
+      method: the name of the method for plain Python, which messages mention.
+      is_batch: whether it adds the rows of a batch.
+      up_to: whether fewer elements are enough once the queue is closed.
+    """
+
+    kernel: str
+    suffix: str
+    method: str
+    is_batch: bool = False
+    up_to: bool = False
+
+    @property
+    def kernel_name(self) -> str:
+        """The name of its kernel without the kind of resource."""
+        return self.kernel.removeprefix("queue.")
+
+
+ENQUEUE = QueueOperation("queue.enqueue", "enqueue", "put")
+ENQUEUE_MANY = QueueOperation("queue.enqueue_many", "enqueue_many", "put_many", is_batch=True)
+DEQUEUE = QueueOperation("queue.dequeue", "Dequeue", "get")
+DEQUEUE_MANY = QueueOperation("queue.dequeue_many", "DequeueMany", "get_many")
+DEQUEUE_UP_TO = QueueOperation("queue.dequeue_many", "DequeueUpTo", "get_up_to", up_to=True)
+SIZE = QueueOperation("queue.size", "Size", "size")
+IS_CLOSED = QueueOperation("queue.is_closed", "is_closed", "is_closed")
+CLOSE = QueueOperation("queue.close", "Close", "close")
+
+
 class QueueOperations:
-    """Makes the calls on a queue. Elements are sequences of components here.
+    """Makes the calls on a queue, one method for each kind of operation.
+
+    Elements are sequences of components here. Names are those of operations; None for the default.
 
     Args:
       elements: the types of the components.
@@ -100,89 +135,81 @@ class QueueOperations:
         self.calls = calls
         self.title = title
 
-    def enqueue(self, values: Sequence[Any], name: str | None = None) -> Called:
-        """Adds an element."""
-        return self._add("queue.enqueue", values, name or f"{self.title}_enqueue", False)
-
-    def enqueue_many(self, values: Sequence[Any], name: str | None = None) -> Called:
-        """Adds the rows of a batch."""
-        return self._add("queue.enqueue_many", values, name or f"{self.title}_enqueue_many", True)
-
-    def dequeue(self, name: str | None = None) -> Sequence[Any]:
-        """Takes an element."""
-        return self._take("queue.dequeue", name or f"{self.title}_Dequeue")
-
-    def dequeue_many(self, n: Any, name: str | None = None) -> Sequence[Any]:
-        """Takes a batch of `n` elements."""
-        return self._take_many(n, name or f"{self.title}_DequeueMany")
-
-    def dequeue_up_to(self, n: Any, name: str | None = None) -> Sequence[Any]:
-        """Takes a batch of `n` elements, or fewer once the queue is closed."""
-        return self._take_many(n, name or f"{self.title}_DequeueUpTo", up_to=True)
-
-    def dequeue_counted(
-        self, counts: Sequence[Any], size: Any, name: str, attributes: dict[str, Any]
-    ) -> Sequence[Any]:
-        """Takes a batch.
-
-        Args:
-          counts: the operands: the number of elements to take, and the least that is enough.
-          size: the size of the batch, for its abstract values.
-          name: the name of the operation.
-          attributes: other arguments of the call.
-        """
-        avals = self.elements.avals(size)
-        return self.calls.call("queue.dequeue_many", counts, avals, name, attributes).outputs
-
-    def size(self, name: str | None = None) -> Any:
-        """Returns the number of elements."""
-        return self._query("queue.size", _INT32, name or f"{self.title}_Size")
-
-    def is_closed(self, name: str | None = None) -> Any:
-        """Returns whether the queue is closed."""
-        return self._query("queue.is_closed", np.dtype(bool), name or f"{self.title}_is_closed")
-
-    def close(self, cancel_pending_enqueues: bool, name: str | None = None) -> Called:
-        """Closes the queue."""
-        attributes = {"cancel_pending_enqueues": cancel_pending_enqueues}
-        return self._change("queue.close", attributes, name or f"{self.title}_Close")
-
-    # The kinds of operations, each by the name of its kernel; an eager queue has its own. --------
-
-    def _add(self, function: str, values: Sequence[Any], name: str, is_batch: bool) -> Called:
+    def enqueue(
+        self, operation: QueueOperation, values: Sequence[Any], name: str | None = None
+    ) -> Any:
+        """Adds an element, or the rows of a batch."""
         elements = self.elements
         operands: list[Any] = []
         for component, value in zip(elements.components, values, strict=True):
             is_priority = elements.by_priority and not operands
             dtype = _widened(value) if is_priority else component.dtype
             operand = self.calls.operand(value, dtype)
-            elements.check_shape(component, operand.shape, is_batch)
+            elements.check_shape(component, operand.shape, operation.is_batch)
             operands.append(operand)
-        if is_batch:
+        if operation.is_batch:
             elements.check_rows(operands)
         attributes = {"by_priority": True} if elements.by_priority else {}
-        return self.calls.call(function, operands, [], name, attributes)
+        return self._call(operation, operands, [], name, attributes)
 
-    def _take(self, function: str, name: str) -> Sequence[Any]:
-        return self.calls.call(function, [], self.elements.avals(), name).outputs
+    def dequeue(self, operation: QueueOperation, name: str | None = None) -> Sequence[Any]:
+        """Takes an element."""
+        return self._call(operation, [], self.elements.avals(), name).outputs
 
-    def _take_many(self, n: Any, name: str, **attributes: Any) -> Sequence[Any]:
-        counts = []
+    def dequeue_many(
+        self, operation: QueueOperation, n: Any, name: str | None = None
+    ) -> Sequence[Any]:
+        """Takes a batch of `n` elements; see `QueueOperation.up_to`."""
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
-            counts = [checked_count(self.calls.operand(n, n.dtype))]
-        else:
-            attributes["count"] = as_integer(n, "the number of elements to dequeue")
-            if n < 0:
-                raise ValueError(f"cannot dequeue {n} elements from {self.elements.describe()}")
-        is_exact = not counts and not attributes.get("up_to") and n > 0
-        size = attributes["count"] if is_exact else unknown_dim()
-        return self.dequeue_counted(counts, size, name, attributes)
+            count = checked_count(self.calls.operand(n, n.dtype))
+            return self.dequeue_counted(operation, [count], unknown_dim(), name)
+        wanted = as_integer(n, "the number of elements to dequeue")
+        if wanted < 0:
+            raise ValueError(f"cannot dequeue {n} elements from {self.elements.describe()}")
+        size = wanted if wanted and not operation.up_to else unknown_dim()
+        return self.dequeue_counted(operation, [], size, name, count=wanted)
 
-    def _query(self, function: str, dtype: Any, name: str) -> Any:
-        return self.calls.call(function, [], [abstract((), dtype)], name).outputs[0]
+    def dequeue_counted(
+        self,
+        operation: QueueOperation,
+        counts: Sequence[Any],
+        size: Any,
+        name: str | None,
+        **attributes: Any,
+    ) -> Sequence[Any]:
+        """Takes a batch.
 
-    def _change(self, function: str, attributes: dict[str, Any], name: str) -> Called:
-        return self.calls.call(function, [], [], name, attributes)
+        Args:
+          operation: the operation.
+          counts: the operands: the number of elements to take, and the least that is enough.
+          size: the size of the batch, for its abstract values.
+          name: the name of the operation.
+          attributes: other arguments of the call.
+        """
+        if operation.up_to:
+            attributes["up_to"] = True
+        return self._call(operation, counts, self.elements.avals(size), name, attributes).outputs
+
+    def query(self, operation: QueueOperation, dtype: Any, name: str | None = None) -> Any:
+        """Returns a property of the queue, dtype[]."""
+        return self._call(operation, [], [abstract((), np.dtype(dtype))], name).outputs[0]
+
+    def change(
+        self, operation: QueueOperation, attributes: dict[str, Any], name: str | None = None
+    ) -> Any:
+        """Changes the state of the queue."""
+        return self._call(operation, [], [], name, attributes)
+
+    def _call(
+        self,
+        operation: QueueOperation,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        name: str | None,
+        attributes: dict[str, Any] | None = None,
+    ) -> Called:
+        title = name or f"{self.title}_{operation.suffix}"
+        return self.calls.call(operation.kernel, inputs, outputs, title, attributes)
 
 
 def as_integer(value: Any, what: str) -> Any:

@@ -20,9 +20,8 @@ from jflow.base.values import (
     plain_shape,
     unknown_sizes,
 )
-from jflow.client.stateful.bodies import body_of
 from jflow.client.stateful.initial import INITIALIZER, guarded, initial_tensor, initialized_value
-from jflow.client.stateful.sizes import checked
+from jflow.client.stateful.operands import body_of, checked
 from jflow.compiler.graph import (
     Graph,
     Operation,
@@ -140,15 +139,15 @@ class VariableOperations(ABC):
         If `is_guarded`, `fun` returns the old value where the check before it fails.
         """
         self._check_fixed()
-        given = [self.operand(operand) for operand in operands]
-        body = body_of(fun, self.ref.aval, given)
+        inputs = [self.operand(operand) for operand in operands]
+        body = body_of(fun, self.ref.aval, inputs)
         new = body.out_avals
         if [(x.shape, x.dtype) for x in new] != [(self.shape, self.ref.dtype)]:
             raise ValueError(
                 f"an update of {self.ref} returns {', '.join(map(str, new))}, but the variable is "
                 f"{self.ref.aval}"
             )
-        return self.write(update_p, given, name, body=body, is_guarded=is_guarded)
+        return self.write(update_p, inputs, name, body=body, is_guarded=is_guarded)
 
     # Operands ---------------------------------------------------------------------------------
 
@@ -185,7 +184,7 @@ class VariableOperations(ABC):
         return graph.as_tensor(value) if graph else value
 
     def _takes(self, value: Any) -> bool:
-        """Whether a value is weakly typed, and JAX would promote it to the variable's dtype."""
+        """Whether a value is weakly typed and JAX would promote it to the variable's dtype."""
         weak = getattr(value, "weak_type", False)
         dtype = self.ref.dtype
         return bool(weak and jnp.promote_types(value.dtype, dtype) == dtype)
@@ -217,7 +216,7 @@ class VariableOperations(ABC):
 
     def _of_rank(self, operand: Any) -> Any:
         """Returns the operand of an assignment that may change sizes, with its rank checked."""
-        # A derived size, such as a sum of two, could not be told from an argument of the program.
+        # A derived size, such as a sum of two, would look like an argument of the program.
         sizes = plain_shape(operand.shape)
         if sizes is not None and all(is_known(x) or is_symbol(x) for x in sizes):
             return operand
@@ -301,13 +300,13 @@ class GraphVariable(VariableOperations):
           initial_value, initializer: see above.
           value: the tensor that stands for its value.
         """
-        made = cls.__new__(cls)
-        VariableOperations.__init__(made, ref)
-        made._op, made._value, made._later_values = op, value, {}
-        made.initial_value, made.initializer = initial_value, initializer
-        made.is_varying = not is_static(ref.shape)
+        operations = cls.__new__(cls)
+        VariableOperations.__init__(operations, ref)
+        operations._op, operations._value, operations._later_values = op, value, {}
+        operations.initial_value, operations.initializer = initial_value, initializer
+        operations.is_varying = not is_static(ref.shape)
         op.graph.declare_value(f"{ref.name}:0", value)
-        return made
+        return operations
 
     @property
     def op(self) -> Operation:

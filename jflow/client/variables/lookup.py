@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jflow.base.values import as_dtype, assigned_parts, is_static
-from jflow.client.ops.variable import Variable, VariableLike, read
-from jflow.client.variables.beside import beside
+from jflow.client.ops.variable import Variable, VariableLike, on_device_of, read
 from jflow.client.variables.partitioned import PartitionedVariable
 from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import Graph, Symbolic, Tensor, name_scope
@@ -35,10 +34,10 @@ def embedding_lookup(
 ) -> Any:
     """Returns rows of a table.
 
-    Each part gives its rows beside itself, so that the table stays where it is. In graph code each
-    of several parts gathers the rows of its own ids, and so it does with their gradients. Where
-    sizes must be known, in functions that JAX traces, and where rows are few, a part gives a row
-    for every id, of which the result takes those that belong to it.
+    Rows are gathered on the device of their part, so that the table stays where it is. In graph
+    code each of several parts gathers the rows of its own ids, and so it does with their gradients.
+    Where sizes must be known, in functions that JAX traces, and where rows are few, a part gives a
+    row for every id, of which the result takes those that belong to it.
 
     Args:
       params: T[m, *row]: a tensor or variable; a partitioned or sharded variable; or a list of
@@ -89,10 +88,10 @@ def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | No
     local = _local(at, n_rows, strategy) if len(parts) > 1 else [at]
     rows = []
     for part, own in zip(parts, local, strict=True):
-        with beside(part) if isinstance(part, Variable) else nullcontext():
+        with on_device_of(part) if isinstance(part, Variable) else nullcontext():
             rows.append(jnp.take(read(part), own, axis=0))
-    found = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
-    return found if max_norm is None else _limited(found, at.ndim, max_norm)
+    result = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
+    return result if max_norm is None else _limited(result, at.ndim, max_norm)
 
 
 def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
@@ -130,10 +129,10 @@ def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
 
 
 def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
-    """The rows of one part, gathered beside it."""
+    """The rows of one part, gathered on its device."""
     if not isinstance(part, Symbolic):
         part = graph.constant(part)
-    with beside(part):
+    with on_device_of(part):
         rows: Tensor = graph.apply(jnp.take, (part, ids), {"axis": 0}, name="gather")
     return rows
 
@@ -150,10 +149,10 @@ def _chosen(
     part, _ = assigned_parts(ids, n_rows, strategy, jnp)
     part = part.reshape(*part.shape, *(1,) * (rows[0].ndim - part.ndim))
     nothing = jnp.full(part.shape, rows[0].size)  # out of range, for which `take` has its value
-    found = jnp.take(rows[0].reshape(-1), nothing) + jnp.zeros_like(rows[0])
+    result = jnp.take(rows[0].reshape(-1), nothing) + jnp.zeros_like(rows[0])
     for number, each in enumerate(rows):
-        found = jnp.where(part == number, each, found)
-    return found
+        result = jnp.where(part == number, each, result)
+    return result
 
 
 def _limited(rows: jax.Array, n_dims: int, max_norm: float) -> jax.Array:

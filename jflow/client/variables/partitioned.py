@@ -12,9 +12,9 @@ import numpy as np
 from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import Dtype, TensorShape, declared
 from jflow.client.ops import Variable
-from jflow.client.ops.flags import check_flag
+from jflow.client.ops.in_place import check_flag
 from jflow.client.ops.variable import VariableLike
-from jflow.client.variables.partitioners import axis_of
+from jflow.client.variables.partitioners import axis_of, split
 from jflow.compiler.graph import Graph, Symbolic, Tensor, control_dependencies
 
 
@@ -180,9 +180,4 @@ class PartitionedVariable(Uncopyable, Symbolic):
                 f"cannot assign a value of shape {declared(value.shape)} to partitioned variable "
                 f"{self._name!r} of shape {self._shape}"
             )
-        sizes = [part.shape[self.axis] for part in self]
-        ends = np.cumsum(sizes).tolist()
-        around = (slice(None),) * self.axis
-        return [
-            value[(*around, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)
-        ]
+        return split(value, [part.shape[self.axis] for part in self], self.axis)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 from jflow.base.values import as_dtype
@@ -22,7 +25,7 @@ def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
     Raises:
       ValueError: if the number is not positive; when it is called, if there is no such dimension.
     """
-    _positive(num_shards, "num_shards")
+    _check_positive(num_shards=num_shards)
 
     def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
         return _cut(shape, axis, num_shards)
@@ -43,9 +46,9 @@ def variable_axis_size_partitioner(
     Raises:
       ValueError: as `fixed_size_partitioner`.
     """
-    _positive(max_shard_bytes, "max_shard_bytes")
+    _check_positive(max_shard_bytes=max_shard_bytes)
     if max_shards is not None:
-        _positive(max_shards, "max_shards")
+        _check_positive(max_shards=max_shards)
 
     def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
         n_rows = shape[_checked(shape, axis)]
@@ -70,14 +73,96 @@ def min_max_variable_partitioner(
     Raises:
       ValueError: as `fixed_size_partitioner`.
     """
-    _positive(max_partitions, "max_partitions")
-    _positive(min_slice_size, "min_slice_size")
+    _check_positive(max_partitions=max_partitions, min_slice_size=min_slice_size)
 
     def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
         n_shards = math.ceil(_bytes(shape, dtype) / min_slice_size)
         return _cut(shape, axis, min(n_shards, max_partitions))
 
     return partitioner
+
+
+class VariablePartitioner(ABC):
+    """A function that says into how many shards a variable is cut.
+
+    Variables hold no strings, so the `bytes_per_string` of those below has no effect.
+    """
+
+    @abstractmethod
+    def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
+        """Returns the number of shards for each dimension, 1 for all but `axis`."""
+
+
+@dataclass(frozen=True)
+class FixedShardsPartitioner(VariablePartitioner):
+    """Cuts every variable into `num_shards` shards, or as many as it has rows.
+
+    Raises ValueError if the number is not positive.
+    """
+
+    num_shards: int
+
+    def __post_init__(self) -> None:
+        _check_positive(num_shards=self.num_shards)
+
+    def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
+        return [*fixed_size_partitioner(self.num_shards, axis)(shape, dtype)]
+
+
+@dataclass(frozen=True)
+class MinSizePartitioner(VariablePartitioner):
+    """Makes as many shards as possible of at least a minimal size.
+
+    Attributes:
+      min_shard_bytes: the minimal size of a shard in bytes.
+      max_shards: the most shards.
+      bytes_per_string: without effect.
+
+    Raises ValueError if one of them is not positive.
+    """
+
+    min_shard_bytes: int = 256 << 10
+    max_shards: int = 1
+    bytes_per_string: int = 16
+
+    def __post_init__(self) -> None:
+        _check_positive(
+            min_shard_bytes=self.min_shard_bytes,
+            max_shards=self.max_shards,
+            bytes_per_string=self.bytes_per_string,
+        )
+
+    def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
+        cut = min_max_variable_partitioner(self.max_shards, axis, self.min_shard_bytes)
+        return [*cut(shape, dtype)]
+
+
+@dataclass(frozen=True)
+class MaxSizePartitioner(VariablePartitioner):
+    """Makes as few shards as possible of at most a maximal size; a row is never cut.
+
+    Attributes:
+      max_shard_bytes: the maximal size of a shard in bytes.
+      max_shards: the most shards, which may then be larger; None for any number.
+      bytes_per_string: without effect.
+
+    Raises ValueError if one of them is not positive.
+    """
+
+    max_shard_bytes: int
+    max_shards: int | None = None
+    bytes_per_string: int = 16
+
+    def __post_init__(self) -> None:
+        _check_positive(
+            max_shard_bytes=self.max_shard_bytes,
+            max_shards=1 if self.max_shards is None else self.max_shards,
+            bytes_per_string=self.bytes_per_string,
+        )
+
+    def __call__(self, shape: Sequence[int], dtype: Any, axis: int = 0) -> list[int]:
+        cut = variable_axis_size_partitioner(self.max_shard_bytes, axis, self.max_shards)
+        return [*cut(shape, dtype)]
 
 
 def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
@@ -89,10 +174,10 @@ def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -
     """
     if not shape:
         raise ValueError(f"A partitioned Variable must have rank at least 1, got shape {shape}")
-    found: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
-    if not isinstance(found, list | tuple):
-        raise ValueError(f"Partitioner must return a sequence, got {found!r:.80}")
-    parts = tuple(int(n) for n in found)
+    answer: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
+    if not isinstance(answer, list | tuple):
+        raise ValueError(f"Partitioner must return a sequence, got {answer!r:.80}")
+    parts = tuple(int(n) for n in answer)
     if len(parts) != len(shape):
         raise ValueError(
             "Partitioner returned a partition list that does not match the Variable's rank: "
@@ -128,6 +213,13 @@ def slices_of(
         start += length
 
 
+def split(value: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
+    """Cuts an array or tensor along a dimension into pieces of these sizes."""
+    before = (slice(None),) * axis
+    ends = accumulate(sizes, initial=0)
+    return [value[(*before, slice(start, end))] for start, end in pairwise(ends)]
+
+
 def _cut(shape: Sequence[int], axis: int, n_shards: int) -> list[int]:
     partition = [1] * len(shape)
     axis = _checked(shape, axis)
@@ -147,6 +239,7 @@ def _bytes(shape: Sequence[int], dtype: Any) -> int:
     return math.prod(shape) * int(as_dtype(dtype).itemsize)
 
 
-def _positive(number: Any, name: str) -> None:
-    if not isinstance(number, int) or number < 1:
-        raise ValueError(f"{name} must be positive, got {number!r}")
+def _check_positive(**numbers: Any) -> None:
+    for name, number in numbers.items():
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} must be positive, got {number!r}")

@@ -39,7 +39,7 @@ _KEY = ("__variable_scopes",)
 
 @dataclass(eq=False)
 class VariableScope:
-    """A prefix of the names of variables, and what `get_variable` does unless it is told.
+    """A prefix of the names of variables, and the defaults of `get_variable`.
 
     Blocks hand down all of it. For the meaning of the defaults see `jflow.get_variable`.
 
@@ -142,10 +142,10 @@ _making = threading.Lock()
 def scopes_of(graph: Graph) -> ScopeStack:
     """Returns the variable scopes of a graph."""
     with _making:
-        kept = graph.get_collection_ref(_KEY)
-        if not kept:
-            kept.append(ScopeStack())
-    stack: ScopeStack = kept[0]
+        entries = graph.get_collection_ref(_KEY)
+        if not entries:
+            entries.append(ScopeStack())
+    stack: ScopeStack = entries[0]
     return stack
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.ops import Variable
-from jflow.client.ops.flags import check_flag
-from jflow.client.ops.variable import VariableLike, read, sparse_delta
-from jflow.client.stateful.indices import report_indices
-from jflow.client.variables.beside import beside
+from jflow.client.ops.in_place import check_flag
+from jflow.client.ops.variable import VariableLike, on_device_of, read, sparse_delta
+from jflow.client.stateful.updates import ROWS_IN_RANGE, report_indices
+from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.completion import visible
@@ -156,7 +156,7 @@ class ShardedVariable(VariableLike):
         number %= n_rows
         which = next(i for i, end in enumerate(self._ends[1:]) if number < end)
         shard = self._variables[which]
-        with beside(shard):
+        with on_device_of(shard):
             return shard.value()[(number - self._ends[which], *rest)]
 
     def _rows(self, wanted: slice, rest: tuple[Any, ...]) -> Any:
@@ -169,7 +169,7 @@ class ShardedVariable(VariableLike):
             at = start - begin if start >= begin else (start - begin) % step
             last = min(stop, end) - begin
             if at < last:
-                with beside(shard):
+                with on_device_of(shard):
                     pieces.append(shard.value()[(slice(at, last, step), *rest)])
         if not pieces:
             return self._variables[0].value()[(slice(0, 0), *rest)]
@@ -210,83 +210,6 @@ class ShardedVariable(VariableLike):
         check_flag("use_locking", use_locking)
         return self._each(Variable.assign_sub, self._pieces(delta), name)
 
-    def scatter_update(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterUpdate",
-    ) -> ShardedVariable:
-        """Assigns to rows, as `Variable.scatter_update`; so do the next ones. Returns itself."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(_set, indices, updates, name)
-
-    def scatter_add(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterAdd",
-    ) -> ShardedVariable:
-        """Adds to rows, as `Variable.scatter_add`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(_add, indices, updates, name)
-
-    def scatter_sub(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterSub",
-    ) -> ShardedVariable:
-        """Subtracts from rows, as `Variable.scatter_sub`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(_subtract, indices, updates, name)
-
-    def scatter_mul(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMul",
-    ) -> ShardedVariable:
-        """Multiplies rows, as `Variable.scatter_mul`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(_multiply, indices, updates, name)
-
-    def scatter_div(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterDiv",
-    ) -> ShardedVariable:
-        """Divides rows, as `Variable.scatter_div`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(_divide, indices, updates, name)
-
-    def scatter_min(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMin",
-    ) -> ShardedVariable:
-        """Takes the minimum of rows and updates, as `Variable.scatter_min`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(_min, indices, updates, name)
-
-    def scatter_max(
-        self,
-        indices: Any,
-        updates: Any = None,
-        use_locking: bool | None = None,
-        name: str = "ScatterMax",
-    ) -> ShardedVariable:
-        """Takes the maximum of rows and updates, as `Variable.scatter_max`."""
-        check_flag("use_locking", use_locking)
-        return self._scatter(_max, indices, updates, name)
-
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
         graph = self._variables[0].operations.graph_of(args)
         return graph.apply(fun, args) if graph else fun(*map(read, args))
@@ -312,11 +235,9 @@ class ShardedVariable(VariableLike):
             )
         if value.ndim < self.ndim or value.shape[0] == 1 != self._shape[0]:
             return [value] * len(self)
-        return [value[start:end] for start, end in pairwise(self._ends)]
+        return split(value, [shard.shape[0] for shard in self])
 
-    def _scatter(
-        self, update: Callable[..., jax.Array], indices: Any, updates: Any, name: str
-    ) -> ShardedVariable:
+    def _update_rows(self, method: str, indices: Any, updates: Any, name: str) -> ShardedVariable:
         if updates is None:
             indices, updates = sparse_delta(indices)
         ids = jnp.asarray(read(indices))
@@ -334,7 +255,8 @@ class ShardedVariable(VariableLike):
         values = values.astype(self.dtype) if values.weak_type else values
         self._check_range(ids)
         for (start, end), shard in zip(pairwise(self._ends), self._variables, strict=True):
-            shard.update(update, _local_ids(ids, start, end, self._shape[0]), values, name=name)
+            own = _local_ids(ids, start, end, self._shape[0])
+            shard.update(ROWS_IN_RANGE[method], own, values, name=name)
         return self
 
     def _check_range(self, ids: jax.Array) -> None:
@@ -374,18 +296,3 @@ def _local_ids(ids: jax.Array, start: int, end: int, n_rows: int) -> jax.Array:
     is_valid = jnp.all((ids >= 0) & (ids < n_rows))
     is_own = (ids >= start) & (ids < end) & is_valid
     return jnp.where(is_own, ids - start, end - start)
-
-
-def _dropping(method: str) -> Callable[..., jax.Array]:
-    """An update of the rows that are in range."""
-
-    def scatter(old: jax.Array, at: jax.Array, updates: jax.Array) -> jax.Array:
-        new: jax.Array = getattr(old.at[at], method)(updates, mode="drop")
-        return new
-
-    return scatter
-
-
-_set, _add, _subtract = _dropping("set"), _dropping("add"), _dropping("subtract")
-_multiply, _divide = _dropping("multiply"), _dropping("divide")
-_min, _max = _dropping("min"), _dropping("max")

@@ -52,10 +52,10 @@ _making = threading.Lock()
 
 def _store_of(graph: Graph) -> VariableStore:
     with _making:
-        kept = graph.get_collection_ref(_KEY)
-        if not kept:
-            kept.append(VariableStore())
-    store: VariableStore = kept[0]
+        entries = graph.get_collection_ref(_KEY)
+        if not entries:
+            entries.append(VariableStore())
+    store: VariableStore = entries[0]
     return store
 
 
@@ -114,12 +114,12 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a variable, got {name!r:.80}")
     scope = get_variable_scope()
-    given = _with_defaults(scope, arguments)
+    arguments_in_scope = _with_defaults(scope, arguments)
     getter = chained(custom_getter, scope.custom_getter)
     with name_scope(None):
         if getter is None:
-            return _get(scope.full_name(name), **given)
-        return getter(_get, scope.full_name(name), **given)
+            return _get(scope.full_name(name), **arguments_in_scope)
+        return getter(_get, scope.full_name(name), **arguments_in_scope)
 
 
 def get_local_variable(
@@ -138,15 +138,15 @@ def get_local_variable(
 
 def _with_defaults(scope: VariableScope, arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `get_variable` with those of the scope in place of None."""
-    given = {**arguments, "reuse": scope.reuse}
+    completed = {**arguments, "reuse": scope.reuse}
     for key in ("initializer", "regularizer", "caching_device", "partitioner", "constraint"):
-        if given[key] is None:
-            given[key] = getattr(scope, key)
-    if _is_value(given["initializer"]):
-        _check_value(given["initializer"], arguments["dtype"])
-    elif given["dtype"] is None:
-        given["dtype"] = scope.dtype
-    return given
+        if completed[key] is None:
+            completed[key] = getattr(scope, key)
+    if _is_value(completed["initializer"]):
+        _check_value(completed["initializer"], arguments["dtype"])
+    elif completed["dtype"] is None:
+        completed["dtype"] = scope.dtype
+    return completed
 
 
 def _get(
@@ -185,7 +185,7 @@ def _get(
         if name in store.partitioned:
             raise ValueError(
                 "No partitioner was provided, but a partitioned version of the variable was found: "
-                f"{name}/part_0. {_first_made(store.partitioned[name])}"
+                f"{name}/part_0. {_first_creation(store.partitioned[name])}"
             )
         return _single(store, wanted)
 
@@ -195,28 +195,28 @@ def _get(
 
 def _single(store: VariableStore, wanted: _Wanted) -> Variable:
     name = wanted.name
-    found = store.single.get(name)
-    if found is not None:
+    existing = store.single.get(name)
+    if existing is not None:
         if wanted.reuse is False or wanted.reuse is None:
             raise ValueError(
                 f"Variable {name} already exists, disallowed. Did you mean to set reuse=True or "
-                f"reuse=jflow.AUTO_REUSE in VarScope? {_first_made(found)}"
+                f"reuse=jflow.AUTO_REUSE in VarScope? {_first_creation(existing)}"
             )
-        _check_same("share variable", found, wanted)
-        return found
+        _check_same("share variable", existing, wanted)
+        return existing
     if wanted.reuse is True:
         advice = did_you_mean(name, store.single) or "."
         raise ValueError(
             f"Variable {name} does not exist, or was not created with jflow.get_variable(){advice} "
             "Did you mean to set reuse=jflow.AUTO_REUSE in VarScope?"
         )
-    made = store.single[name] = _made(wanted)
+    variable = store.single[name] = _create(wanted)
     if wanted.regularizer is not None:
-        _regularize(made, wanted)
-    return made
+        _regularize(variable, wanted)
+    return variable
 
 
-def _made(wanted: _Wanted) -> Variable:
+def _create(wanted: _Wanted) -> Variable:
     """Makes a variable: in the graph, or an eager one."""
     name, initializer, shape = wanted.name, wanted.initializer, wanted.shape
     if _is_value(initializer):
@@ -263,10 +263,10 @@ def _initial_value(
 ) -> Any:
     with _initializer_scope(wanted.name):
         value = initializers.initial_value(initializer, shape, wanted.dtype, part)
-    found = np.shape(value) if not hasattr(value, "shape") else value.shape
-    if shape is not None and not is_compatible(shape, found):
+    actual = np.shape(value) if not hasattr(value, "shape") else value.shape
+    if shape is not None and not is_compatible(shape, actual):
         raise ValueError(
-            f"the initializer of variable {wanted.name!r} returned a value of shape {found}, "
+            f"the initializer of variable {wanted.name!r} returned a value of shape {actual}, "
             f"expected {shape}"
         )
     return value
@@ -300,7 +300,7 @@ def _eager(wanted: _Wanted, partitioner: Partitioner | None) -> Variable:
             f"variable {wanted.name!r} is eager: its container keeps its value by its name, so "
             "make it with reuse=jflow.AUTO_REUSE, which gives a variable of the same value"
         )
-    return _made(wanted)
+    return _create(wanted)
 
 
 # Parts --------------------------------------------------------------------------------------------
@@ -316,9 +316,9 @@ def _partitioned(
     if name in store.single:
         raise ValueError(
             "A partitioner was provided, but an unpartitioned version of the variable was found: "
-            f"{name}. {_first_made(store.single[name])}"
+            f"{name}. {_first_creation(store.single[name])}"
         )
-    found = store.partitioned.get(name)
+    existing = store.partitioned.get(name)
     partition = None
     if partitioner is not None:
         if not callable(partitioner):
@@ -329,8 +329,8 @@ def _partitioned(
                 f"was {shape}."
             )
         partition = partition_of(partitioner, shape, _dtype_of(wanted))
-    if found is not None:
-        return _reused(found, wanted, partition)
+    if existing is not None:
+        return _reused(existing, wanted, partition)
     if wanted.reuse is True:
         raise ValueError(
             f"PartitionedVariable {name} does not exist, or was not created with "
@@ -343,9 +343,9 @@ def _partitioned(
         _part(store, wanted, f"{name}/part_{number}", shape, offset, sizes)
         for number, (offset, sizes) in enumerate(slices_of(shape, partition))
     ]
-    made = PartitionedVariable(name, shape, parts[0].dtype, parts, partition)
-    store.partitioned[name] = made
-    return made
+    variable = PartitionedVariable(name, shape, parts[0].dtype, parts, partition)
+    store.partitioned[name] = variable
+    return variable
 
 
 def _part(
@@ -381,40 +381,41 @@ def _part(
 
 
 def _reused(
-    found: PartitionedVariable, wanted: _Wanted, partition: tuple[int, ...] | None
+    existing: PartitionedVariable, wanted: _Wanted, partition: tuple[int, ...] | None
 ) -> PartitionedVariable:
     if not wanted.reuse:
         raise ValueError(
             f"Partitioned variable with name {wanted.name} already exists. Did you mean to set "
-            f"reuse=True or reuse=jflow.AUTO_REUSE in VarScope? {_first_made(found)}"
+            f"reuse=True or reuse=jflow.AUTO_REUSE in VarScope? {_first_creation(existing)}"
         )
-    _check_same("reuse partitioned variable", found, wanted)
-    if partition is not None and partition != found.partitions:
+    _check_same("reuse partitioned variable", existing, wanted)
+    if partition is not None and partition != existing.partitions:
         raise ValueError(
             f"Trying to reuse partitioned variable {wanted.name}, but specified partitions "
-            f"{list(partition)} and found partitions {list(found.partitions)}. {_first_made(found)}"
+            f"{list(partition)} and found partitions {list(existing.partitions)}. "
+            f"{_first_creation(existing)}"
         )
-    return found
+    return existing
 
 
 # What is wanted -----------------------------------------------------------------------------------
 
 
-def _check_same(doing: str, found: Variable | PartitionedVariable, wanted: _Wanted) -> None:
-    if wanted.shape is not None and not is_compatible(wanted.shape, found.shape):
+def _check_same(doing: str, existing: Variable | PartitionedVariable, wanted: _Wanted) -> None:
+    if wanted.shape is not None and not is_compatible(wanted.shape, existing.shape):
         raise ValueError(
             f"Trying to {doing} {wanted.name}, but specified shape {wanted.shape} and found shape "
-            f"{found.shape}. {_first_made(found)}"
+            f"{existing.shape}. {_first_creation(existing)}"
         )
-    if wanted.dtype is not None and wanted.dtype != found.dtype:
+    if wanted.dtype is not None and wanted.dtype != existing.dtype:
         raise ValueError(
             f"Trying to {doing} {wanted.name}, but specified dtype {wanted.dtype.name} and found "
-            f"dtype {found.dtype.name}. {_first_made(found)}"
+            f"dtype {existing.dtype.name}. {_first_creation(existing)}"
         )
 
 
-def _first_made(found: Variable | PartitionedVariable) -> str:
-    first = next(iter(found)) if isinstance(found, PartitionedVariable) else found
+def _first_creation(existing: Variable | PartitionedVariable) -> str:
+    first = next(iter(existing)) if isinstance(existing, PartitionedVariable) else existing
     return f"Originally defined at: {first.op.origin}"
 
 
@@ -425,10 +426,10 @@ def _is_value(initializer: Any) -> bool:
 
 def _check_value(value: Any, dtype: Any) -> None:
     """Raises ValueError if a value as initializer has another dtype than the one asked for."""
-    found = getattr(value, "dtype", None)
-    if dtype is not None and found is not None and as_dtype(dtype) != found:
+    actual = getattr(value, "dtype", None)
+    if dtype is not None and actual is not None and as_dtype(dtype) != actual:
         raise ValueError(
-            f"Initializer type {found.name!r} and explicit dtype {as_dtype(dtype).name!r} don't "
+            f"Initializer type {actual.name!r} and explicit dtype {as_dtype(dtype).name!r} don't "
             "match."
         )
 

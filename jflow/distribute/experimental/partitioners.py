@@ -1,10 +1,10 @@
 """Partitioners of variables, under the names of tf.distribute.experimental.partitioners."""
 
 from jflow.base import tracebacks as _tracebacks
-from jflow.training.parameter_servers import FixedShardsPartitioner as FixedShardsPartitioner
-from jflow.training.parameter_servers import MaxSizePartitioner as MaxSizePartitioner
-from jflow.training.parameter_servers import MinSizePartitioner as MinSizePartitioner
-from jflow.training.parameter_servers import VariablePartitioner as _VariablePartitioner
+from jflow.client.variables.partitioners import FixedShardsPartitioner as FixedShardsPartitioner
+from jflow.client.variables.partitioners import MaxSizePartitioner as MaxSizePartitioner
+from jflow.client.variables.partitioners import MinSizePartitioner as MinSizePartitioner
+from jflow.client.variables.partitioners import VariablePartitioner as _VariablePartitioner
 
 Partitioner = _VariablePartitioner
 

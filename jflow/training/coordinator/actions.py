@@ -41,14 +41,14 @@ class ActionQueue:
         """Adds actions, which `act` carries out; the lock must be held."""
         self._actions += actions
 
-    def take(self, event: Callable[[float], Iterable[Action]]) -> None:
-        """Calls an event of the scheduler with the time, and carries out what follows."""
+    def apply_event(self, event: Callable[[float], Iterable[Action]]) -> None:
+        """Gives the scheduler an event with the time, and carries out the resulting actions."""
         with self._changed:
             self._actions += event(time.monotonic())
         self.act()
 
     def act(self) -> None:
-        """Works off the actions, unless another thread is at it."""
+        """Carries out the actions, unless another thread is doing so."""
         with self._changed:
             if self._is_acting:
                 return

@@ -20,8 +20,8 @@ from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
 from jflow.plan.xla import internals
 from jflow.training.coordinator.elements import ElementCounts, TakenElements, bound_with_elements
-from jflow.training.coordinator.errors import ClosureInputError
 from jflow.training.coordinator.events import Keeping
+from jflow.training.coordinator.losses import ClosureInputError
 from jflow.training.coordinator.per_worker import (
     PerWorkerDataset,
     PerWorkerIterator,
@@ -34,17 +34,17 @@ _SPECIAL = (RemoteValue, PerWorkerValues)
 
 @dataclass(frozen=True)
 class ArgumentSource:
-    """What gives some arguments of a closure when it is started.
+    """A source of arguments that are known only when a closure is started.
 
     Attributes:
       indices: which arguments.
-      take: returns their values for a worker; None if they are not there after a time in seconds.
+      values: returns their values for a worker; None if they are not there after a time in seconds.
       value: the result that they are; None if they are something else.
       is_read: whether they are elements of a dataset.
     """
 
     indices: tuple[int, ...]
-    take: Callable[[int, float], list[Any] | None]
+    values: Callable[[int, float], list[Any] | None]
     value: RemoteValue | None = None
     is_read: bool = False
 
@@ -130,8 +130,8 @@ class ScheduledArguments:
         for iterator, element in zip(iterators, elements, strict=True):
             indices = _indices(element, index_of)
             n = len(element.items)
-            take = functools.partial(_taken, iterator, n)
-            self.sources = (*self.sources, ArgumentSource(indices, take, is_read=True))
+            values = functools.partial(_take_elements, iterator, n)
+            self.sources = (*self.sources, ArgumentSource(indices, values, is_read=True))
         return call
 
     def _add(self, node: Any, indices: tuple[int, ...]) -> None:
@@ -170,7 +170,7 @@ def checked_function(
 
 
 def _is_method(function: Any) -> bool:
-    """Whether it is a method that is a `jflow.function`, with its object."""
+    """Whether a callable is a bound method of a `jflow.function`."""
     if not isinstance(function, functools.partial) or function.keywords:
         return False
     is_bound = all(isinstance(arg, Static) for arg in function.args)
@@ -186,12 +186,14 @@ def _copied(value: Any) -> Any:
 
 
 def _own_leaves(values: PerWorkerValues, worker: int, _: float) -> list[Any]:
-    """The leaves of a worker's own value, which is there without waiting."""
+    """The leaves of a worker's own value, which never has to be waited for."""
     return jax.tree.leaves(values.for_worker(worker))
 
 
-def _taken(iterator: PerWorkerIterator, n: int, worker: int, wait_s: float) -> list[Any] | None:
-    elements = iterator.take(worker, n, wait_s) if n else []
+def _take_elements(
+    iterator: PerWorkerIterator, n: int, worker: int, wait_s: float
+) -> list[Any] | None:
+    elements = iterator.take_elements(worker, n, wait_s) if n else []
     return None if elements is None else jax.tree.leaves(elements)
 
 
@@ -208,11 +210,11 @@ def _example(node: Any) -> Any:
         return node.structure.unflatten([_zeros(aval) for aval in node.avals])
     values = [jax.tree.map(np.asarray, node.for_worker(i)) for i in range(len(node))]
     types = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), value) for value in values]
-    for number, found in enumerate(types):
-        if found != types[0]:
+    for number, own_types in enumerate(types):
+        if own_types != types[0]:
             raise ValueError(
                 "closures run on any worker, so the values of all workers must have one structure, "
-                f"shape and dtype: worker 0 has {types[0]}, worker {number} {found}"
+                f"shape and dtype: worker 0 has {types[0]}, worker {number} {own_types}"
             )
     return jax.tree.map(np.array, values[0])
 

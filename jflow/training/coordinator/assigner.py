@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from jflow.training.coordinator.attempts import Attempts, ClosureAttempt
 from jflow.training.coordinator.backlog import Backlog
-from jflow.training.coordinator.bursts import Bursts
+from jflow.training.coordinator.batches import Batches
 from jflow.training.coordinator.durations import SECOND_WITHIN_S, Durations
-from jflow.training.coordinator.events import Action, Closure, Dispatch, PrepareBurst, WorkerIndex
-from jflow.training.coordinator.kept import KeptResults
+from jflow.training.coordinator.events import Action, Closure, Dispatch, PrepareBatch, WorkerIndex
 from jflow.training.coordinator.open_closures import OpenClosure
+from jflow.training.coordinator.result_locations import ResultLocations
 from jflow.training.coordinator.workers import Workers
 
 
@@ -21,18 +21,18 @@ class Assigner:
     """Gives closures of the backlog to workers with room, and stragglers to idle ones.
 
     After `assign`, no worker with room may run a closure of the backlog, except closures that wait
-    until they make a burst.
+    until they make a batch.
 
     Args:
       backlog: the closures that are ready.
       attempts: takes what is given to workers.
       workers: the workers.
-      kept: where inputs are.
+      locations: where inputs are.
       emit: takes an action.
 
     Attributes:
       durations: how long closures have taken.
-      bursts: which closures run in bursts.
+      batches: which closures run in batches.
     """
 
     def __init__(
@@ -40,36 +40,36 @@ class Assigner:
         backlog: Backlog,
         attempts: Attempts,
         workers: Workers,
-        kept: KeptResults,
+        locations: ResultLocations,
         emit: Callable[[Action], None],
     ) -> None:
         self._backlog, self._attempts, self._workers = backlog, attempts, workers
-        self._kept, self._emit = kept, emit
+        self._locations, self._emit = locations, emit
         self.durations = Durations()
-        self.bursts = Bursts(self.durations)
+        self.batches = Batches(self.durations)
 
     # What is learned from workers ---------------------------------------------------------------
 
     def note(self, attempt: ClosureAttempt, now: float, dispatch_s: float | None) -> None:
-        """Learns how long closures take, and their dispatches, from an attempt that ended well."""
+        """Records the times of closures and dispatches of an attempt that succeeded."""
         state = self._workers.get(attempt.worker)
         if state is None:
             return
-        begun = max(attempt.started, state.last_end)
+        start = max(attempt.started, state.last_end)
         state.last_end = now
         kind, n = attempt.kind, len(attempt.closures)
         self.durations.note_queued(kind, now - attempt.started, attempt.n_queued)
         if dispatch_s is not None and n == 1:
             self.durations.note_dispatch(dispatch_s)
         for one in (kind, (kind, n > 1)):
-            self.durations.note(one, attempt.worker, now - begun, n)
+            self.durations.note(one, attempt.worker, now - start, n)
         if n > 1:
             others = [worker for worker, _ in self._workers.items() if worker != attempt.worker]
-            self.bursts.ended(kind, attempt.worker, others, n, begun, now)
+            self.batches.ended(kind, attempt.worker, others, n, start, now)
 
     def forget_worker(self, worker: WorkerIndex) -> None:
         """Drops what is known of a worker that was lost."""
-        self.bursts.forget_worker(worker)
+        self.batches.forget_worker(worker)
         self.durations.forget_worker(worker)
 
     # Ready closures -----------------------------------------------------------------------------
@@ -89,51 +89,51 @@ class Assigner:
             assert first is not None
             closure = first.closure
             if closure.inputs and closure.worker is None:
-                near = self._kept.nearest(closure, [worker for _, worker in free])
+                near = self._locations.nearest(closure, [worker for _, worker in free])
                 worker = worker if near is None else near
-            if self.bursts.wanted(closure, worker, self._backlog.size_for(worker)):
-                self._emit(PrepareBurst(worker, closure.number))
+            if self.batches.wanted(closure, worker, self._backlog.size_for(worker)):
+                self._emit(PrepareBatch(worker, closure.number))
             self._start(worker, self._next(worker, first, now), now)
 
     def _is_wanted_by(self, worker: WorkerIndex, n_ahead: int, now: float) -> bool:
         """Whether a worker with room and so many attempts is to be given a closure now."""
         n_waiting = self._backlog.size_for(worker)
         first = self._backlog.first(worker) if n_waiting else None
-        if first is None or n_waiting >= first.closure.burst or not _may_join(first):
+        if first is None or n_waiting >= first.closure.batch_size or not _may_join(first):
             return first is not None
-        return not self.bursts.holds_back(first.closure, worker, n_ahead, len(self._workers), now)
+        return not self.batches.holds_back(first.closure, worker, n_ahead, len(self._workers), now)
 
     def _next(self, worker: WorkerIndex, first: OpenClosure, now: float) -> list[OpenClosure]:
-        """Takes the closures that the worker runs next: the first one, or a burst."""
+        """Takes the closures that the worker runs next: the first one, or a batch."""
         if first.together:
             return [self._backlog.remove(number) for number in first.together]
         closure = first.closure
-        taken = [self._backlog.remove(closure.number)]
-        least = self.bursts.least(closure, len(self._workers))
+        closures = [self._backlog.remove(closure.number)]
+        least = self.batches.least(closure, len(self._workers))
         is_short = self._backlog.size_for(worker) < least - 1
-        is_ready = self.bursts.is_ready(closure.kind, worker, now)
+        is_ready = self.batches.is_ready(closure.kind, worker, now)
         if is_short or not is_ready or not _may_join(first):
-            return taken
-        while len(taken) < closure.burst:
+            return closures
+        while len(closures) < closure.batch_size:
             following = self._backlog.first(worker)
             is_alike = following is not None and following.closure.kind == closure.kind
             if following is None or not is_alike or not _may_join(following):
                 break
-            taken.append(self._backlog.remove(following.closure.number))
-        if len(taken) < closure.burst:
-            for opened in taken[1:]:
+            closures.append(self._backlog.remove(following.closure.number))
+        if len(closures) < closure.batch_size:
+            for opened in closures[1:]:
                 self._backlog.add(opened)
-            return taken[:1]
-        return taken
+            return closures[:1]
+        return closures
 
     def _start(self, worker: WorkerIndex, closures: Sequence[OpenClosure], now: float) -> None:
         """Gives closures to a worker as one attempt."""
         first, n = closures[0].closure, len(closures)
         expected = self.durations.expected((first.kind, n > 1), worker)
         load = SECOND_WITHIN_S if expected is None else expected * n
-        attempt = self._attempts.begin(worker, closures, load, now)
+        attempt = self._attempts.add(worker, closures, load, now)
         numbers = tuple([opened.closure.number for opened in closures])
-        places = self._kept.places(first)
+        places = self._locations.places(first)
         self._emit(Dispatch(attempt.number, worker, numbers, attempt.ordinal, places))
 
     # Stragglers ---------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ class Assigner:
                 return
 
     def _may_run_again(self, closure: Closure) -> bool:
-        """Whether a second attempt anywhere does no harm, and would find its inputs."""
-        is_lost = any(self._kept.is_lost(number) for number in closure.inputs)
+        """Whether a second attempt does no harm on any worker and its inputs are available."""
+        is_lost = any(self._locations.is_lost(number) for number in closure.inputs)
         return closure.worker is None and closure.is_repeatable and not is_lost
 
     def _straggles(self, attempt: ClosureAttempt, now: float) -> bool:
@@ -171,9 +171,9 @@ class Assigner:
 
 
 def _may_join(opened: OpenClosure) -> bool:
-    """Whether a closure may be in a burst with others."""
+    """Whether a closure may be in a batch with others."""
     closure = opened.closure
-    if closure.burst == 1 or opened.is_alone:
+    if closure.batch_size == 1 or opened.is_alone:
         return False
     # An earlier attempt by itself has an effect of its own, and may have been applied. What
     # stays together must be able to run on any worker, and for as long as it takes.

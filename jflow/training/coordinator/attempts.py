@@ -32,7 +32,7 @@ class ClosureAttempt:
 
     @property
     def decides(self) -> list[OpenClosure]:
-        """Those of its closures that it can still end."""
+        """The closures whose outcome this attempt can still decide."""
         return [opened for opened in self.closures if self.number in opened.attempts]
 
 
@@ -40,7 +40,7 @@ class Attempts:
     """The attempts that have not come back, by number.
 
     An attempt is here, among those of its worker and among those of each of its closures that is
-    still open from `begin` to `take`: everywhere or nowhere.
+    still open from `add` to `remove`: everywhere or nowhere.
 
     Args:
       closures: the open closures.
@@ -53,7 +53,7 @@ class Attempts:
     ) -> None:
         self._closures, self._workers, self._emit = closures, workers, emit
         self._running: dict[int, ClosureAttempt] = {}
-        self._n_begun = 0
+        self._n_started = 0
 
     def __len__(self) -> int:
         return len(self._running)
@@ -64,7 +64,7 @@ class Attempts:
     def __iter__(self) -> Iterator[ClosureAttempt]:
         return iter(self._running.values())
 
-    def begin(
+    def add(
         self, worker: WorkerIndex, closures: Sequence[OpenClosure], expected: float, now: float
     ) -> ClosureAttempt:
         """Gives closures to a worker.
@@ -75,9 +75,9 @@ class Attempts:
           expected: how long they are expected to take, in seconds.
           now: the time.
         """
-        self._n_begun += 1
-        first, number = closures[0], self._n_begun
-        n_queued = self._workers.begin(worker, number, expected, len(closures))
+        self._n_started += 1
+        first, number = closures[0], self._n_started
+        n_queued = self._workers.add_attempt(worker, number, expected, len(closures))
         attempt = self._running[number] = ClosureAttempt(
             number, worker, tuple(closures), first.n_attempts + 1, now, expected, n_queued
         )
@@ -90,8 +90,8 @@ class Attempts:
                 opened.together = numbers
         return attempt
 
-    def take(self, number: int) -> tuple[ClosureAttempt, list[OpenClosure]] | None:
-        """Takes out an attempt that has come back.
+    def remove(self, number: int) -> tuple[ClosureAttempt, list[OpenClosure]] | None:
+        """Removes an attempt that has ended.
 
         Returns:
           The attempt, and the closures that it decides; None if it has come back before, or was
@@ -101,14 +101,14 @@ class Attempts:
         if attempt is None:
             return None
         n_closures = len(attempt.closures)
-        self._workers.end(attempt.worker, number, attempt.expected, n_closures)
+        self._workers.remove_attempt(attempt.worker, number, attempt.expected, n_closures)
         decided = attempt.decides
         for opened in decided:
             opened.attempts -= {number}
         return attempt, decided
 
     def cancel(self, opened: OpenClosure) -> None:
-        """Cancels the attempts of a closure, except bursts that others are waiting for."""
+        """Cancels the attempts of a closure, except batches that others are waiting for."""
         for number in sorted(opened.attempts):
             attempt = self._running[number]
             is_wanted = any(not o.is_dropped and o is not opened for o in attempt.decides)

@@ -20,18 +20,18 @@ from jflow.compiler.graph.primitives import CALLBACKS, WRITES, state_of
 from jflow.errors import InvalidArgumentError
 from jflow.state.effects import MAX_KEPT_BYTES
 from jflow.training.coordinator.arguments import ScheduledArguments
-from jflow.training.coordinator.constants import beside_state
+from jflow.training.coordinator.constants import with_local_constants
 from jflow.training.coordinator.events import Keeping
 from jflow.training.coordinator.remote_value import RemoteValue
 from jflow.training.parameter_servers import worker_index_p
 
-_BURST = 32
+_BATCH_SIZE = 32
 """How many closures run as one step, at most."""
 
-_BURST_EQUATIONS = 256
+_BATCH_EQUATIONS = 256
 """How many equations such a step has, at most, so that it compiles in little time."""
 
-_LEAST_BURST = 8
+_LEAST_BATCH = 8
 
 _LEAST_KEPT_BYTES = 1 << 16
 """Results of fewer bytes are at the coordinator alone: another step would cost more."""
@@ -44,7 +44,7 @@ _NOTHING: Mapping[int, list[Any]] = {}
 
 
 class ClosureProgram:
-    """What is known of one traced function, which many closures can share.
+    """A traced function and what follows from it; many closures can share one.
 
     Args:
       number: identifies it.
@@ -55,10 +55,10 @@ class ClosureProgram:
       resource: a queue or another resource that it uses; None if it uses variables only.
       is_repeatable: whether running it twice does no harm.
       jaxpr: its equations, for a worker.
-      burst: how many calls of it can run as one step.
+      batch_size: how many calls of it can run as one step.
       may_keep: whether its result is of a kind and size that workers keep.
       is_pure: whether its result depends on its arguments alone.
-      burst_once: the same in exactly-once mode, in which the results of a step are kept.
+      exactly_once_batch_size: the same in exactly-once mode, which keeps results of steps.
 
     Raises:
       ValueError: if it uses a queue that belongs to one connection alone, or calls Python.
@@ -75,12 +75,12 @@ class ClosureProgram:
         self.may_keep = _may_keep(concrete.jaxpr.out_avals)
         writes = any(eqn.primitive in WRITES for eqn in equations)
         self.is_repeatable = not writes and self.resource is None
-        burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
-        self.jaxpr = beside_state(concrete.jaxpr)
-        self.burst = 1 if self.resource is not None or burst < _LEAST_BURST else burst
+        size = min(_BATCH_SIZE, _BATCH_EQUATIONS // max(len(equations), 1))
+        self.jaxpr = with_local_constants(concrete.jaxpr)
+        self.batch_size = 1 if self.resource is not None or size < _LEAST_BATCH else size
         n_bytes = sum(map(_n_bytes, concrete.jaxpr.out_avals))
-        is_kept = self.burst * n_bytes <= MAX_KEPT_BYTES
-        self.burst_once = self.burst if is_kept else 1
+        is_small = self.batch_size * n_bytes <= MAX_KEPT_BYTES
+        self.exactly_once_batch_size = self.batch_size if is_small else 1
 
     def keeping(self, inputs: Sequence[RemoteValue]) -> tuple[Keeping, int]:
         """Where the result of a closure stays, and the depth of its `RemoteValue`.
@@ -110,8 +110,8 @@ class Programs:
         program = self._programs.get(concrete)
         if program is not None:
             return program, False
-        made = ClosureProgram(next(self._numbers), concrete)
-        return self._programs.setdefault(concrete, made), True
+        program = ClosureProgram(next(self._numbers), concrete)
+        return self._programs.setdefault(concrete, program), True
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,17 @@ class Recipe:
     Attributes:
       program: its program, which is pure.
       arguments: the traced call, and where its arguments come from.
-      taken: what the first attempt has taken of iterators, by the place of its source.
+      elements: what the first attempt has taken of iterators, by the place of its source.
     """
 
     program: ClosureProgram
     arguments: ScheduledArguments
-    taken: Mapping[int, list[Any]]
+    elements: Mapping[int, list[Any]]
 
     def closure(self, remote_value: RemoteValue) -> ScheduledClosure:
         """The closure that takes the place of the first one."""
         again = ScheduledClosure(remote_value, self.program, self.arguments, None, False)
-        again.taken = self.taken
+        again.elements = self.elements
         return again
 
 
@@ -147,12 +147,12 @@ class ScheduledClosure:
       keeping: where its result stays.
 
     Attributes:
-      taken: what an earlier run has taken of iterators, by the place of its source.
+      elements: what an earlier run has taken of iterators, by the place of its source.
     """
 
     __slots__ = (
-        *("_args", "_arguments", "_feeds", "burst", "concrete", "deadline", "inputs"),
-        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "taken"),
+        *("_args", "_arguments", "_feeds", "batch_size", "concrete", "deadline", "inputs"),
+        *("is_exactly_once", "keeping", "name", "program", "remote_value", "sources", "elements"),
     )  # there are many
 
     def __init__(
@@ -166,7 +166,7 @@ class ScheduledClosure:
     ) -> None:
         self._arguments = arguments
         self.keeping = keeping
-        self.taken = _NOTHING
+        self.elements = _NOTHING
         call = arguments.call
         self.remote_value = remote_value
         self.name = remote_value.name
@@ -174,10 +174,10 @@ class ScheduledClosure:
         self.program = program
         self.deadline = FOREVER if timeout is None else Deadline(timeout)
         self.is_exactly_once = is_exactly_once
-        # Each closure of a burst has all its arguments, and no time limit or table of its own.
-        burst = program.burst_once if is_exactly_once else program.burst
+        # Each closure of a batch has all its arguments, and no time limit or table of its own.
+        size = program.exactly_once_batch_size if is_exactly_once else program.batch_size
         is_single = arguments.sources or timeout or keeping is not Keeping.NOT
-        self.burst = 1 if is_single else burst
+        self.batch_size = 1 if is_single else size
         self.sources = arguments.sources
         self.inputs = arguments.inputs
         self._args: list[Any] = call.args
@@ -185,16 +185,16 @@ class ScheduledClosure:
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """What closures that the scheduler may run as one step have in common."""
+        """The key of closures that the scheduler may run as one step."""
         return self.program.number, self.is_exactly_once
 
     @property
     def base_args(self) -> Sequence[Any]:
-        """The arguments of a closure none of which comes later."""
+        """The arguments of a closure all of whose arguments are known."""
         return self._args
 
     def placed(self, places: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
-        """Its arguments that are results of workers: which they are, their closure and worker.
+        """Its arguments that workers have: their indices, closure and worker.
 
         Args:
           places: the workers, by the closures whose results they have.
@@ -202,23 +202,23 @@ class ScheduledClosure:
         numbered = ((s.indices, s.value.number) for s in self.sources if s.value is not None)
         return [(which, n, places[n]) for which, n in numbered if n in places]
 
-    def recipe(self, taken: Mapping[int, list[Any]]) -> Recipe:
+    def recipe(self, elements: Mapping[int, list[Any]]) -> Recipe:
         """What computes its result again.
 
         Args:
-          taken: what the attempt has taken of its sources.
+          elements: what the attempt has taken of its sources.
         """
-        own = {i: found for i, found in taken.items() if self.sources[i].value is None}
+        own = {i: values for i, values in elements.items() if self.sources[i].value is None}
         return Recipe(self.program, self._arguments, own)
 
-    def takes_elements(self, taken: Mapping[int, list[Any]]) -> bool:
+    def takes_elements(self, elements: Mapping[int, list[Any]]) -> bool:
         """Whether an attempt takes elements of datasets, besides what it has taken."""
-        return any(s.is_read and place not in taken for place, s in enumerate(self.sources))
+        return any(s.is_read and place not in elements for place, s in enumerate(self.sources))
 
     def arguments(
         self,
         worker: int,
-        taken: dict[int, list[Any]],
+        elements: dict[int, list[Any]],
         wait_s: float,
         elsewhere: Iterable[int] = (),
     ) -> Sequence[Any] | None:
@@ -226,7 +226,7 @@ class ScheduledClosure:
 
         Args:
           worker: the worker.
-          taken: what earlier calls have taken for the attempt, by the place of its source.
+          elements: what earlier calls have taken for the attempt, by the place of its source.
           wait_s: how long to wait for elements, in seconds.
           elsewhere: the closures whose results are not here, and are not taken.
 
@@ -239,18 +239,18 @@ class ScheduledClosure:
         for place, source in enumerate(self.sources):
             if source.value is not None and source.value.number in elsewhere:
                 continue
-            values = taken.get(place)
+            values = elements.get(place)
             if values is None:
-                values = source.take(worker, wait_s)
+                values = source.values(worker, wait_s)
                 if values is None:
                     return None
-                taken[place] = values
+                elements[place] = values
             for index, value in zip(source.indices, values, strict=True):
                 args[index] = _like(value, args[index])
         return args
 
     def feeds(self, args: Sequence[Any]) -> list[Array]:
-        """What its step is fed with."""
+        """The values to feed to its step."""
         return self.concrete.feeds(args) if self._feeds is None else self._feeds
 
 

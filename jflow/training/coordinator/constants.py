@@ -1,4 +1,4 @@
-"""Constants of closures, computed where the variable is that they are written to.
+"""Moves constants of closures to the device of the variable that they are written to.
 
 `v.assign_add(1.0)` on a worker computes a constant, which would be sent to the parameter server
 with every step. A few numbers that depend on nothing, and that only accesses to variables of one
@@ -19,7 +19,7 @@ _LARGEST = 1024
 """The most elements of a constant that is moved; the worker has more time for larger ones."""
 
 
-def beside_state(jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def with_local_constants(jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Returns a traced function whose small constants request the device of their variable.
 
     Args:
@@ -48,16 +48,16 @@ def beside_state(jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 
 def _constants(eqns: list[jex.JaxprEqn]) -> set[int]:
-    """The places of equations that compute a few numbers from nothing."""
-    found: set[int] = set()
+    """The positions of equations that compute small constants."""
+    places: set[int] = set()
     known: set[Any] = set()
     for i, eqn in enumerate(eqns):
         is_free = all(isinstance(x, jex.Literal) or x in known for x in eqn.invars)
         is_plain = not eqn.effects and eqn.primitive not in SOURCES and requested(eqn).is_empty
         if is_free and is_plain and all(map(_is_small, eqn.outvars)):
-            found.add(i)
+            places.add(i)
             known.update(eqn.outvars)
-    return found
+    return places
 
 
 def _is_small(var: Any) -> bool:

@@ -8,8 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -26,22 +25,21 @@ from jflow.errors import (
     FailedPreconditionError,
     RestartedError,
     UnavailableError,
-    UnimplementedError,
 )
-from jflow.training.coordinator.arguments import ScheduledArguments
-from jflow.training.coordinator.closures import Programs, ScheduledClosure
-from jflow.training.coordinator.elements import ElementCounts
 from jflow.training.coordinator.engine import Engine
-from jflow.training.coordinator.events import Keeping
 from jflow.training.coordinator.metrics import CoordinatorMetrics
 from jflow.training.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.training.coordinator.recovery import Recovering
 from jflow.training.coordinator.remote_value import RemoteValue
 from jflow.training.coordinator.restoring import StateRestorer
+from jflow.training.coordinator.scheduling import (
+    AT_LEAST_ONCE,
+    ClosureSource,
+    ScheduleOptions,
+    check_owner,
+)
 from jflow.training.parameter_servers import ParameterServerStrategy
 
-_AT_LEAST_ONCE = "at_least_once"
-_EXACTLY_ONCE = "exactly_once"
 _RAISE, _RESTORE = "raise", "restore"
 
 _WATCHDOG = "TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT"
@@ -49,28 +47,10 @@ _WATCHDOG = "TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT"
 _CONNECT_TIMEOUT_MS = 5000
 """How long a worker's connection waits for a task, at most: other workers can be asked."""
 
-_made: weakref.WeakKeyDictionary[
+_by_strategy: weakref.WeakKeyDictionary[
     ParameterServerStrategy, weakref.ReferenceType[ClusterCoordinator]
 ] = weakref.WeakKeyDictionary()
-_making = threading.Lock()
-
-
-class _Options(NamedTuple):
-    """How a function is scheduled, as given to `schedule`."""
-
-    effects: str
-    priority: int
-    worker: int | None
-    timeout: float | None
-
-    def check(self) -> None:
-        """Refuses what is out of range."""
-        if self.effects not in (_AT_LEAST_ONCE, _EXACTLY_ONCE):
-            raise ValueError(
-                f"expected effects={_AT_LEAST_ONCE!r} or {_EXACTLY_ONCE!r}, got {self.effects!r}"
-            )
-        if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"expected a timeout above 0 s, got {self.timeout!r}")
+_creating = threading.Lock()
 
 
 class _OnePerStrategy(type):
@@ -82,12 +62,12 @@ class _OnePerStrategy(type):
                 "ClusterCoordinator requires a jflow.distribute.ParameterServerStrategy, got "
                 f"{strategy!r:.80}"
             )
-        with _making:
-            reference = _made.get(strategy)
+        with _creating:
+            reference = _by_strategy.get(strategy)
             known = None if reference is None else reference()
             if known is None or known.is_closed:
                 known = super().__call__(strategy, **options)
-                _made[strategy] = weakref.ref(known)
+                _by_strategy[strategy] = weakref.ref(known)
             return known
 
     @property
@@ -113,7 +93,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
     called on any thread. It ends with the `with` block, with `close`, or when it is no longer used.
 
     Args:
-      strategy: tells the cluster, and owns the variables.
+      strategy: knows the cluster and owns the variables.
       name: what it claims (`Connection.claim`); a coordinator of the same name that was started
         before is refused from now on. None for no claim.
       on_ps_failure: "raise", or "restore": when a parameter server is lost, workers stop until it
@@ -151,8 +131,6 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         claim = None if name is None else (name, strategy.connection.claim(name))
         self._restorer.note_lives()
         recovering = Recovering(strategy.ps_tasks, self._restorer, on_ps_failure == _RESTORE, claim)
-        self._programs = Programs()
-        self._counts = ElementCounts()
         config = _worker_config(strategy.config)
         if watchdog_timeout is None:
             watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
@@ -166,6 +144,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
             watchdog_timeout,
             recovering,
         )
+        self._source = ClosureSource(self._engine, strategy.connection)
         self._targets = targets
         self._end = weakref.finalize(self, self._engine.close)
 
@@ -177,7 +156,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         *,
-        effects: str = _AT_LEAST_ONCE,
+        effects: str = AT_LEAST_ONCE,
         priority: int = 0,
         worker: int | None = None,
         timeout: float | None = None,
@@ -215,57 +194,11 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
           Exception: the first error of functions since the last one that was raised, when all that
             were scheduled have ended or are cancelled; and what tracing raises.
         """
-        options = _Options(effects, priority, worker, timeout)
+        options = ScheduleOptions(effects, priority, worker, timeout)
         options.check()
-        return self._scheduled(fn, tuple(args or ()), dict(kwargs or {}), options)
-
-    def _scheduled(
-        self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options
-    ) -> RemoteValue:
-        """See `schedule`."""
         self._check_open()
         self._engine.raise_error()
-        begun = perf_counter()
-        connection = self.strategy.connection
-        arguments = ScheduledArguments(fn, args, kwargs, connection, self._counts)
-        for value in arguments.inputs:
-            self._check_own(value)
-        program, is_new = self._programs.of(arguments.call.run)
-        if is_new:
-            self._engine.meter.note("function_tracing", perf_counter() - begun)
-        is_exactly_once = options.effects == _EXACTLY_ONCE
-        if is_exactly_once and program.resource is not None:
-            raise UnimplementedError(
-                f"effects={_EXACTLY_ONCE!r} is for functions that write variables only, but {fn!r} "
-                f"uses {program.resource}; schedule it with effects={_AT_LEAST_ONCE!r}"
-            )
-
-        keeping, depth = Keeping.NOT, 0
-        if not is_exactly_once:
-            keeping, depth = program.keeping(arguments.inputs)
-        arguments.own(keeping)  # before the engine's lock, which answers wait for, is taken
-
-        def make(number: int) -> ScheduledClosure:
-            value = RemoteValue(
-                number,
-                self,
-                repr(fn),
-                arguments.call.out_tree,
-                tuple(arguments.call.run.jaxpr.out_avals),
-                self._engine.results,
-                depth,
-            )
-            timeout = options.timeout
-            return ScheduledClosure(value, program, arguments, timeout, is_exactly_once, keeping)
-
-        closure = self._engine.add(
-            make,
-            priority=options.priority,
-            worker=options.worker,
-            timeout=options.timeout,
-            is_repeatable=program.is_repeatable or is_exactly_once,
-        )
-        return closure.remote_value
+        return self._source.schedule(self, fn, tuple(args or ()), dict(kwargs or {}), options)
 
     def join(self, timeout: float | None = None, *, progress: bool = False) -> None:
         """Waits until all scheduled functions have ended; then nothing is running.
@@ -323,7 +256,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         def fetched(leaf: Any) -> Any:
             if not isinstance(leaf, RemoteValue):
                 return leaf
-            self._check_own(leaf)
+            check_owner(leaf, self)
             return leaf.fetch(timeout)
 
         return jax.tree.map(fetched, val, is_leaf=lambda node: isinstance(node, RemoteValue))
@@ -422,7 +355,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         checkpoint is one that this program and the parameter servers see.
 
         Returns:
-          What `save` was told about the checkpoint; None if there is none.
+          The texts that were passed to `save`; None if there is no checkpoint.
 
         Raises:
           NotFoundError: if the checkpoint lacks a variable, or there is no checkpoint path.
@@ -468,15 +401,11 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         if self.is_closed:
             raise RuntimeError(f"{self!r} cannot be used any more; make another one")
 
-    def _check_own(self, value: RemoteValue) -> None:
-        if value.owner is not self:
-            raise ValueError(f"{value!r} belongs to another coordinator, {value.owner!r}")
-
 
 def _worker_config(config: ConfigProto | None) -> ConfigProto:
-    given = config or ConfigProto()
-    timeout = min(given.connect_timeout_in_ms, _CONNECT_TIMEOUT_MS)
-    return replace(given, connect_timeout_in_ms=timeout)
+    own = config or ConfigProto()
+    timeout = min(own.connect_timeout_in_ms, _CONNECT_TIMEOUT_MS)
+    return replace(own, connect_timeout_in_ms=timeout)
 
 
 def _call(method: weakref.WeakMethod[Any], task: Task) -> None:

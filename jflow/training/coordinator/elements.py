@@ -56,7 +56,7 @@ class _OtherNumberError(Exception):
 
 
 class TracedIterator:
-    """What a function sees as the iterator while it is traced."""
+    """The iterator that a function gets while it is traced."""
 
     def __init__(self, elements: TakenElements) -> None:
         self._elements = elements
@@ -89,7 +89,7 @@ class TracedIterator:
 
 
 def reading(function: Function[..., Any]) -> Function[..., Any]:
-    """The function of which iterators are arguments, as one that takes their elements."""
+    """A function whose arguments are iterators, as one that takes their elements instead."""
 
     # Kept in a table by the function, which this one must not keep alive.
     inner = weakref.ref(function)
@@ -97,17 +97,17 @@ def reading(function: Function[..., Any]) -> Function[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         function = inner()
         assert function is not None, "the caller that traces this has the function"
-        made: list[TracedIterator] = []
+        iterators: list[TracedIterator] = []
 
         def traced(leaf: Any) -> Any:
             if not isinstance(leaf, TakenElements):
                 return leaf
-            made.append(TracedIterator(leaf))
-            return made[-1]
+            iterators.append(TracedIterator(leaf))
+            return iterators[-1]
 
         args, kwargs = jax.tree.map(traced, (args, kwargs), is_leaf=_is_elements)
         result = function(*args, **kwargs)
-        for iterator in made:
+        for iterator in iterators:
             iterator.check()
         return result
 
@@ -126,10 +126,10 @@ class ElementCounts:
     def of(self, function: Function[..., Any], n: int) -> tuple[Function[..., Any], list[int]]:
         """The function that takes elements, and the counts of `n` iterators that were last used."""
         with self._lock:
-            found = self._known.get(function)
-            if found is None:
-                found = self._known[function] = reading(function), {}
-            return found[0], found[1].setdefault(n, [1] * n)
+            entry = self._known.get(function)
+            if entry is None:
+                entry = self._known[function] = reading(function), {}
+            return entry[0], entry[1].setdefault(n, [1] * n)
 
 
 def _is_elements(node: Any) -> bool:
@@ -161,5 +161,5 @@ def bound_with_elements(
 
 
 def _copy(leaf: Any) -> Any:
-    """A leaf of its own, by which its place among the arguments is found."""
+    """A distinct copy of a leaf, by whose identity its argument is recognized."""
     return np.array(leaf)

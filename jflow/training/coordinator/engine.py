@@ -31,7 +31,8 @@ from jflow.training.coordinator.events import (
     Forget,
 )
 from jflow.training.coordinator.executor import ActionExecutor
-from jflow.training.coordinator.link import LinkAttempt, WorkerLink
+from jflow.training.coordinator.link import WorkerLink
+from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.losses import (
     LossKind,
     is_input_lost,
@@ -39,11 +40,10 @@ from jflow.training.coordinator.losses import (
     loss_of,
     unavailable,
 )
-from jflow.training.coordinator.metrics import Meter
+from jflow.training.coordinator.metrics import Meter, Watchdog
 from jflow.training.coordinator.per_worker import PerWorkerIterator
 from jflow.training.coordinator.recovery import Recovering, Recovery
 from jflow.training.coordinator.scheduler import ClosureScheduler
-from jflow.training.coordinator.watchdog import Watchdog
 from jflow.training.coordinator.worker_results import WorkerResults
 
 _LOG = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Engine:
         self._scheduler = ClosureScheduler()
         self._links: dict[int, WorkerLink] = {}
         self.results = WorkerResults(
-            self._scheduler, self._links.get, self._take, self.meter, self.changed
+            self._scheduler, self._links.get, self._apply_event, self.meter, self.changed
         )
         client = recovering.claim or (secrets.token_hex(8), 0)
         self._executor = ActionExecutor(
@@ -150,7 +150,7 @@ class Engine:
                     inputs=tuple([value.number for value in closure.inputs]),
                     is_exactly_once=closure.is_exactly_once,
                     is_repeatable=is_repeatable,
-                    burst=closure.burst,
+                    batch_size=closure.batch_size,
                     keeping=closure.keeping,
                 )
                 actions = self._scheduler.add(scheduled, now)
@@ -237,7 +237,7 @@ class Engine:
         self._check_worker(index)
         task = self._links[index].task
         error = UnavailableError(f"{task} has left, and the closure may run on no other worker")
-        self._take(lambda now: self._scheduler.worker_leaves(index, error, now))
+        self._apply_event(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
             if not self.changed.wait_for(lambda: self._scheduler.workers.is_free(index), timeout):
@@ -275,11 +275,11 @@ class Engine:
     def connected(self, worker: int, seconds: float) -> None:
         """See `LinkEvents`."""
         self.meter.note("worker_connecting", seconds)
-        self._take(lambda now: self._scheduler.worker_up(worker, now))
+        self._apply_event(lambda now: self._scheduler.worker_up(worker, now))
 
-    def burst_ready(self, worker: int, kind: Any) -> None:
+    def batch_ready(self, worker: int, kind: Any) -> None:
         """See `LinkEvents`."""
-        self._take(lambda now: self._scheduler.burst_ready(worker, kind, now))
+        self._apply_event(lambda now: self._scheduler.batch_ready(worker, kind, now))
 
     def rebuild(self, worker: int) -> None:
         """See `LinkEvents`."""
@@ -322,7 +322,7 @@ class Engine:
     def ended(self, worker: int, attempt: LinkAttempt, values: list[Any]) -> None:
         """See `LinkEvents`."""
         assert attempt.concrete is not None
-        self.meter.note("closure_execution", perf_counter() - attempt.begun)
+        self.meter.note("closure_execution", perf_counter() - attempt.started)
         try:
             attempt.results = attempt.concrete.host_results(values, attempt.args)
         except Exception as error:
@@ -349,7 +349,7 @@ class Engine:
         self.results.unwanted(attempt.closures[0], worker)
         loss = loss_of(error, link.task, self._servers)
         if attempt.elsewhere and is_input_lost(error, loss, link.task) and not attempt.is_cancelled:
-            self.results.lose(*attempt.elsewhere)
+            self.results.report_lost(*attempt.elsewhere)
             self._lose_attempt(attempt)
         elif loss is None:
             self.fail_attempt(attempt, error)
@@ -368,16 +368,16 @@ class Engine:
         """See `RecoveryEvents`."""
         error = error if attempt.concrete is None else attempt.concrete.with_origin(error)
         failed = partial(self._scheduler.failed, is_rolled_back=is_rolled_back(error))
-        self._take(partial(failed, attempt.number, error))
+        self._apply_event(partial(failed, attempt.number, error))
         self._executor.forget(attempt.number)
 
     def _lose_attempt(self, attempt: LinkAttempt) -> None:
-        self._take(lambda now: self._scheduler.lost(attempt.number, now))
+        self._apply_event(lambda now: self._scheduler.lost(attempt.number, now))
         self._executor.forget(attempt.number)
 
     def _reconnect(self, worker: int) -> None:
         """Opens a new connection to a worker: the present one knows a former life of some task."""
-        self._take(lambda now: self._scheduler.worker_down(worker, now))
+        self._apply_event(lambda now: self._scheduler.worker_down(worker, now))
         if worker in self._links:
             self._disconnect(self._links[worker])
 
@@ -420,9 +420,9 @@ class Engine:
 
     # The clock, and what follows from events ----------------------------------------------------
 
-    def _take(self, event: Callable[[float], list[Action]]) -> None:
+    def _apply_event(self, event: Callable[[float], list[Action]]) -> None:
         """Gives the scheduler an event at the present time, and carries out what follows."""
-        self._actions.take(event)
+        self._actions.apply_event(event)
 
     def _closure_ended(self, how: str, error: BaseException | None) -> None:
         """See `ActionExecutor`."""
@@ -437,7 +437,7 @@ class Engine:
                     self.lost(link.index, UnavailableError("the connection has ended"))
             self.results.free_dropped()
             if len(self._scheduler.closures):
-                self._take(self._scheduler.tick)
+                self._apply_event(self._scheduler.tick)
                 self._watchdog.check(len(self._scheduler.closures))
             else:
                 self._watchdog.reset()

@@ -34,8 +34,8 @@ class Closure(NamedTuple):
       expires: when it fails with a deadline error, by the clock of the events; None for never.
       inputs: the closures whose results are arguments of it.
       is_exactly_once: whether the runtime applies its writes once however many attempts it has.
-      is_repeatable: whether a second attempt beside the first one does no harm.
-      burst: how many of its kind can run as one step; 1 for no bursts.
+      is_repeatable: whether a second attempt, concurrent with the first, does no harm.
+      batch_size: how many of its kind can run as one step; 1 for no batches.
       keeping: where its result stays; it is `ALONE` only if the closure gives the same again.
     """
 
@@ -47,7 +47,7 @@ class Closure(NamedTuple):
     inputs: tuple[int, ...] = ()
     is_exactly_once: bool = False
     is_repeatable: bool = False
-    burst: int = 1
+    batch_size: int = 1
     keeping: Keeping = Keeping.NOT
 
 
@@ -58,7 +58,7 @@ class Dispatch:
     Attributes:
       attempt: a number that no other attempt has.
       worker: where.
-      closures: the closures; more than one for a burst.
+      closures: the closures; more than one for a batch.
       ordinal: the first closure's number of attempts with this one.
       places: the inputs that workers have, by their closures, and which worker has each.
     """
@@ -79,7 +79,7 @@ class CancelAttempt:
 
 @dataclass(frozen=True)
 class Complete:
-    """A closure has succeeded; its results are those of the attempt, at a position in a burst."""
+    """A closure has succeeded; its results are those of the attempt, at a position in a batch."""
 
     closure: int
     attempt: int
@@ -135,8 +135,8 @@ class Reopen:
 
 
 @dataclass(frozen=True)
-class PrepareBurst:
-    """Compile bursts of a closure's kind for a worker; `Scheduler.burst_ready` reports it."""
+class PrepareBatch:
+    """Compile batches of a closure's kind for a worker; `Scheduler.batch_ready` reports it."""
 
     worker: WorkerIndex
     closure: int
@@ -151,12 +151,12 @@ Action = (
     | FailInput
     | Drop
     | Reopen
-    | PrepareBurst
+    | PrepareBatch
 )
 
 
 @dataclass(frozen=True)
 class Forget:
-    """What the engine adds itself: the attempt is not needed any more."""
+    """An action of the engine's own: drop an attempt that is not needed any more."""
 
     attempt: int

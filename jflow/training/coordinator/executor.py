@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from jflow.errors import UnavailableError
 from jflow.state.effects import Effect
 from jflow.training.coordinator.closures import ScheduledClosure
-from jflow.training.coordinator.errors import cancelled
 from jflow.training.coordinator.events import (
     Action,
     CancelAttempt,
@@ -19,10 +18,12 @@ from jflow.training.coordinator.events import (
     FailInput,
     Forget,
     Keeping,
-    PrepareBurst,
+    PrepareBatch,
     Reopen,
 )
-from jflow.training.coordinator.link import LinkAttempt, LinkEvents, WorkerLink
+from jflow.training.coordinator.link import LinkEvents, WorkerLink
+from jflow.training.coordinator.link_attempt import LinkAttempt
+from jflow.training.coordinator.losses import cancelled
 from jflow.training.coordinator.scheduler import ClosureScheduler
 from jflow.training.coordinator.worker_results import WorkerResults
 
@@ -84,8 +85,8 @@ class ActionExecutor:
                 self._fail_input(number, source)
             case Drop(number, by_user):
                 self._drop(number, by_user=by_user)
-            case PrepareBurst(worker, number):
-                self._prepare_burst(worker, number)
+            case PrepareBatch(worker, number):
+                self._prepare_batch(worker, number)
             case Reopen(number):
                 self._closures[number] = self._results.reopened(number)
 
@@ -113,9 +114,9 @@ class ActionExecutor:
         if number in self._attempts:
             self._attempts[number].cancel()
 
-    def _prepare_burst(self, worker: int, number: int) -> None:
+    def _prepare_batch(self, worker: int, number: int) -> None:
         if number in self._closures and worker in self._links:
-            self._links[worker].prepare_burst(self._closures[number])
+            self._links[worker].prepare_batch(self._closures[number])
 
     # Closures -----------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class ActionExecutor:
         closure = self._ended(number, "succeeded")
         value, keeping = closure.remote_value, closure.keeping
         if keeping is Keeping.ALONE:
-            self._results.add(value, closure.recipe(attempt.taken))
+            self._results.add(value, closure.recipe(attempt.elements))
             return
         if keeping is Keeping.COPY:
             self._results.add(value, None)

@@ -1,4 +1,4 @@
-"""Where the inputs of an attempt come from, and where its result goes, as equations around it.
+"""Equations around a closure that read its inputs from workers' tables and store its result there.
 
 A worker keeps results in a value table, by the numbers of their closures. A program that takes such
 a result reads it from the table of the worker that has it, and one whose result is kept writes it
@@ -50,7 +50,7 @@ class AttemptLayout:
         """The tables of which inputs are read."""
         return tuple(table for _, table in self.inputs)
 
-    def given(self, args: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
+    def arguments(self, args: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
         """The arguments of `arranged`.
 
         Args:
@@ -90,8 +90,8 @@ def arranged(jaxpr: jex.ClosedJaxpr, layout: AttemptLayout) -> jex.ClosedJaxpr:
     shapes = [shape_of(aval) for i, aval in enumerate(avals) if i not in places]
     n_numbers = len(layout.inputs) + (layout.table is not None)
 
-    def call(*given: Any) -> list[Any]:
-        plain, numbers = iter(given[:n_plain]), given[n_plain:]
+    def call(*arguments: Any) -> list[Any]:
+        plain, numbers = iter(arguments[:n_plain]), arguments[n_plain:]
         args: list[Any] = [None if i in places else next(plain) for i in range(len(avals))]
         for (indices, table), number in zip(layout.inputs, numbers, strict=False):
             outputs = [avals[index] for index in indices]

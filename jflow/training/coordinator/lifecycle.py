@@ -20,8 +20,8 @@ from jflow.training.coordinator.events import (
     Keeping,
     Reopen,
 )
-from jflow.training.coordinator.kept import Failure, KeptResults
 from jflow.training.coordinator.open_closures import OpenClosure, OpenClosures
+from jflow.training.coordinator.result_locations import Failure, ResultLocations
 from jflow.training.coordinator.workers import Workers
 
 _NoResult = FailClosure | Expire | FailInput | Drop
@@ -39,7 +39,7 @@ class Lifecycle:
       backlog: those that are ready.
       attempts: those that run.
       workers: the workers.
-      kept: the results that workers have.
+      locations: the results that workers have.
       emit: takes an action.
 
     Attributes:
@@ -52,12 +52,12 @@ class Lifecycle:
         backlog: Backlog,
         attempts: Attempts,
         workers: Workers,
-        kept: KeptResults,
+        locations: ResultLocations,
         emit: Callable[[Action], None],
     ) -> None:
         self.has_error = False
         self._closures, self._backlog, self._attempts = closures, backlog, attempts
-        self._workers, self._kept, self._emit = workers, kept, emit
+        self._workers, self._locations, self._emit = workers, locations, emit
 
     # Closures that wait, and become ready -------------------------------------------------------
 
@@ -89,15 +89,15 @@ class Lifecycle:
                 self._backlog.remove(number)
                 self.queue(opened)
 
-    def lose_results(self, numbers: Iterable[int]) -> None:
-        """Results are not where they were: ready closures that take them wait for them again."""
-        lost = self._kept.lose(numbers)
+    def mark_results_lost(self, numbers: Iterable[int]) -> None:
+        """Results were lost: ready closures that take them wait for them again."""
+        lost = self._locations.mark_lost(numbers)
         if lost:
             self.requeue(lambda closure: not lost.isdisjoint(closure.inputs))
 
     def reopen(self, number: int) -> bool:
         """Runs a closure again if its result was lost; returns whether it was."""
-        again = None if number in self._closures else self._kept.lost_closure(number)
+        again = None if number in self._closures else self._locations.lost_closure(number)
         if again is None:
             return False
         self._emit(Reopen(number))
@@ -105,7 +105,7 @@ class Lifecycle:
         return True
 
     def supply(self, opened: OpenClosure) -> None:
-        """The result of a closure is there; those that wait for it alone become ready."""
+        """Records that a result is available; closures that wait for nothing else become ready."""
         dependents, opened.dependents = opened.dependents, ()
         for dependent in dependents:
             waiting = self._closures.get(dependent)
@@ -116,7 +116,7 @@ class Lifecycle:
                 self.queue(waiting)
 
     def _has_inputs(self, opened: OpenClosure) -> bool:
-        """Whether the inputs of a closure are there; else it waits for them now, or has ended."""
+        """Whether the inputs of a closure are there; if not, it now waits for them or has ended."""
         inputs = opened.closure.inputs
         # One may have failed while this closure ran, or waited for something else.
         if any(self._ends_with(opened, source) for source in inputs):
@@ -125,7 +125,7 @@ class Lifecycle:
             if self.reopen(source) and self._ends_with(opened, source):
                 return False
             awaited = self._closures.get(source)
-            if awaited is None or self._kept.has_copy(source) or source in opened.missing:
+            if awaited is None or self._locations.has_copy(source) or source in opened.missing:
                 continue
             opened.missing |= {source}
             awaited.dependents += (opened.closure.number,)
@@ -138,11 +138,11 @@ class Lifecycle:
         closure = opened.closure
         self._attempts.cancel(opened)
         if closure.keeping is Keeping.NOT:
-            self._kept.forget(closure.number)
+            self._locations.forget(closure.number)
         else:
-            self._kept.add(closure, attempt.worker)
+            self._locations.add(closure, attempt.worker)
             if not self._workers.is_up(attempt.worker):  # it leaves
-                self._kept.lose([closure.number])
+                self._locations.mark_lost([closure.number])
         position = attempt.closures.index(opened)
         self._close(opened, Complete(closure.number, attempt.number, position))
         self.supply(opened)
@@ -187,8 +187,8 @@ class Lifecycle:
                 self._end(one, Drop(one.closure.number, one.by_user))
 
     def _ends_with(self, opened: OpenClosure, source: int) -> bool:
-        """Whether an input can never be had, so that the closure has ended now."""
-        failure = self._kept.failure(source)
+        """Ends a closure whose input can never be computed; returns whether it did."""
+        failure = self._locations.failure(source)
         if failure is not None:
             self._end(opened, _without_input(opened, source, failure))
         return failure is not None
@@ -204,7 +204,7 @@ class Lifecycle:
             self._close(opened, action)
             failure = Failure.DROPPED if isinstance(action, Drop) else Failure.FAILED
             self.has_error |= failure is Failure.FAILED
-            self._kept.fail(number, failure)
+            self._locations.fail(number, failure)
             waiting = map(self._closures.get, reversed(opened.dependents))
             ending += [(one, _without_input(one, number, failure)) for one in waiting if one]
 

@@ -1,4 +1,4 @@
-"""The link of a coordinator to one worker: connects, compiles, starts attempts, connects again.
+"""The connection of a coordinator to one worker: connects, compiles, starts attempts, reconnects.
 
 An attempt whose program is registered is started on the thread that dispatches it; nothing there
 blocks. Everything that can block is done on the link's own thread: connecting, making what the
@@ -25,11 +25,9 @@ import numpy as np
 from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, backoff
 from jflow.client.functions import Concrete, Connection
-from jflow.client.runtime.backend import stop_step
 from jflow.compiler.graph import ResourceRef
 from jflow.compiler.placement import DEFAULT_STRATEGY
 from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
-from jflow.state.effects import Effect
 from jflow.training.coordinator.closures import ScheduledClosure
 from jflow.training.coordinator.layout import (
     N_FREED,
@@ -41,6 +39,7 @@ from jflow.training.coordinator.layout import (
     number_of,
     table_of,
 )
+from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.worker_results import FetchCallback
 from jflow.training.parameter_servers import bound_to
 
@@ -51,100 +50,6 @@ _WAIT_S = 0.02
 
 _LONGEST_PAUSE_S = 1.0
 _NOTICE_AFTER_S = 30.0
-
-
-class LinkAttempt:
-    """An attempt to run closures on a worker.
-
-    Args:
-      number: the scheduler's number of it.
-      closures: the closures, all of one program.
-      effect: what makes the runtime apply its writes once; None for at least once.
-      layout: where inputs come from and results go.
-      elsewhere: the closures whose results it reads from workers.
-
-    Attributes:
-      results: the results of all closures, one after the other, once it has ended well.
-      dispatch_s: the processor time that it took to start it, in seconds.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        closures: Sequence[ScheduledClosure],
-        effect: Effect | None,
-        layout: AttemptLayout = PLAIN,
-        elsewhere: tuple[int, ...] = (),
-    ) -> None:
-        self.number = number
-        self.closures = closures
-        self.effect = effect
-        self.layout = layout
-        self.elsewhere = elsewhere
-        self.begun = perf_counter()
-        self.is_cancelled = False
-        self.concrete: Concrete | None = None
-        self.args: Sequence[Any] = ()
-        self.results: list[Any] = []
-        self.dispatch_s: float | None = None
-        self._future: Future[list[Any]] | None = None
-        self.taken: dict[int, list[Any]] = {**closures[0].taken}
-
-    @property
-    def key(self) -> tuple[int, int, AttemptLayout]:
-        """What identifies its program on a worker."""
-        return self.closures[0].program.number, len(self.closures), self.layout
-
-    @property
-    def takes_elements(self) -> bool:
-        """Whether it is still to take elements of datasets."""
-        return self.closures[0].takes_elements(self.taken)
-
-    def begin(self, future: Future[list[Any]]) -> None:
-        """Takes the future of its step."""
-        self._future = future
-        if self.is_cancelled:
-            stop_step(future)
-
-    def end(self) -> None:
-        """Forgets the future of its step, which refers to it: nothing is left in a cycle."""
-        self._future = None
-
-    def cancel(self) -> None:
-        """Stops its step, or keeps it from being started."""
-        self.is_cancelled = True
-        future = self._future
-        if future is not None:
-            stop_step(future)
-
-    def arguments(self, worker: int, wait_s: float) -> Sequence[Any] | None:
-        """The arguments of its closures; None if elements are not read yet."""
-        if len(self.closures) == 1:
-            closure = self.closures[0]
-            args = closure.arguments(worker, self.taken, wait_s, self.elsewhere)
-            if args is None or self.layout is PLAIN:
-                return args
-            numbers = [*self.elsewhere]
-            if self.layout.table is not None:
-                numbers.append(closure.remote_value.number)
-            return self.layout.given(args, numbers)
-        found: list[Any] = []
-        for closure in self.closures:
-            found += closure.arguments(worker, {}, wait_s) or ()
-        return found
-
-    def results_at(self, position: int, n: int) -> list[Any]:
-        """The `n` results of the closure at a position."""
-        return self.results[position * n : (position + 1) * n]
-
-    def feeds(self) -> list[Any]:
-        """What its step is fed with."""
-        if self.layout is not PLAIN:
-            assert self.concrete is not None
-            return self.concrete.feeds(self.args)
-        if len(self.closures) == 1:
-            return self.closures[0].feeds(self.args)
-        return [feed for closure in self.closures for feed in closure.feeds(closure.base_args)]
 
 
 class LinkEvents(Protocol):
@@ -162,8 +67,8 @@ class LinkEvents(Protocol):
     def failed(self, worker: int, attempt: LinkAttempt, error: BaseException) -> None:
         """An attempt has failed or was cancelled."""
 
-    def burst_ready(self, worker: int, kind: Any) -> None:
-        """Bursts of a program are registered."""
+    def batch_ready(self, worker: int, kind: Any) -> None:
+        """Batches of a program are registered."""
 
     def introduce(self, connection: Connection) -> None:
         """Lets a new connection work under the claim of the coordinator."""
@@ -176,7 +81,7 @@ class LinkEvents(Protocol):
 
 
 class WorkerLink:
-    """A worker, as a coordinator reaches it.
+    """The connection to a worker, and the thread that does what may block.
 
     Args:
       index: the index of the worker.
@@ -204,7 +109,7 @@ class WorkerLink:
         self._reads: dict[Any, Concrete] = {}
         self.table: ResourceRef | None = None
         name = f"jflow closures of {task}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
 
     def start(self) -> None:
         """Begins to connect, on the link's thread."""
@@ -216,7 +121,7 @@ class WorkerLink:
         self.disconnect()
 
     def disconnect(self) -> ResourceRef | None:
-        """Gives up the connection, so that the thread opens another one.
+        """Closes the connection, so that the thread opens another one.
 
         Returns:
           The table that has gone with it.
@@ -269,11 +174,11 @@ class WorkerLink:
         if is_first:
             self._jobs.put(self._take_next)
 
-    def prepare_burst(self, closure: ScheduledClosure) -> None:
-        """Compiles bursts of a closure's program, on the link's thread."""
+    def prepare_batch(self, closure: ScheduledClosure) -> None:
+        """Compiles batches of a closure's program, on the link's thread."""
         connection = self._connection
         if connection is not None:
-            self._jobs.put(partial(self._compile_burst, connection, closure))
+            self._jobs.put(partial(self._compile_batch, connection, closure))
 
     # Results that the worker keeps ---------------------------------------------------------------
 
@@ -338,7 +243,7 @@ class WorkerLink:
 
     # On the link's thread -----------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run_jobs(self) -> None:
         while not self._closing.is_set():
             connection = self._connected()
             if connection is None:
@@ -351,7 +256,7 @@ class WorkerLink:
 
     def _connected(self) -> Connection | None:
         """Connects until it succeeds; None if the link is closed."""
-        begun, is_logged = perf_counter(), False
+        start, is_logged = perf_counter(), False
         pauses = backoff(0.02, _LONGEST_PAUSE_S)
         while not self._closing.is_set():
             connection = self._connect()
@@ -366,7 +271,7 @@ class WorkerLink:
                 return None
             except OpError as error:
                 connection.close()
-                if not is_logged and perf_counter() - begun > _NOTICE_AFTER_S:
+                if not is_logged and perf_counter() - start > _NOTICE_AFTER_S:
                     is_logged = True
                     _LOG.warning("%s is still down: %s", self.task, error)
                 self._closing.wait(next(pauses))
@@ -377,7 +282,7 @@ class WorkerLink:
             if self._closing.is_set():
                 connection.close()
                 return None
-            self._events.connected(self.index, perf_counter() - begun)
+            self._events.connected(self.index, perf_counter() - start)
             return connection
         return None
 
@@ -433,22 +338,22 @@ class WorkerLink:
                     self._concretes[key] = concrete
         return concrete
 
-    def _compile_burst(self, connection: Connection, closure: ScheduledClosure) -> None:
+    def _compile_batch(self, connection: Connection, closure: ScheduledClosure) -> None:
         if connection is not self._connection:
             return
         try:
-            self._registered(connection, closure, closure.program.burst)
+            self._registered(connection, closure, closure.program.batch_size)
         except Exception as error:
             # Closures of the program run one by one then, and say it if the program is at fault.
-            _LOG.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            _LOG.warning("no batches of %r on %s: %s", closure.remote_value, self.task, error)
             return
-        self._events.burst_ready(self.index, closure.kind)
+        self._events.batch_ready(self.index, closure.kind)
 
     # On any thread ------------------------------------------------------------------------------
 
     def _start(self, attempt: LinkAttempt, concrete: Concrete, args: Sequence[Any]) -> None:
         attempt.concrete, attempt.args = concrete, args
-        begun = thread_time()
+        start = thread_time()
         try:
             self._check_wanted(attempt)
             deadline = attempt.closures[0].deadline
@@ -456,12 +361,12 @@ class WorkerLink:
         except Exception as error:
             self._events.failed(self.index, attempt, error)
             return
-        attempt.dispatch_s = thread_time() - begun
-        attempt.begin(future)
+        attempt.dispatch_s = thread_time() - start
+        attempt.set_future(future)
         future.add_done_callback(partial(self._ended, attempt))
 
     def _ended(self, attempt: LinkAttempt, future: Future[list[Any]]) -> None:
-        attempt.end()
+        attempt.clear_future()
         if future.cancelled():
             self._events.failed(self.index, attempt, CancelledError("the step was cancelled"))
             return
@@ -480,4 +385,4 @@ class WorkerLink:
 
 
 def _ignore(_: object) -> None:
-    """A result that cannot be freed is gone already."""
+    """Ignores the outcome of freeing: a result that cannot be freed is already gone."""

@@ -1,4 +1,4 @@
-"""What an error of a closure says about the cluster: that a task was lost, and which. Pure.
+"""Which lost task, if any, the error of a closure points to; errors of closures. Pure.
 
 Errors name the task that was lost (`OpError.task`); nothing is read from their text.
 """
@@ -53,7 +53,7 @@ class Loss:
 
 
 def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Loss | None:
-    """What a failed attempt says about the cluster; None if the closure itself has failed.
+    """The loss that the error of an attempt points to; None if the closure itself has failed.
 
     Args:
       error: how the attempt ended.
@@ -98,13 +98,15 @@ def unavailable(error: BaseException, task: Task | None) -> UnavailableError:
     """The error of a closure that used a task which was lost."""
     if isinstance(error, UnavailableError):
         return error
-    made = UnavailableError(f"{task} was lost, with what it kept: {error}", task=str(task))
-    made.__cause__ = error
-    return made
+    unavailable_error = UnavailableError(
+        f"{task} was lost, with what it kept: {error}", task=str(task)
+    )
+    unavailable_error.__cause__ = error
+    return unavailable_error
 
 
 class Tolerance:
-    """How often in a row a parameter server may seem lost, and answer nevertheless.
+    """Ignores reports of lost parameter servers that do answer, up to a number in a row.
 
     A worker that cannot reach a server says the same as one whose server has died. So it is asked
     from elsewhere; if it is there, in the same life, the closure runs again. A connection that
@@ -133,3 +135,35 @@ def _task(error: OpError) -> Task | None:
         return None if error.task is None else Task.parse(error.task)
     except ValueError:
         return None
+
+
+class ClosureInputError(Exception):
+    """A closure could not run because one of its inputs failed: a dataset, or another closure.
+
+    Args:
+      original_exception: what happened to the input.
+
+    Attributes:
+      original_exception: as given.
+    """
+
+    def __init__(self, original_exception: BaseException) -> None:
+        super().__init__(
+            f"an input of the closure has failed: {type(original_exception).__name__}: "
+            f"{original_exception}"
+        )
+        self.original_exception = original_exception
+        self.__cause__ = original_exception
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.original_exception,)
+
+
+def cancelled(name: str, *, by_user: bool) -> CancelledError:
+    """The error of a closure that was cancelled."""
+    if by_user:
+        return CancelledError(f"{name} is cancelled: cancel() of its RemoteValue was called")
+    return CancelledError(
+        f"{name} is cancelled, because another closure had failed. Please reschedule it if it is "
+        "still wanted"
+    )

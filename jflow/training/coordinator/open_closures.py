@@ -26,9 +26,9 @@ class OpenClosure:
     """The closures that wait for its result."""
     n_attempts: int = 0
     is_alone: bool = False
-    """Whether it has been in a burst that failed."""
+    """Whether it has been in a batch that failed."""
     together: tuple[int, ...] = ()
-    """The closures of its burst in exactly-once mode. They have one effect, so every later attempt
+    """The closures of its batch in exactly-once mode. They have one effect, so every later attempt
     is of all of them."""
     is_reissued: bool = False
     is_dropped: bool = False
@@ -86,11 +86,11 @@ class OpenClosures:
                 yield opened
 
     def is_wanted(self, opened: OpenClosure) -> bool:
-        """Whether a closure has to run, for itself or for others of its burst."""
+        """Whether a closure has to run, for itself or for others of its batch."""
         return not all(one.is_dropped for one in self.together(opened))
 
     def together(self, opened: OpenClosure) -> list[OpenClosure]:
-        """A closure, or all of its burst if they have one effect."""
+        """A closure, or all of its batch if they have one effect."""
         return [self._open[n] for n in opened.together if n in self._open] or [opened]
 
     @property

@@ -21,7 +21,7 @@ from jflow.client.ops import variable_creator_scope
 from jflow.data import Dataset
 from jflow.errors import CancelledError, OutOfRangeError
 from jflow.plan.xla import internals
-from jflow.training.coordinator.errors import ClosureInputError
+from jflow.training.coordinator.losses import ClosureInputError
 from jflow.training.coordinator.remote_value import RemoteValueStatus
 from jflow.training.parameter_servers import DistributedDataset
 
@@ -92,7 +92,7 @@ class PerWorkerIterator(PerWorkerValues):
             reader = next(iter(self._readers.values()))
         return reader.example()
 
-    def take(self, worker: int, n: int, wait_s: float) -> list[Any] | None:
+    def take_elements(self, worker: int, n: int, wait_s: float) -> list[Any] | None:
         """The next elements of a worker; None if they are not read within `wait_s` seconds.
 
         Raises:
@@ -105,7 +105,7 @@ class PerWorkerIterator(PerWorkerValues):
             if failure is not None:
                 raise ClosureInputError(failure)
             reader = self._readers[worker]
-        return reader.take(n, wait_s)
+        return reader.take_elements(n, wait_s)
 
     def status(self, worker: int) -> RemoteValueStatus:
         """ABORTED while the worker is down."""
@@ -192,9 +192,9 @@ class PerWorkerDataset:
                 f"iter() of {self!r} is not supported inside a function; call it outside, and pass "
                 "what it returns to schedule"
             )
-        made = PerWorkerIterator(self._make, self._workers())
-        self._keep(made)
-        return made
+        iterator = PerWorkerIterator(self._make, self._workers())
+        self._keep(iterator)
+        return iterator
 
     def __repr__(self) -> str:
         return f"<jflow.PerWorkerDataset {self.element_spec}>"
@@ -217,16 +217,17 @@ def dataset_maker(source: Any) -> Callable[[int], Dataset]:
 
     def make(worker: int) -> Dataset:
         with variable_creator_scope(_refuse_variable):
-            is_made = isinstance(source, Dataset | DistributedDataset)
-            made: Any = source if is_made else source()
-            if isinstance(made, DistributedDataset):
-                made = made.for_worker(worker)
-        if not isinstance(made, Dataset):
+            is_dataset = isinstance(source, Dataset | DistributedDataset)
+            dataset: Any = source if is_dataset else source()
+            if isinstance(dataset, DistributedDataset):
+                dataset = dataset.for_worker(worker)
+        if not isinstance(dataset, Dataset):
             raise TypeError(
-                f"the dataset function {source!r:.80} must return a dataset, got {made!r:.80} of "
-                f"type {type(made).__name__}"
+                f"the dataset function {source!r:.80} must return a dataset, got "
+                f"{dataset!r:.80} of "
+                f"type {type(dataset).__name__}"
             )
-        return made
+        return dataset
 
     return make
 
@@ -268,18 +269,18 @@ class _Reader:
         if all(None not in leaf.shape for leaf in leaves):
             return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
         with self._changed:
-            self._begin()
+            self._start_thread()
             self._changed.wait_for(lambda: self._has(1))
             self._check_open()
             return self._checked(self._read[0])
 
-    def take(self, n: int, wait_s: float) -> list[Any] | None:
-        """See `PerWorkerIterator.take`."""
+    def take_elements(self, n: int, wait_s: float) -> list[Any] | None:
+        """See `PerWorkerIterator.take_elements`."""
         with self._changed:
             if n > self._n_ahead:
                 self._n_ahead = n
                 self._changed.notify_all()
-            self._begin()
+            self._start_thread()
             if not self._changed.wait_for(lambda: self._has(n), wait_s):
                 return None
             self._check_open()
@@ -288,9 +289,9 @@ class _Reader:
                     self._read.clear()
                     self._changed.notify_all()
                 self._checked(item)
-            taken = [self._read.popleft() for _ in range(n)]
+            elements = [self._read.popleft() for _ in range(n)]
             self._changed.notify_all()
-            return taken
+            return elements
 
     def close(self) -> None:
         """Ends the thread."""
@@ -307,12 +308,14 @@ class _Reader:
         if self._is_closed:
             raise CancelledError("the worker of the iterator was lost")
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="jflow read ahead", daemon=True)
+            self._thread = threading.Thread(
+                target=self._read_elements, name="jflow read ahead", daemon=True
+            )
             self._thread.start()
 
-    def _run(self) -> None:
+    def _read_elements(self) -> None:
         iterator: Iterator[Any] = iter(self._dataset)
         while True:
             try:

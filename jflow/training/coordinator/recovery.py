@@ -48,7 +48,7 @@ class Recovering:
 
 
 class RecoveryEvents(Protocol[A_contra]):
-    """What is to be done, called on the thread of the recovery; attempts are of type A."""
+    """What a recovery orders, called on its thread; attempts are of type A."""
 
     def retry(self, worker: int, attempt: A_contra) -> None:
         """Runs what an attempt ran again, over a new connection to its worker."""
@@ -80,7 +80,7 @@ class _Report(Generic[A]):
 
     @property
     def is_of_closure(self) -> bool:
-        """Whether it is the closure's own error if the server is there."""
+        """Whether the error is the closure's own if the server was not lost."""
         return isinstance(self.error, FailedPreconditionError)
 
 
@@ -119,7 +119,9 @@ class Recovery(Generic[A]):
         self._tolerance = Tolerance(N_IGNORED)
         self._reports: SimpleQueue[_Report[A] | _Request | None] = SimpleQueue()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="jflow recovery", daemon=True)
+        self._thread = threading.Thread(
+            target=self._decide_reports, name="jflow recovery", daemon=True
+        )
         self._is_started = False
         self._lock = threading.Lock()
 
@@ -162,7 +164,7 @@ class Recovery(Generic[A]):
         self._closing.set()
         self._reports.put(None)
 
-    def _run(self) -> None:
+    def _decide_reports(self) -> None:
         while (report := self._reports.get()) is not None:
             if isinstance(report, _Request):
                 self._repaired(report)

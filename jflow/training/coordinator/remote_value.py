@@ -20,7 +20,7 @@ from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import Conversions, is_key
 from jflow.errors import OpError, UnavailableError
 from jflow.plan.xla import internals
-from jflow.training.coordinator.errors import ClosureInputError
+from jflow.training.coordinator.losses import ClosureInputError
 from jflow.training.coordinator.metrics import Meter
 
 
@@ -36,7 +36,7 @@ class RemoteValueStatus(Enum):
 
 
 class Results(Protocol):
-    """What a `RemoteValue` asks of the coordinator.
+    """What a `RemoteValue` calls of its coordinator.
 
     Attributes:
       meter: records how long `fetch` and `get` have waited.
@@ -76,7 +76,15 @@ class RemoteValue(Conversions, Uncopyable):
     """
 
     __slots__ = (
-        *("__weakref__", "_answer", "_engine", "_is_kept", "_is_wanted", "_lock", "_out_avals"),
+        *(
+            "__weakref__",
+            "_answer",
+            "_engine",
+            "_is_on_worker",
+            "_is_wanted",
+            "_lock",
+            "_out_avals",
+        ),
         *("_out_tree", "_callbacks", "depth", "name", "number", "owner"),
     )  # there are many, and each object of which it consists costs time of the garbage collector
 
@@ -102,7 +110,7 @@ class RemoteValue(Conversions, Uncopyable):
         self._answer: list[Any] | BaseException | None = None
         self._callbacks: Sequence[Callable[[None], object]] = ()
         self._lock = threading.Lock()
-        self._is_kept = False
+        self._is_on_worker = False
         self._is_wanted = False
 
     @property
@@ -149,7 +157,7 @@ class RemoteValue(Conversions, Uncopyable):
 
     def done(self) -> bool:
         """Whether the closure has ended, with a value or an error."""
-        return self._is_kept or self.is_here
+        return self._is_on_worker or self.is_here
 
     def _value_for(self, use: str) -> NoReturn:
         raise TypeError(
@@ -205,21 +213,21 @@ class RemoteValue(Conversions, Uncopyable):
 
     def succeed(self, leaves: list[Any]) -> None:
         """Takes the result, unless it is here: one that runs again may have been read meanwhile."""
-        self._take(leaves)
+        self._resolve(leaves)
 
     def keep(self) -> None:
         """The closure has ended, and its worker has the result."""
         with self._lock:
-            self._is_kept, is_wanted = True, self._is_wanted
+            self._is_on_worker, is_wanted = True, self._is_wanted
         if is_wanted:
             self._engine.fetch(self.number)
 
     def fail(self, error: BaseException) -> None:
         """Takes the error, unless the result is here."""
-        self._take(error)
+        self._resolve(error)
 
-    def _take(self, answer: list[Any] | BaseException) -> None:
-        """Takes what has come, and wakes those that wait, unless it is here."""
+    def _resolve(self, answer: list[Any] | BaseException) -> None:
+        """Stores the answer and wakes those that wait, unless there is one."""
         with self._lock:
             if self._answer is not None:
                 return
@@ -229,11 +237,11 @@ class RemoteValue(Conversions, Uncopyable):
             callback(None)
 
     def _want(self) -> None:
-        """Has the result brought here, now or when the closure ends."""
+        """Requests the result, now or when the closure ends."""
         with self._lock:
             is_first, self._is_wanted = not self._is_wanted, True
-            is_kept = self._is_kept
-        if is_first and is_kept:
+            is_on_worker = self._is_on_worker
+        if is_first and is_on_worker:
             self._engine.fetch(self.number)
 
     def _add_callback(self, callback: Callable[[None], object]) -> None:
@@ -255,7 +263,7 @@ class RemoteValue(Conversions, Uncopyable):
 
         self._add_callback(callback)
         await asyncio.wrap_future(here)
-        return self._out_tree.unflatten(self._found())
+        return self._out_tree.unflatten(self._leaves_or_raise())
 
     def _leaves(self, timeout: float | None) -> list[Any]:
         if internals.is_tracing():
@@ -266,9 +274,9 @@ class RemoteValue(Conversions, Uncopyable):
         if not self.is_here:
             self._want()
             self._wait(timeout)
-        return self._found()
+        return self._leaves_or_raise()
 
-    def _found(self) -> list[Any]:
+    def _leaves_or_raise(self) -> list[Any]:
         """The leaves, or raises the error."""
         answer = self._answer
         assert answer is not None, "it has come"
@@ -278,7 +286,7 @@ class RemoteValue(Conversions, Uncopyable):
         raise copy.copy(answer) if isinstance(answer, OpError) else answer
 
     def _wait(self, timeout: float | None) -> None:
-        begun, deadline = perf_counter(), Deadline(timeout)
+        start, deadline = perf_counter(), Deadline(timeout)
         here: SimpleQueue[None] = SimpleQueue()
         self._add_callback(here.put)
         try:
@@ -288,4 +296,4 @@ class RemoteValue(Conversions, Uncopyable):
         finally:
             with self._lock:
                 self._callbacks = tuple(one for one in self._callbacks if one != here.put)
-        self._engine.meter.note("remote_value_fetch", perf_counter() - begun)
+        self._engine.meter.note("remote_value_fetch", perf_counter() - start)

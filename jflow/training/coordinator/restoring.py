@@ -54,7 +54,7 @@ class StateRestorer:
         self._lives: dict[Task, int] = {}
 
     def note_lives(self) -> None:
-        """Takes note of which life each parameter server is in. Raises as `life_of`."""
+        """Records the incarnation of each parameter server. Raises as `life_of`."""
         for task in self._strategy.ps_tasks:
             self._lives[task] = self.life_of(task)
 
@@ -77,7 +77,7 @@ class StateRestorer:
                 ) from None
 
     def is_there(self, task: Task) -> bool:
-        """Whether a parameter server answers, in the life in which it has the variables."""
+        """Whether a parameter server answers and has not restarted since it got the variables."""
         try:
             life = self.life_of(task)
         except UnavailableError:
@@ -95,18 +95,18 @@ class StateRestorer:
         return connection.save_state(self._checked(), states, is_consistent=True, about=about)
 
     def about(self) -> dict[str, str] | None:
-        """What `save` was told about the checkpoint; None if there is none. Raises as `restore`."""
+        """The texts that were passed to `save`; None without a checkpoint. Raises as `restore`."""
         path = self._checked()
         try:
-            with open_checkpoint(path) as found:
-                about = dict(found.about)
+            with open_checkpoint(path) as checkpoint:
+                about = dict(checkpoint.about)
         except NotFoundError:
             return None
         about.pop(CLAIMS, None)
         return about
 
     def restore(self) -> SaveReport:
-        """Restores all variables, in the lives in which the parameter servers are now.
+        """Restores all variables and records the present incarnations of the parameter servers.
 
         Raises:
           NotFoundError: if there is no checkpoint, or it lacks a variable.
@@ -159,7 +159,7 @@ class StateRestorer:
                     return
 
     def _reopened(self, lives: Mapping[Task, int]) -> None:
-        """Begins again with parameter servers, and restores those in another life than noted."""
+        """Connects to parameter servers again and restores those that have restarted."""
         lost = [task for task, life in lives.items() if life != self._lives[task]]
         self._strategy.connection.reopen()
         if lost:
@@ -167,7 +167,7 @@ class StateRestorer:
             self._restored(lost)
 
     def _are_in(self, lives: Mapping[Task, int]) -> bool:
-        """Whether all servers answer, each in a given life: none was lost since that was asked."""
+        """Whether all servers answer with these incarnations, so that none was lost since."""
         try:
             return all(self.life_of(task) == life for task, life in lives.items())
         except UnavailableError:

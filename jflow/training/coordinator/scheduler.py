@@ -7,24 +7,24 @@ from it, which the engine carries out in order. Rules:
 - A worker that is free gets the closure of the highest priority that it may run, the oldest first.
   It is given closures ahead as long as those it has are expected to take less than `AHEAD_S`,
   and a second one if the first takes less than `SECOND_WITHIN_S`.
-- Closures of one kind that are next in the order may run as one attempt, a burst.
+- Closures of one kind that are next in the order may run as one attempt, a batch.
 - An attempt that is lost with its worker puts its closures back at their places in the order. One
-  that fails fails its closure; the closures of a burst that fails run again, one by one.
+  that fails fails its closure; the closures of a batch that fails run again, one by one.
 - In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
   one of them; a later one fences off an earlier one, or is answered with what that has done.
-- A burst in exactly-once mode has one effect, whose outcome may be unknown. So its closures stay
-  together: they run again as the same burst, and fail with it. It is taken apart only if its latest
+- A batch in exactly-once mode has one effect, whose outcome may be unknown. So its closures stay
+  together: they run again as the same batch, and fail with it. It is taken apart only if its latest
   attempt fails and is known to have applied nothing.
 - After the first failure the caller calls `cancel_all`, which cancels all that is open; then
   `is_idle` says when nothing is running. A closure that is put back in between is dropped.
-- A closure or burst that takes much longer than others of its kind gets one more attempt on an
+- A closure or batch that takes much longer than others of its kind gets one more attempt on an
   idle worker, if that is harmless; the first attempt to end counts.
 - A closure that takes results which workers have runs where most of them are, if there is room.
-  Results that are lost and wanted are computed again first (`kept.py`).
+  Results that are lost and wanted are computed again first (`result_locations.py`).
 
 What is decided is split by concern, and none of these knows of the scheduler: `open_closures.py`,
-`backlog.py`, `attempts.py`, `workers.py` and `kept.py` are what is known, `lifecycle.py` says how
-closures wait and end, and `assigner.py` what workers are given.
+`backlog.py`, `attempts.py`, `workers.py` and `result_locations.py` are what is known,
+`lifecycle.py` says how closures wait and end, and `assigner.py` what workers are given.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from jflow.training.coordinator.assigner import Assigner
 from jflow.training.coordinator.attempts import Attempts
 from jflow.training.coordinator.backlog import Backlog
 from jflow.training.coordinator.events import Action, Closure, WorkerIndex
-from jflow.training.coordinator.kept import KeptResults
 from jflow.training.coordinator.lifecycle import Lifecycle
 from jflow.training.coordinator.open_closures import OpenClosures
+from jflow.training.coordinator.result_locations import ResultLocations
 from jflow.training.coordinator.workers import Workers
 
 
@@ -54,16 +54,16 @@ class ClosureScheduler:
       backlog: those of them that are ready.
       attempts: the attempts that have not come back.
       workers: the workers.
-      kept: the results that workers have.
+      locations: the results that workers have.
     """
 
     def __init__(self, n_workers: int = 0) -> None:
         self._actions: list[Action] = []
         emit = self._actions.append
         self.closures, self.backlog = OpenClosures(), Backlog()
-        self.workers, self.kept = Workers(n_workers), KeptResults()
+        self.workers, self.locations = Workers(n_workers), ResultLocations()
         self.attempts = Attempts(self.closures, self.workers, emit)
-        known = self.backlog, self.attempts, self.workers, self.kept
+        known = self.backlog, self.attempts, self.workers, self.locations
         self._lifecycle = Lifecycle(self.closures, *known, emit)
         self._assigner = Assigner(*known, emit)
 
@@ -111,10 +111,10 @@ class ClosureScheduler:
           now: the time.
           dispatch_s: the processor time that it took to start it, in seconds, if that is known.
         """
-        taken = self.attempts.take(number)
-        if taken is None:
+        removed = self.attempts.remove(number)
+        if removed is None:
             return []
-        attempt, closures = taken
+        attempt, closures = removed
         if closures:
             self._assigner.note(attempt, now, dispatch_s)
         for opened in closures:
@@ -133,17 +133,17 @@ class ClosureScheduler:
           is_rolled_back: in exactly-once mode, whether neither this attempt nor an earlier one has
             applied anything, or will.
         """
-        taken = self.attempts.take(number)
-        if taken is None:
+        removed = self.attempts.remove(number)
+        if removed is None:
             return []
-        attempt, closures = taken
+        attempt, closures = removed
         for opened in closures:
             self._lifecycle.attempt_failed(opened, attempt, error, is_rolled_back=is_rolled_back)
         return self._assigned(now)
 
     def lost(self, number: int, now: float) -> list[Action]:
         """An attempt was lost with its worker, or was cancelled: its closures run again."""
-        self._lose(number)
+        self._put_back(number)
         return self._assigned(now)
 
     # Events: results that workers have ----------------------------------------------------------
@@ -154,7 +154,7 @@ class ClosureScheduler:
 
     def result_read(self, number: int, now: float) -> list[Action]:
         """The coordinator has a copy of a result now, perhaps of one that was lost meanwhile."""
-        self.kept.copied(number)
+        self.locations.copied(number)
         runs_again = self.closures.get(number)
         if runs_again is None:
             return []
@@ -163,7 +163,7 @@ class ClosureScheduler:
 
     def results_lost(self, numbers: Iterable[int], now: float) -> list[Action]:
         """Results cannot be read where they were."""
-        self._lifecycle.lose_results(numbers)
+        self._lifecycle.mark_results_lost(numbers)
         return self._assigned(now)
 
     # Events: workers ----------------------------------------------------------------------------
@@ -181,22 +181,22 @@ class ClosureScheduler:
         if not self.workers.down(worker):
             return []
         self._assigner.forget_worker(worker)
-        self._lifecycle.lose_results(self.kept.on(worker))
+        self._lifecycle.mark_results_lost(self.locations.on(worker))
         for number in self.attempts.of(worker):
-            self._lose(number)
+            self._put_back(number)
         return self._assigned(now)
 
     def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
         """A worker is to get no more closures; those that only it may run fail with the error."""
         if not self.workers.leave(worker, error):
             return []  # it has left after an earlier call
-        self._lifecycle.lose_results(self.kept.on(worker))
+        self._lifecycle.mark_results_lost(self.locations.on(worker))
         self._lifecycle.requeue(lambda closure: closure.worker == worker)
         return self._assigned(now)
 
-    def burst_ready(self, worker: WorkerIndex, kind: Hashable, now: float) -> list[Action]:
-        """Bursts of a kind are compiled for a worker."""
-        self._assigner.bursts.compiled(kind, worker)
+    def batch_ready(self, worker: WorkerIndex, kind: Hashable, now: float) -> list[Action]:
+        """Batches of a kind are compiled for a worker."""
+        self._assigner.batches.compiled(kind, worker)
         return self._assigned(now)
 
     # Events: errors -----------------------------------------------------------------------------
@@ -214,9 +214,9 @@ class ClosureScheduler:
 
     # What follows -------------------------------------------------------------------------------
 
-    def _lose(self, number: int) -> None:
-        taken = self.attempts.take(number)
-        for opened in taken[1] if taken else ():
+    def _put_back(self, number: int) -> None:
+        removed = self.attempts.remove(number)
+        for opened in removed[1] if removed else ():
             self._lifecycle.put_back(opened)
 
     def _assigned(self, now: float) -> list[Action]:

@@ -1,7 +1,8 @@
 """`WorkerResults`: results that workers keep, as the engine handles them.
 
-The scheduler knows where they are (`kept.py`). This brings them here when they are wanted, computes
-them again if they were lost, and frees them when the program has dropped their `RemoteValue`s.
+The scheduler knows where they are (`result_locations.py`). This brings them here when they are
+wanted, computes them again if they were lost, and frees them when the program has dropped their
+`RemoteValue`s.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from jflow.compiler.graph import ResourceRef
 from jflow.errors import CancelledError, UnavailableError
 from jflow.training.coordinator.closures import Recipe, ScheduledClosure
 from jflow.training.coordinator.events import Action, Dispatch, Keeping, WorkerIndex
-from jflow.training.coordinator.kept import KeptResults
 from jflow.training.coordinator.layout import AttemptLayout
 from jflow.training.coordinator.metrics import Meter
 from jflow.training.coordinator.remote_value import RemoteValue
+from jflow.training.coordinator.result_locations import ResultLocations
 from jflow.training.coordinator.scheduler import ClosureScheduler
 
 FetchCallback = Callable[[Sequence[Any] | BaseException], None]
@@ -29,7 +30,7 @@ FetchCallback = Callable[[Sequence[Any] | BaseException], None]
 
 
 class WorkerTable(Protocol):
-    """A worker, as one that keeps results.
+    """A worker's table of results.
 
     Attributes:
       task: its task.
@@ -52,7 +53,7 @@ class WorkerResults:
     Args:
       scheduler: knows where they are.
       link: returns a worker; None if it has left.
-      take: gives the scheduler an event.
+      apply_event: gives the scheduler an event.
       meter: records how long `RemoteValue`s have waited.
       lock: that of the scheduler.
 
@@ -64,11 +65,11 @@ class WorkerResults:
         self,
         scheduler: ClosureScheduler,
         link: Callable[[WorkerIndex], WorkerTable | None],
-        take: Callable[[Callable[[float], list[Action]]], None],
+        apply_event: Callable[[Callable[[float], list[Action]]], None],
         meter: Meter,
         lock: AbstractContextManager[Any],
     ) -> None:
-        self._scheduler, self._link, self._take = scheduler, link, take
+        self._scheduler, self._link, self._apply_event = scheduler, link, apply_event
         self.meter, self._lock = meter, lock
         self._values: weakref.WeakValueDictionary[int, RemoteValue] = weakref.WeakValueDictionary()
         self._recipes: dict[int, Recipe] = {}
@@ -76,13 +77,13 @@ class WorkerResults:
         self._dropped: SimpleQueue[int] = SimpleQueue()
 
     @property
-    def kept(self) -> KeptResults:
-        """Where they are."""
-        return self._scheduler.kept
+    def locations(self) -> ResultLocations:
+        """Which worker has which result."""
+        return self._scheduler.locations
 
     def cancel(self, number: int) -> None:
         """Cancels a closure for its user."""
-        self._take(lambda now: self._scheduler.cancel(number, now))
+        self._apply_event(lambda now: self._scheduler.cancel(number, now))
 
     def layout(
         self, action: Dispatch, closure: ScheduledClosure
@@ -97,8 +98,8 @@ class WorkerResults:
         """
         placed = closure.placed(dict(action.places))
         inputs = tuple((indices, self._table(worker)) for indices, _, worker in placed)
-        is_kept = closure.keeping is not Keeping.NOT
-        table = self._table(action.worker) if is_kept else None
+        is_on_worker = closure.keeping is not Keeping.NOT
+        table = self._table(action.worker) if is_on_worker else None
         return AttemptLayout(inputs, closure.keeping, table), tuple(
             number for _, number, _ in placed
         )
@@ -111,7 +112,7 @@ class WorkerResults:
         return link.table
 
     def add(self, value: RemoteValue, recipe: Recipe | None) -> None:
-        """A result stays on its worker.
+        """Adds a result that stays on its worker.
 
         Args:
           value: the result.
@@ -134,28 +135,28 @@ class WorkerResults:
         return recipe.closure(value)
 
     def ended(self, number: int) -> None:
-        """A result, or an error in its place, has come here."""
+        """Records that a result, or an error in its place, has arrived."""
         self._recipes.pop(number, None)
         self._values.pop(number, None)
 
     def fetch(self, number: int) -> None:
         """Brings a result here; if it was lost, it is computed again."""
-        value, worker = self._values.get(number), self.kept.place(number)
+        value, worker = self._values.get(number), self.locations.place(number)
         link = None if worker is None else self._link(worker)
         if value is None:
             return
         if link is None:
-            self.lose(number)
-            self._take(lambda now: self._scheduler.want(number, now))
+            self.report_lost(number)
+            self._apply_event(lambda now: self._scheduler.want(number, now))
             return
 
-        def callback(found: Sequence[Any] | BaseException) -> None:
-            if isinstance(found, BaseException):
-                self.lose(number)
-                self._take(lambda now: self._scheduler.want(number, now))
+        def callback(answer: Sequence[Any] | BaseException) -> None:
+            if isinstance(answer, BaseException):
+                self.report_lost(number)
+                self._apply_event(lambda now: self._scheduler.want(number, now))
                 return
-            value.succeed([*found])
-            self._take(lambda now: self._scheduler.result_read(number, now))
+            value.succeed([*answer])
+            self._apply_event(lambda now: self._scheduler.result_read(number, now))
             with self._lock:
                 runs_again = number in self._scheduler.closures
             if not runs_again:
@@ -163,23 +164,23 @@ class WorkerResults:
 
         link.fetch(number, value.avals, callback)
 
-    def lose(self, *numbers: int) -> None:
-        """Results could not be read where they were."""
+    def report_lost(self, *numbers: int) -> None:
+        """Reports results that could not be read from their worker."""
         for number in numbers:
-            worker = self.kept.place(number)
+            worker = self.locations.place(number)
             link = None if worker is None else self._link(worker)
             if link is not None:
                 link.free([number])
-        self._take(lambda now: self._scheduler.results_lost(numbers, now))
+        self._apply_event(lambda now: self._scheduler.results_lost(numbers, now))
 
     def is_lost(self, number: int) -> bool:
         """Whether a result was lost with its worker."""
-        return self.kept.lost_closure(number) is not None
+        return self.locations.lost_closure(number) is not None
 
     def unwanted(self, closure: ScheduledClosure, worker: WorkerIndex) -> None:
         """An attempt has ended; frees its result unless that is the one that counts."""
         number, link = closure.remote_value.number, self._link(worker)
-        if closure.keeping is Keeping.NOT or self.kept.place(number) == worker:
+        if closure.keeping is Keeping.NOT or self.locations.place(number) == worker:
             return
         if link is not None:
             link.free([number])
@@ -187,12 +188,12 @@ class WorkerResults:
     def free_dropped(self) -> None:
         """Frees the results of which the program has dropped the `RemoteValue`s."""
         by_worker: defaultdict[WorkerIndex, list[int]] = defaultdict(list)
-        for number in self._taken():
+        for number in self._drain_dropped():
             with self._lock:
                 if number in self._scheduler.closures:
                     self._dropped.put(number)  # it runs again, and nothing waits for it any more
                     continue
-                worker = self.kept.forget(number)
+                worker = self.locations.forget(number)
             self.ended(number)
             if worker is not None:
                 by_worker[worker].append(number)
@@ -201,7 +202,7 @@ class WorkerResults:
             if link is not None:
                 link.free(numbers)
 
-    def _taken(self) -> list[int]:
+    def _drain_dropped(self) -> list[int]:
         numbers = []
         for _ in range(self._dropped.qsize()):
             try:

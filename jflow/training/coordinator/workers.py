@@ -91,10 +91,12 @@ class Workers:
         return True
 
     def departure(self, worker: WorkerIndex | None) -> BaseException | None:
-        """Why nothing runs any more on the only worker of a closure; None if something does."""
+        """The error of a closure whose only worker has left or is leaving; None for any other."""
         return None if worker is None else self._departures.get(worker)
 
-    def begin(self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int) -> int:
+    def add_attempt(
+        self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int
+    ) -> int:
         """Gives a worker an attempt of some closures, which is expected to take so long.
 
         Returns:
@@ -106,8 +108,10 @@ class Workers:
         state.n_closures += n_closures
         return state.n_closures
 
-    def end(self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int) -> None:
-        """An attempt has come back; its arguments are those of `begin`."""
+    def remove_attempt(
+        self, worker: WorkerIndex, attempt: int, seconds: float, n_closures: int
+    ) -> None:
+        """An attempt has come back; its arguments are those of `add_attempt`."""
         state = self._states[worker]
         state.attempts.discard(attempt)
         # Rounding leaves something of the load of many attempts.

@@ -18,7 +18,7 @@ from jflow.training.monitored.run_hook import (
 )
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.timer import SecondOrStepTimer
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)
 
@@ -135,10 +135,10 @@ class CheckpointSaverHook(SessionRunHook):
 
 
 def _saver_of_graph() -> Any:
-    found = get_default_graph().get_collection(GraphKeys.SAVERS)
-    if len(found) != 1:
+    savers = get_default_graph().get_collection(GraphKeys.SAVERS)
+    if len(savers) != 1:
         raise RuntimeError(
-            f"expected one saver in the collection {GraphKeys.SAVERS!r}, found {len(found)}; pass "
+            f"expected one saver in the collection {GraphKeys.SAVERS!r}, found {len(savers)}; pass "
             "saver= or scaffold= to the CheckpointSaverHook"
         )
-    return found[0]
+    return savers[0]

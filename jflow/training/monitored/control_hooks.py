@@ -12,14 +12,14 @@ import numpy as np
 from jflow.client.ops import Variable
 from jflow.client.session import Session
 from jflow.errors import OutOfRangeError
-from jflow.training.global_step import get_global_step
+from jflow.training.monitored.global_step import get_global_step
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
 )
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ class ChiefSessionCreator(SessionCreator):
     """Opens a session and restores or initializes its variables.
 
     Args:
-      scaffold: what the session needs beside its steps; None for the defaults.
+      scaffold: what the session needs in addition to its steps; None for the defaults.
       master: target of the session.
       config: options of the session.
       checkpoint_dir: directory whose latest checkpoint is restored.
@@ -67,7 +67,7 @@ class WorkerSessionCreator(SessionCreator):
     """Opens a session once the chief has made its variables ready.
 
     Args:
-      scaffold: what the session needs beside its steps; None for the defaults.
+      scaffold: what the session needs in addition to its steps; None for the defaults.
       master: target of the session.
       config: options of the session.
       max_wait_secs: how long to wait for the chief, in seconds.

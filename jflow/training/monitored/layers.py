@@ -19,6 +19,7 @@ from jflow.client.session import Session
 from jflow.client.session.fetches import parse_feed_list
 from jflow.compiler.graph import Graph, Tensor
 from jflow.errors import AbortedError, UnavailableError
+from jflow.training.input_queues.queue_runner import QUEUE_RUNNERS, start_queue_runners
 from jflow.training.monitored.creators import SessionCreator
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
@@ -26,8 +27,7 @@ from jflow.training.monitored.run_hook import (
     SessionRunHook,
     SessionRunValues,
 )
-from jflow.training.queue_runner import QUEUE_RUNNERS, start_queue_runners
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,10 +138,10 @@ class Hooked:
         records = options.trace_level or options.output_partition_graphs
         # An empty list stands for nothing, which is not a fetch.
         wanted = [[] if args.fetches is None else args.fetches for args in added]
-        result, found = self._session.run(
+        result, hook_values = self._session.run(
             (fetches, wanted), feeds, options, metadata if records else None
         )
-        for hook, args, values in zip(self._hooks, added, found, strict=True):
+        for hook, args, values in zip(self._hooks, added, hook_values, strict=True):
             results = None if args.fetches is None else values
             hook.after_run(context, SessionRunValues(results, options, metadata))
         if context.stop_requested:
@@ -227,7 +227,7 @@ class Opener:
         self.live: Live | None = None
 
     def open(self) -> Coordinated:
-        """Opens a session, starts its queue runners and tells the hooks.
+        """Opens a session, starts its queue runners and notifies the hooks.
 
         Raises what any of these raises; the session is closed then.
         """

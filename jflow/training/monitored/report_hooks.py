@@ -14,7 +14,7 @@ from jflow.client.session import Session
 from jflow.errors import UnimplementedError
 from jflow.plan.trace.step_stats import ChromeTimeline
 from jflow.state.records import scalar_value
-from jflow.training.events import FileWriter, FileWriterCache
+from jflow.training.event_files import FileWriter, FileWriterCache
 from jflow.training.monitored.control_hooks import required_global_step
 from jflow.training.monitored.run_hook import (
     SessionRunArgs,
@@ -24,7 +24,7 @@ from jflow.training.monitored.run_hook import (
 )
 from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.timer import SecondOrStepTimer
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)
 
@@ -251,10 +251,10 @@ class SummarySaverHook(SessionRunHook):
             raise ValueError("a SummarySaverHook requires output_dir= or summary_writer=")
 
     def _summaries(self) -> list[Any]:
-        found = self._summary_op if self._scaffold is None else self._scaffold.summary_op
-        if found is None:
+        summary_op = self._summary_op if self._scaffold is None else self._scaffold.summary_op
+        if summary_op is None:
             return []
-        return list(found) if isinstance(found, list | tuple) else [found]
+        return list(summary_op) if isinstance(summary_op, list | tuple) else [summary_op]
 
 
 class ProfilerHook(SessionRunHook):

@@ -9,7 +9,7 @@ from typing import Any
 from jflow.base.options import RunOptions
 from jflow.client.runtime.tracing import RunMetadata
 from jflow.client.session import Session
-from jflow.training.thread_coordinator import Coordinator
+from jflow.training.threads import Coordinator
 
 
 @dataclass(frozen=True)

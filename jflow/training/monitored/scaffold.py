@@ -1,4 +1,4 @@
-"""`Scaffold`: the operations that a training session needs beside its steps."""
+"""`Scaffold`: the operations that a training session needs in addition to its steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jflow.client.ops import (
 from jflow.client.ops.summaries import merge_all
 from jflow.client.session import Session
 from jflow.compiler.graph import Graph, GraphKeys, Operation, get_default_graph
-from jflow.training.saver import Saver
+from jflow.training.checkpoints.saver import Saver
 
 InitFn = Callable[["Scaffold", Session], object]
 
@@ -121,18 +121,18 @@ class Scaffold:
           RuntimeError: if the collection has several elements.
         """
         graph: Graph = get_default_graph()
-        found = graph.get_collection(collection_key)
-        if len(found) > 1:
+        listed = graph.get_collection(collection_key)
+        if len(listed) > 1:
             raise RuntimeError(
                 f"more than one item in the collection {collection_key!r}; choose one with "
                 f"tf.train.Scaffold({arg_name}=...)"
             )
-        if found:
-            return found[0]
-        made = default_constructor()
-        if made is not None:
-            graph.add_to_collection(collection_key, made)
-        return made
+        if listed:
+            return listed[0]
+        default = default_constructor()
+        if default is not None:
+            graph.add_to_collection(collection_key, default)
+        return default
 
     @staticmethod
     def default_local_init_op() -> Operation:
@@ -140,5 +140,5 @@ class Scaffold:
         return group(local_variables_initializer(), name="local_init")
 
     def __repr__(self) -> str:
-        given = [name for name, value in vars(self).items() if value is not None]
-        return f"<jflow.train.Scaffold with {', '.join(given) or 'defaults'}>"
+        names = [name for name, value in vars(self).items() if value is not None]
+        return f"<jflow.train.Scaffold with {', '.join(names) or 'defaults'}>"

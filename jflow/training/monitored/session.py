@@ -13,6 +13,7 @@ from jflow.client.runtime.tracing import RunMetadata
 from jflow.client.session import Session
 from jflow.compiler.graph import Graph, get_default_graph
 from jflow.errors import OutOfRangeError
+from jflow.training.input_queues.queue_runner import StartsQueueRunners
 from jflow.training.monitored.creators import (
     ChiefSessionCreator,
     SessionCreator,
@@ -20,7 +21,6 @@ from jflow.training.monitored.creators import (
 from jflow.training.monitored.layers import Layer, Opener, Recoverable, StepContext, StepFn
 from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.monitored.scaffold import Scaffold
-from jflow.training.queue_runner import StartsQueueRunners
 
 
 class _Monitored(StartsQueueRunners):
@@ -188,7 +188,7 @@ class SingularMonitoredSession(_Monitored):
 
     Args:
       hooks: hooks, in the order in which they are called.
-      scaffold: what the session needs beside its steps; None for the defaults.
+      scaffold: what the session needs in addition to its steps; None for the defaults.
       master: target of the session.
       config: options of the session.
       checkpoint_dir: directory whose latest checkpoint is restored.

@@ -16,7 +16,7 @@ from jflow.base.options import ConfigProto, RunOptions
 from jflow.client.session import Session
 from jflow.compiler.graph import Graph, get_default_graph
 from jflow.errors import DeadlineExceededError, FailedPreconditionError
-from jflow.training.checkpoint_state import get_checkpoint_state
+from jflow.training.checkpoints.checkpoint_state import get_checkpoint_state
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from jflow.base.options import ConfigProto
-from jflow.training.events import can_write_events
+from jflow.training.event_files import can_write_events
 from jflow.training.monitored.checkpoint_hook import CheckpointSaverHook
 from jflow.training.monitored.creators import ChiefSessionCreator, WorkerSessionCreator
 from jflow.training.monitored.report_hooks import StepCounterHook, SummarySaverHook
@@ -60,7 +60,7 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
       master: target of the session.
       is_chief: whether this process is the chief.
       checkpoint_dir: directory of the checkpoints; None to save none.
-      scaffold: what the session needs beside its steps; None for the defaults.
+      scaffold: what the session needs in addition to its steps; None for the defaults.
       hooks: hooks of this process.
       chief_only_hooks: more hooks, if it is the chief; they are called first.
       save_checkpoint_secs: seconds between checkpoints, 600 by default.

@@ -2,12 +2,6 @@
 
 from jflow.training.parameter_servers.datasets import DistributedDataset as DistributedDataset
 from jflow.training.parameter_servers.datasets import InputContext as InputContext
-from jflow.training.parameter_servers.partitioners import (
-    FixedShardsPartitioner as FixedShardsPartitioner,
-)
-from jflow.training.parameter_servers.partitioners import MaxSizePartitioner as MaxSizePartitioner
-from jflow.training.parameter_servers.partitioners import MinSizePartitioner as MinSizePartitioner
-from jflow.training.parameter_servers.partitioners import VariablePartitioner as VariablePartitioner
 from jflow.training.parameter_servers.per_worker import PerWorkerVariable as PerWorkerVariable
 from jflow.training.parameter_servers.per_worker import bound_to as bound_to
 from jflow.training.parameter_servers.replicas import PerReplica as PerReplica

@@ -11,7 +11,7 @@ from jflow.data import Dataset
 
 @dataclass(frozen=True)
 class InputContext:
-    """What a function that makes a dataset for one worker is told.
+    """What a function that makes the dataset of one worker gets.
 
     Attributes:
       num_input_pipelines: the number of workers.
@@ -43,7 +43,7 @@ class DistributedDataset:
 
     Args:
       dataset_fn: makes the dataset of one worker.
-      contexts: what it is told for each worker.
+      contexts: its argument for each worker.
 
     Raises:
       TypeError: if `dataset_fn` is not callable.
@@ -66,13 +66,13 @@ class DistributedDataset:
         Raises:
           TypeError: if the function does not return a dataset.
         """
-        made = self._dataset_fn(self._contexts[index])
-        if not isinstance(made, Dataset):
+        dataset = self._dataset_fn(self._contexts[index])
+        if not isinstance(dataset, Dataset):
             raise TypeError(
                 f"expected the function {self._dataset_fn!r} to return a jflow.data.Dataset, got "
-                f"{made!r:.80} of type {type(made).__name__}"
+                f"{dataset!r:.80} of type {type(dataset).__name__}"
             )
-        return made
+        return dataset
 
     def __iter__(self) -> NoReturn:
         raise ValueError(

@@ -43,10 +43,10 @@ class PerWorkerVariable(Variable):
         name = arguments.get("name") or connection.unnamed()
         self._arguments = arguments | {"name": name, "trainable": False}
         up = {info.name for info in connection.list_devices()}
-        made = [self.create_on(task) for task in tasks if _is_up(task, up)]
-        if not made:
+        created = [self.create_on(task) for task in tasks if _is_up(task, up)]
+        if not created:
             raise UnavailableError(f"no worker is up to make variable {name!r} on")
-        anywhere = replace(made[0].operations.ref, spec=_OF_ITS_WORKER)
+        anywhere = replace(created[0].operations.ref, spec=_OF_ITS_WORKER)
         self.trainable = False
         self.constraint = arguments.get("constraint")
         self.save_slice_info = None

@@ -44,8 +44,8 @@ def n_replicas_of(devices: Iterable[Device]) -> int | None:
     gpus.update(d.task for d in devices if d.task.job == WORKER_JOB and d.type == "GPU")
     numbers = {*gpus.values()}
     if len(numbers) > 1:
-        found = ", ".join(f"{task} {n}" for task, n in sorted(gpus.items()))
-        raise ValueError(f"all workers must have the same number of GPUs, got {found}")
+        counts = ", ".join(f"{task} {n}" for task, n in sorted(gpus.items()))
+        raise ValueError(f"all workers must have the same number of GPUs, got {counts}")
     return max(1, *numbers) if numbers else None
 
 

@@ -1,4 +1,4 @@
-"""Checks of the cluster that a strategy is given."""
+"""Checks of the cluster of a strategy."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ PS_JOB, WORKER_JOB = "ps", "worker"
 _JOBS = ("chief", "worker", "ps", "evaluator")
 
 
-def cluster_of(given: Any) -> ClusterSpec:
-    """Returns the cluster of a resolver, or the one that is given.
+def cluster_of(cluster_resolver: Any) -> ClusterSpec:
+    """Returns the cluster of a resolver, or the cluster itself.
 
     Args:
-      given: a cluster resolver, a `ClusterSpec`, or a dict that makes one.
+      cluster_resolver: a cluster resolver, a `ClusterSpec`, or a dict that makes one.
 
     Raises:
       TypeError: if it is something else.
       ValueError: if the cluster cannot train with parameter servers.
     """
     task_type = None
-    if isinstance(given, ClusterSpec | Mapping):
-        cluster = ClusterSpec(given)
-    elif isinstance(given, ClusterResolver) or hasattr(given, "cluster_spec"):
-        found = given.cluster_spec()
-        if not isinstance(found, ClusterSpec):
+    if isinstance(cluster_resolver, ClusterSpec | Mapping):
+        cluster = ClusterSpec(cluster_resolver)
+    elif isinstance(cluster_resolver, ClusterResolver) or hasattr(cluster_resolver, "cluster_spec"):
+        cluster_spec = cluster_resolver.cluster_spec()
+        if not isinstance(cluster_spec, ClusterSpec):
             raise TypeError(
-                f"the cluster resolver must return a jflow.train.ClusterSpec, got {found!r:.80}"
+                "the cluster resolver must return a jflow.train.ClusterSpec, got "
+                f"{cluster_spec!r:.80}"
             )
-        cluster, task_type = found, getattr(given, "task_type", None)
+        cluster, task_type = cluster_spec, getattr(cluster_resolver, "task_type", None)
     else:
         raise TypeError(
-            f"expected a cluster resolver or a jflow.train.ClusterSpec, got {given!r:.80}"
+            f"expected a cluster resolver or a jflow.train.ClusterSpec, "
+            f"got {cluster_resolver!r:.80}"
         )
     _check(cluster, task_type)
     return cluster

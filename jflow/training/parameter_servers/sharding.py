@@ -76,16 +76,16 @@ def n_shards_of(partitioner: Partitioner, initial: Initial) -> int:
     Raises:
       ValueError: if its answer is not a positive number and ones.
     """
-    found: Any = partitioner(shape=initial.shape, dtype=as_dtype(initial.dtype))
+    answer: Any = partitioner(shape=initial.shape, dtype=as_dtype(initial.dtype))
     is_valid = (
-        isinstance(found, list | tuple)
-        and len(found) == len(initial.shape)
-        and all(isinstance(n, int) and n > 0 for n in found)
-        and all(n == 1 for n in found[1:])
+        isinstance(answer, list | tuple)
+        and len(answer) == len(initial.shape)
+        and all(isinstance(n, int) and n > 0 for n in answer)
+        and all(n == 1 for n in answer[1:])
     )
     if not is_valid:
         raise ValueError(
             "variable_partitioner must return a list or tuple of one number for each dimension, "
-            f"the first positive and the others 1, got {found!r} for shape {initial.shape}"
+            f"the first positive and the others 1, got {answer!r} for shape {initial.shape}"
         )
-    return min(int(found[0]), max(initial.shape[0], 1))
+    return min(int(answer[0]), max(initial.shape[0], 1))

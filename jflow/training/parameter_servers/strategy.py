@@ -14,16 +14,15 @@ from jflow.base.options import ConfigProto
 from jflow.client.functions import Connection
 from jflow.client.ops import Variable
 from jflow.client.ops.creators import Creator, variable_creator_scope, without_creators
-from jflow.client.ops.variable import VariableLike
-from jflow.client.variables.beside import beside
+from jflow.client.ops.variable import VariableLike, on_device_of
 from jflow.client.variables.partitioners import Partitioner
 from jflow.client.variables.sharded import ShardedVariable
 from jflow.compiler.graph import colocate_with, device, owners
 from jflow.data import Dataset
 from jflow.plan.xla import internals
 from jflow.training.parameter_servers import replicas
-from jflow.training.parameter_servers.choice import Choice, choice_of
 from jflow.training.parameter_servers.datasets import DistributedDataset, InputContext
+from jflow.training.parameter_servers.load_balancing import Choice, choice_of
 from jflow.training.parameter_servers.per_worker import PerWorkerVariable
 from jflow.training.parameter_servers.replicas import ReduceOp
 from jflow.training.parameter_servers.roles import PS_JOB, WORKER_JOB, cluster_of
@@ -43,7 +42,7 @@ class ParameterServerStrategy:
     scheduled, in `scope()` runs on the first parameter server.
 
     Args:
-      cluster_resolver: what tells the cluster, such as `TFConfigClusterResolver()`; or a
+      cluster_resolver: the source of the cluster, such as `TFConfigClusterResolver()`; or a
         `ClusterSpec`, or a dict as it takes.
       variable_partitioner: a function of `shape` and `dtype` that says into how many shards each
         variable of rank 1 or more is cut: a list of one number for each dimension, all but the
@@ -133,11 +132,11 @@ class ParameterServerStrategy:
 
     @contextmanager
     def colocate_vars_with(self, colocate_with_variable: Variable) -> Iterator[None]:
-        """A block whose variables are made beside another one, without counting as a turn.
+        """A block whose variables are on the device of another one, without counting as a turn.
 
         They are never cut into shards.
         """
-        with beside(colocate_with_variable), without_creators():
+        with on_device_of(colocate_with_variable), without_creators():
             yield
 
     def variable_created_in_scope(self, v: VariableLike) -> bool:
@@ -151,8 +150,8 @@ class ParameterServerStrategy:
     def _create(self, next_creator: Creator, **arguments: Any) -> VariableLike:
         """Makes a variable; see `variable_creator_scope`."""
         if owners.current() is not self.connection:  # a block of graph code, or of a connection
-            made: VariableLike = next_creator(**arguments)
-            return made
+            variable: VariableLike = next_creator(**arguments)
+            return variable
         if arguments.pop("per_worker_variable", False):
             return self._create_per_worker(arguments)
         initial = Initial.of(arguments.get("initial_value"), arguments.get("dtype"))
@@ -177,16 +176,16 @@ class ParameterServerStrategy:
         self, next_creator: Creator, arguments: dict[str, Any], initial: Initial
     ) -> Variable:
         task = self.ps_tasks[self._choose(initial.shape, initial.dtype)]
-        given = arguments | {"initial_value": initial.value}
+        own = arguments | {"initial_value": initial.value}
         with colocate_with(None, ignore_existing=True), device(f"{task}/device:CPU:0"):
-            made: Variable = next_creator(**given)
-        return made
+            variable: Variable = next_creator(**own)
+        return variable
 
     def _create_per_worker(self, arguments: dict[str, Any]) -> PerWorkerVariable:
         with without_creators():
-            made = PerWorkerVariable(self.connection, self.worker_tasks, arguments)
-        self._per_worker.add(made)
-        return made
+            variable = PerWorkerVariable(self.connection, self.worker_tasks, arguments)
+        self._per_worker.add(variable)
+        return variable
 
     def prepare_worker(self, task: Task) -> None:
         """Makes on a worker that has joined or returned the per-worker variables that it lacks."""

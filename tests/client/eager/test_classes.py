@@ -12,8 +12,9 @@ import jax
 import pytest
 
 import jflow as tf
-from jflow.client.eager import EagerOperations, EagerVariable
-from jflow.client.stateful import GraphVariable, QueueOperations
+from jflow.client.eager import EagerQueue, EagerVariable
+from jflow.client.stateful import GraphVariable, QueueOperations, queue
+from jflow.state.resources.queue.kernels import KERNELS
 
 
 class Counter(tf.Variable):
@@ -49,7 +50,7 @@ def test_each_acts_through_a_class_of_its_own() -> None:
     with tf.connect():
         eager = tf.Variable(1.0), tf.FIFOQueue(1, tf.float32, ())
     assert [type(x._operations) for x in in_graph] == [GraphVariable, QueueOperations]
-    assert [type(x._operations) for x in eager] == [EagerVariable, EagerOperations]
+    assert [type(x._operations) for x in eager] == [EagerVariable, EagerQueue]
 
 
 def test_a_subclass_works_in_graph_code() -> None:
@@ -145,3 +146,8 @@ def test_plain_python_does_not_take_from_a_queue_while_jax_traces(
     with pytest.raises(RuntimeError, match=r"use enqueue\(\) and dequeue\(\)"):
         tf.function(lambda x: x + queue.get())(1.0)
     assert queue.size() == 1
+
+
+def test_each_kernel_of_queues_has_a_row_in_the_table_of_operations() -> None:
+    table = [each for each in vars(queue).values() if isinstance(each, queue.QueueOperation)]
+    assert {each.kernel for each in table} == KERNELS.keys() - {"queue.selected"}

@@ -18,7 +18,7 @@ import jflow as tf
 from jflow.client.runtime.saving import SaveReport
 from jflow.launch.testing.backends import BackendUnderTest
 from jflow.testing import Pause, failpoints, start_servers, wait_until
-from jflow.training.saver import states_to_save
+from jflow.training.checkpoints.saver import states_to_save
 
 PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
 

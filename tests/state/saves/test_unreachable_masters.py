@@ -17,7 +17,7 @@ from jflow.net.protocol.identity import ServerIdentity
 from jflow.state.core.unpaused import UnpausedMasters
 from jflow.state.moves import StateId
 from jflow.testing import FaultProxy
-from jflow.training.saver import states_to_save
+from jflow.training.checkpoints.saver import states_to_save
 
 PS, OTHER_PS = "/job:ps/task:0", "/job:ps/task:1"
 SAVER, MASTER, LOST = Task("worker", 0), Task("worker", 1), Task("worker", 2)

@@ -18,15 +18,15 @@ from jflow.training.coordinator.events import (
     FailClosure,
     FailInput,
     Keeping,
-    PrepareBurst,
+    PrepareBatch,
     Reopen,
 )
 from jflow.training.coordinator.scheduler import ClosureScheduler
 
 N_CLOSURES = 20
 
-BURST = 3
-"""How many closures of a burst there are."""
+BATCH_SIZE = 3
+"""How many closures of a batch there are."""
 
 
 class FailureError(Exception):
@@ -127,7 +127,7 @@ class World:
         self._act(self.scheduler.add(closure, self.now))
 
     def _wave(self) -> None:
-        """Many short closures of one function are scheduled at once, so that some are in bursts."""
+        """Many short closures of one function are scheduled at once; some run in batches."""
         if self._is_reporting:
             self._later(0.05, "wave")
             return
@@ -143,7 +143,7 @@ class World:
                 worker=rng.choice(workers) if workers and rng.random() < 0.05 else None,
                 is_exactly_once=is_exactly_once,
                 is_repeatable=is_repeatable,
-                burst=BURST,
+                batch_size=BATCH_SIZE,
             )
             self._act(self.scheduler.add(closure, self.now))
         for _ in range(rng.choice([0, 0, 0, 1, 6])):
@@ -212,7 +212,7 @@ class World:
                     self._applied(dispatch)
                 elif fate < 0.7:
                     self._later(self.rng.random() * 3, "late", attempt)
-                self.seen["lost bursts"] += self._is_burst_once(dispatch)
+                self.seen["lost batches"] += self._is_batch_once(dispatch)
                 del self.running[attempt]
         self._up.discard(worker)
         self.tables.pop(worker, None)
@@ -240,7 +240,7 @@ class World:
             return
         if number is None:
             number = self.rng.choice(list(self.closures))
-        worker = self.scheduler.kept.place(number)
+        worker = self.scheduler.locations.place(number)
         is_read = worker is not None and number in self.tables[worker]
         self._later(self.rng.choice([0.001, 0.3]), "fetched", number, is_read)
 
@@ -249,7 +249,7 @@ class World:
             self._act(self.scheduler.results_lost([number], self.now))
             self._act(self.scheduler.want(number, self.now))
             return
-        self.seen["copies of lost results"] += self.scheduler.kept.is_lost(number)
+        self.seen["copies of lost results"] += self.scheduler.locations.is_lost(number)
         if number not in self.ends or isinstance(self.ends[number], Complete):
             self.here.add(number)
         self._act(self.scheduler.result_read(number, self.now))
@@ -298,7 +298,7 @@ class World:
             self._applied(dispatch)  # it failed after its writes, such as by its deadline
         elif self.closures[number].is_exactly_once and self._taken_over(dispatch):
             is_rolled_back = number not in self._committed
-            self.seen["rolled back bursts"] += is_rolled_back and self._is_burst_once(dispatch)
+            self.seen["rolled back batches"] += is_rolled_back and self._is_batch_once(dispatch)
         if is_rolled_back and self._ordinals[number] == dispatch.ordinal:
             for one in dispatch.closures:
                 self._together.pop(one, None)
@@ -306,7 +306,7 @@ class World:
         failed = self.scheduler.failed(attempt, error, self.now, is_rolled_back=is_rolled_back)
         self._act(failed)
 
-    def _is_burst_once(self, dispatch: Dispatch) -> bool:
+    def _is_batch_once(self, dispatch: Dispatch) -> bool:
         return len(dispatch.closures) > 1 and self.closures[dispatch.closures[0]].is_exactly_once
 
     def _has_read(self, dispatch: Dispatch) -> bool:
@@ -317,7 +317,7 @@ class World:
         )
 
     def _ready(self, worker: int, kind: Hashable) -> None:
-        self._act(self.scheduler.burst_ready(worker, kind, self.now))
+        self._act(self.scheduler.batch_ready(worker, kind, self.now))
 
     def _applied(self, dispatch: Dispatch) -> bool:
         """Applies the writes of an attempt, as the runtime does; False if it was fenced off."""
@@ -356,7 +356,7 @@ class World:
                     self._start(action)
                 case CancelAttempt(attempt):
                     self._cancelled.add(attempt)
-                case PrepareBurst(worker, closure):
+                case PrepareBatch(worker, closure):
                     kind = self.closures[closure].kind
                     self._later(self.rng.random() * 0.03, "ready", worker, kind)
                 case Complete(number) | FailClosure(number) | Expire(number) | FailInput(number):
@@ -380,8 +380,8 @@ class World:
         closures, attempt = dispatch.closures, dispatch.attempt
         self._ordinals[closures[0]] = dispatch.ordinal
         others = [d for d in self.running.values() if d.closures == closures]
-        self.seen["bursts"] += len(closures) > 1
-        self.seen["bursts run twice"] += len(closures) > 1 and bool(others)
+        self.seen["batches"] += len(closures) > 1
+        self.seen["batches run twice"] += len(closures) > 1 and bool(others)
         self._dispatched[attempt] = self.running[attempt] = dispatch
         if self.closures[closures[0]].is_exactly_once:
             self._together.update(dict.fromkeys(closures, closures))

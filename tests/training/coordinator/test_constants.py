@@ -11,7 +11,7 @@ import pytest
 from jflow.base.cluster import DeviceSpec
 from jflow.compiler.graph.primitives import VariableRef, assign_p, read_p
 from jflow.compiler.graph.request import requested_device
-from jflow.training.coordinator.constants import beside_state
+from jflow.training.coordinator.constants import with_local_constants
 
 PS = DeviceSpec.parse("/job:ps/task:0/device:CPU:0")
 OTHER = DeviceSpec.parse("/job:ps/task:1/device:CPU:0")
@@ -23,7 +23,7 @@ def variable(spec: DeviceSpec) -> VariableRef:
 
 def devices(jaxpr: Any) -> list[DeviceSpec]:
     """The devices that equations request which access no variable."""
-    moved = beside_state(jaxpr).jaxpr.eqns
+    moved = with_local_constants(jaxpr).jaxpr.eqns
     return [requested_device(eqn) for eqn in moved if eqn.primitive not in (assign_p, read_p)]
 
 

@@ -85,7 +85,7 @@ def test_per_worker_dataset_functions_of_one_worker_take_elements_in_their_order
 
     for _ in range(3):  # until several are under way at a time
         coordinator.schedule(element, args=(other,), worker=0).fetch()
-    are_read, take = threading.Event(), iterator.take
+    are_read, take = threading.Event(), iterator.take_elements
 
     def late(worker: int, n: int, wait_s: float) -> list[Any] | None:
         """Elements are not read when the first function would take one, and are for the next."""
@@ -94,7 +94,7 @@ def test_per_worker_dataset_functions_of_one_worker_take_elements_in_their_order
         return None if is_late else take(worker, n, wait_s)
 
     tried: list[int] = []
-    monkeypatch.setattr(iterator, "take", late)
+    monkeypatch.setattr(iterator, "take_elements", late)
     functions = [element, negative, element, negative]
     values = [coordinator.schedule(fn, args=(iterator,), worker=0) for fn in functions]
     wait_until(lambda: coordinator.metrics().running > 1, "several to be under way")
@@ -113,14 +113,14 @@ def test_per_worker_dataset_a_function_that_waits_for_an_element_can_be_cancelle
 
     for n in range(3):
         assert coordinator.schedule(element, args=(iterator,), worker=0).fetch() == n
-    take = iterator.take
-    monkeypatch.setattr(iterator, "take", lambda *_: None)
+    take = iterator.take_elements
+    monkeypatch.setattr(iterator, "take_elements", lambda *_: None)
     values = [coordinator.schedule(element, args=(iterator,), worker=0) for _ in range(2)]
     wait_until(lambda: coordinator.metrics().running > 1, "both to be under way")
     values[1].cancel()  # the one that waits for its turn
     with pytest.raises(tf.errors.CancelledError):
         values[1].fetch()
-    monkeypatch.setattr(iterator, "take", take)
+    monkeypatch.setattr(iterator, "take_elements", take)
     assert values[0].fetch() == 3
 
 
@@ -151,8 +151,8 @@ def test_per_worker_dataset_a_function_that_waits_for_an_element_of_a_lost_worke
         abort(worker)
         time.sleep(0.2)  # for what the one that waits makes of it
 
-    original = iterator.take
-    monkeypatch.setattr(iterator, "take", take)
+    original = iterator.take_elements
+    monkeypatch.setattr(iterator, "take_elements", take)
     monkeypatch.setattr(iterator, "abort", slow)
     value = coordinator.schedule(element, args=(iterator,), worker=0)
     assert is_waiting.wait(60)

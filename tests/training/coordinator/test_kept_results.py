@@ -111,7 +111,7 @@ def test_a_closure_runs_where_the_large_result_is_that_it_takes(
         value = coordinator.schedule(filled, (np.float32(1),), worker=worker)
         after = coordinator.schedule(scaled, (value, np.float32(2)))
         coordinator.join()
-        assert coordinator._engine.results.kept.place(after.number) == worker
+        assert coordinator._engine.results.locations.place(after.number) == worker
 
 
 def test_a_small_result_is_at_the_coordinator_at_once(

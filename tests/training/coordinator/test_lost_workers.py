@@ -179,18 +179,18 @@ def test_exactly_once_counts_every_closure_once_while_workers_are_killed(
     assert sorted(int(n) for n in coordinator.fetch(values)) == list(range(1, len(values) + 1))
 
 
-def test_bursts_in_exactly_once_mode_are_applied_once_although_a_worker_is_killed(
+def test_batches_in_exactly_once_mode_are_applied_once_although_a_worker_is_killed(
     coordinator: ClusterCoordinator, cluster: ProcessCluster
 ) -> None:
     with coordinator.strategy.scope():
-        counter = tf.Variable(0, name="bursts")
+        counter = tf.Variable(0, name="batches")
 
     @tf.function
     def count() -> Any:
         return counter.assign_add(1)
 
     values = [coordinator.schedule(count, effects="exactly_once") for _ in range(2000)]
-    wait_until(values[1000].done, "bursts to run")
+    wait_until(values[1000].done, "batches to run")
     cluster.kill("worker", 0)
     cluster.restart("worker", 0)
     coordinator.join()

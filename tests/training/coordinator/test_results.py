@@ -69,7 +69,7 @@ def checks_nans() -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("checks_nans")
-def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
+def test_first_error_of_a_batch_in_exactly_once_mode_is_that_of_one_closure(
     coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -94,12 +94,12 @@ def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
         args = [(np.float32(x),) for x in xs]
         return [coordinator.schedule(add_root, one, effects="exactly_once") for one in args]
 
-    def has_bursts() -> bool:
+    def has_batches() -> bool:
         n_before = coordinator.metrics().closure_execution.count
         coordinator.fetch(schedule([1.0] * 150))
         return coordinator.metrics().closure_execution.count < n_before + 75
 
-    wait_until(has_bursts, "closures to run in bursts")
+    wait_until(has_batches, "closures to run in batches")
     before = counter.value()
     values = schedule([1.0] * 60 + [-1.0] + [1.0] * 89)
     with pytest.raises(FloatingPointError):

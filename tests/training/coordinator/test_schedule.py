@@ -233,11 +233,11 @@ def test_a_worker_leaves_while_it_is_connected_to(
     assert coordinator.schedule(double, args=(1.0,)).fetch() == 2.0
 
 
-def test_many_short_closures_run_in_bursts_and_each_has_its_own_result(
+def test_many_short_closures_run_in_batches_and_each_has_its_own_result(
     coordinator: ClusterCoordinator,
 ) -> None:
     with coordinator.strategy.scope():
-        counter = tf.Variable(0, name="bursts")
+        counter = tf.Variable(0, name="batches")
 
     @tf.function
     def next_number(x: Any) -> Any:

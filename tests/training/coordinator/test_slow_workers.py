@@ -6,13 +6,13 @@ import heapq
 import itertools
 from collections.abc import Iterable
 
-from jflow.training.coordinator.bursts import Bursts
+from jflow.training.coordinator.batches import Batches
 from jflow.training.coordinator.durations import Durations
-from jflow.training.coordinator.events import Action, Closure, Complete, Dispatch, PrepareBurst
+from jflow.training.coordinator.events import Action, Closure, Complete, Dispatch, PrepareBatch
 from jflow.training.coordinator.scheduler import ClosureScheduler
 
 EACH_S, ATTEMPT_S, MESSAGE_S, DISPATCH_S, COMPILE_S = 1.4e-3, 4e-4, 5e-4, 4e-4, 0.5
-WINDOW, BURST = 400, 32
+WINDOW, BATCH_SIZE = 400, 32
 
 
 class Workers:
@@ -31,7 +31,7 @@ class Workers:
         self._free_at = [0.0 for _ in slowness]
         self._completed: set[int] = set()
         self._n_scheduled = 0
-        self._events: list[tuple[float, int, Dispatch | PrepareBurst]] = []
+        self._events: list[tuple[float, int, Dispatch | PrepareBatch]] = []
         self._order = itertools.count()
         self._scheduler = ClosureScheduler(len(slowness))
         for worker in range(len(slowness)):
@@ -46,7 +46,7 @@ class Workers:
             if isinstance(action, Dispatch):
                 self._take(self._scheduler.finished(action.attempt, self.now, DISPATCH_S))
             else:
-                self._take(self._scheduler.burst_ready(action.worker, "k", self.now))
+                self._take(self._scheduler.batch_ready(action.worker, "k", self.now))
         return (self.n_ended - before) / seconds
 
     def _schedule(self) -> None:
@@ -55,7 +55,7 @@ class Workers:
                 self.n_ended += 1
             if self._n_scheduled == self.n_ended + WINDOW:
                 return
-            closure = Closure(self._n_scheduled, kind="k", burst=BURST)
+            closure = Closure(self._n_scheduled, kind="k", batch_size=BATCH_SIZE)
             self._n_scheduled += 1
             self._take(self._scheduler.add(closure, self.now))
 
@@ -68,12 +68,12 @@ class Workers:
                     begun = max(self.now + MESSAGE_S, self._free_at[worker])
                     self._free_at[worker] = begun + seconds
                     self._at(begun + seconds + MESSAGE_S, action)
-                case PrepareBurst():
+                case PrepareBatch():
                     self._at(self.now + COMPILE_S, action)
                 case Complete(number):
                     self._completed.add(number)
 
-    def _at(self, when: float, action: Dispatch | PrepareBurst) -> None:
+    def _at(self, when: float, action: Dispatch | PrepareBatch) -> None:
         heapq.heappush(self._events, (when, next(self._order), action))
 
 
@@ -84,7 +84,7 @@ def test_a_worker_ten_times_slower_does_not_hold_up_results_that_are_wanted_in_o
     assert slow.run(5.0) > 0.9 * two.run(5.0)
 
 
-def test_a_worker_that_is_fast_again_has_bursts_again() -> None:
+def test_a_worker_that_is_fast_again_has_batches_again() -> None:
     workers = Workers(10, 1, 1)
     workers.run(4.0)
     workers.slowness[0] = 1
@@ -92,21 +92,21 @@ def test_a_worker_that_is_fast_again_has_bursts_again() -> None:
     workers.sizes[0].clear()
     workers.run(2.0)
     assert sum(workers.sizes[0]) > 500
-    assert workers.sizes[0].count(BURST) > 15
+    assert workers.sizes[0].count(BATCH_SIZE) > 15
 
 
-def test_a_worker_rests_after_two_late_bursts_in_a_row_until_one_is_in_time() -> None:
-    durations, closure = Durations(), Closure(0, kind="k", burst=BURST)
+def test_a_worker_rests_after_two_late_batches_in_a_row_until_one_is_in_time() -> None:
+    durations, closure = Durations(), Closure(0, kind="k", batch_size=BATCH_SIZE)
     for worker in range(2):
         durations.note("k", worker, EACH_S)
-        durations.note(("k", True), worker, BURST * EACH_S, BURST)
+        durations.note(("k", True), worker, BATCH_SIZE * EACH_S, BATCH_SIZE)
     durations.note_queued("k", EACH_S, 1)
     durations.note_dispatch(DISPATCH_S)
-    bursts = Bursts(durations)
-    assert bursts.wanted(closure, 0, BURST)
-    bursts.compiled("k", 0)
+    batches = Batches(durations)
+    assert batches.wanted(closure, 0, BATCH_SIZE)
+    batches.compiled("k", 0)
 
-    late, in_time = 5 * BURST * EACH_S, 3 * BURST * EACH_S
+    late, in_time = 5 * BATCH_SIZE * EACH_S, 3 * BATCH_SIZE * EACH_S
     for begun, seconds, is_ready in (
         (0.0, late, True),
         (1.0, in_time, True),
@@ -114,9 +114,9 @@ def test_a_worker_rests_after_two_late_bursts_in_a_row_until_one_is_in_time() ->
         (3.0, late, False),
         (4.0, in_time, True),
     ):
-        bursts.ended("k", 0, [1], BURST, begun, begun + seconds)
-        assert bursts.is_ready("k", 0, begun + seconds) is is_ready
+        batches.ended("k", 0, [1], BATCH_SIZE, begun, begun + seconds)
+        assert batches.is_ready("k", 0, begun + seconds) is is_ready
     for begun in (5.0, 6.0):
-        bursts.ended("k", 0, [1], BURST, begun, begun + late)
-    assert not bursts.is_ready("k", 0, 6.0 + 8 * late)
-    assert bursts.is_ready("k", 0, 6.0 + 10 * late)
+        batches.ended("k", 0, [1], BATCH_SIZE, begun, begun + late)
+    assert not batches.is_ready("k", 0, 6.0 + 8 * late)
+    assert batches.is_ready("k", 0, 6.0 + 10 * late)

@@ -1,0 +1,104 @@
+"""Graphs in files under TensorFlow's names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from jflow.client.export.graphs import load_graph, save_graph
+from jflow.client.export.members import MemberKind, register_member_kind
+from jflow.client.ops import global_variables
+from jflow.compiler.graph import Graph, Operation
+from jflow.errors import OpError
+from jflow.training.checkpoints.saver import Saver
+from jflow.training.input_queues.queue_runner import QueueRunner
+
+
+def export_meta_graph(filename: str | os.PathLike[str], graph: Graph | None = None) -> None:
+    """Writes a graph to a file, for `import_meta_graph` in another process.
+
+    Args:
+      filename: the file, which is replaced if it exists.
+      graph: the graph; None for the default graph.
+
+    Raises:
+      UnimplementedError: if an operation cannot be exported, with its name and the user's line.
+      OSError: as `open`.
+    """
+    save_graph(filename, graph)
+
+
+def import_meta_graph(
+    meta_graph_or_file: str | os.PathLike[str],
+    clear_devices: bool = False,
+    import_scope: str | None = None,
+) -> Saver | None:
+    """Adds the operations and collections of a file to the default graph.
+
+    Args:
+      meta_graph_or_file: a file that `export_meta_graph` wrote.
+      clear_devices, import_scope: as for `jflow.export.load_graph`.
+
+    Returns:
+      A `Saver` of the graph's variables; None if it has none.
+
+    Raises:
+      NotFoundError, InvalidArgumentError, DataLossError, FailedPreconditionError, ValueError: as
+        `jflow.export.load_graph`.
+    """
+    load_graph(meta_graph_or_file, clear_devices=clear_devices, import_scope=import_scope)
+    return Saver() if global_variables() else None
+
+
+class _ImportedQueue:
+    """The queue of an imported queue runner, by name; the runner has operations that close it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<the imported queue {self.name!r}>"
+
+    def close(self, cancel_pending_enqueues: bool = False) -> Operation:
+        """Raises TypeError: the operations that close it belong to its queue runner."""
+        raise TypeError(f"{self!r} is closed by close_op and cancel_op of its QueueRunner")
+
+
+def _written(runner: QueueRunner, encode: Any) -> Any:
+    return encode(
+        {
+            "queue": runner.name,
+            "enqueue": runner.enqueue_ops,
+            "close": runner.close_op,
+            "cancel": runner.cancel_op,
+            "errors": [kind.__name__ for kind in runner.queue_closed_exception_types],
+        }
+    )
+
+
+def _read(value: Any, decode: Any) -> QueueRunner:
+    document: Mapping[str, Any] = decode(value)
+    known = {kind.__name__: kind for kind in OpError.__subclasses__()}
+    kinds = tuple(known[name] for name in document["errors"])
+    return QueueRunner(
+        _ImportedQueue(document["queue"]),
+        document["enqueue"],
+        document["close"],
+        document["cancel"],
+        kinds,
+    )
+
+
+def _saver_written(saver: Saver, encode: Any) -> Any:
+    if saver.settings is None:
+        raise TypeError("a saver of some of the variables has no written form")
+    return encode(saver.settings)
+
+
+def _saver_read(value: Any, decode: Any) -> Saver:
+    return Saver(defer_build=True, **decode(value))
+
+
+register_member_kind(MemberKind("saver", Saver, _saver_written, _saver_read))
+register_member_kind(MemberKind("queue_runner", QueueRunner, _written, _read))

@@ -1,0 +1,108 @@
+"""An attempt to run closures on a worker, as a link starts and stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from time import perf_counter
+from typing import Any
+
+from jflow.client.functions import Concrete
+from jflow.client.runtime.backend import stop_step
+from jflow.state.effects import Effect
+from jflow.training.coordinator.closures import ScheduledClosure
+from jflow.training.coordinator.layout import PLAIN, AttemptLayout
+
+
+class LinkAttempt:
+    """An attempt to run closures on a worker.
+
+    Args:
+      number: the scheduler's number of it.
+      closures: the closures, all of one program.
+      effect: what makes the runtime apply its writes once; None for at least once.
+      layout: where inputs come from and results go.
+      elsewhere: the closures whose results it reads from workers.
+
+    Attributes:
+      results: the results of all closures, one after the other, once it has ended well.
+      dispatch_s: the processor time that it took to start it, in seconds.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        closures: Sequence[ScheduledClosure],
+        effect: Effect | None,
+        layout: AttemptLayout = PLAIN,
+        elsewhere: tuple[int, ...] = (),
+    ) -> None:
+        self.number = number
+        self.closures = closures
+        self.effect = effect
+        self.layout = layout
+        self.elsewhere = elsewhere
+        self.started = perf_counter()
+        self.is_cancelled = False
+        self.concrete: Concrete | None = None
+        self.args: Sequence[Any] = ()
+        self.results: list[Any] = []
+        self.dispatch_s: float | None = None
+        self._future: Future[list[Any]] | None = None
+        self.elements: dict[int, list[Any]] = {**closures[0].elements}
+
+    @property
+    def key(self) -> tuple[int, int, AttemptLayout]:
+        """The key of its program on a worker."""
+        return self.closures[0].program.number, len(self.closures), self.layout
+
+    @property
+    def takes_elements(self) -> bool:
+        """Whether it is still to take elements of datasets."""
+        return self.closures[0].takes_elements(self.elements)
+
+    def set_future(self, future: Future[list[Any]]) -> None:
+        """Takes the future of its step."""
+        self._future = future
+        if self.is_cancelled:
+            stop_step(future)
+
+    def clear_future(self) -> None:
+        """Drops the future of its step, which refers to this attempt, so that no cycle is left."""
+        self._future = None
+
+    def cancel(self) -> None:
+        """Stops its step, or keeps it from being started."""
+        self.is_cancelled = True
+        future = self._future
+        if future is not None:
+            stop_step(future)
+
+    def arguments(self, worker: int, wait_s: float) -> Sequence[Any] | None:
+        """The arguments of its closures; None if elements are not read yet."""
+        if len(self.closures) == 1:
+            closure = self.closures[0]
+            args = closure.arguments(worker, self.elements, wait_s, self.elsewhere)
+            if args is None or self.layout is PLAIN:
+                return args
+            numbers = [*self.elsewhere]
+            if self.layout.table is not None:
+                numbers.append(closure.remote_value.number)
+            return self.layout.arguments(args, numbers)
+        args_of_all: list[Any] = []
+        for closure in self.closures:
+            args_of_all += closure.arguments(worker, {}, wait_s) or ()
+        return args_of_all
+
+    def results_at(self, position: int, n: int) -> list[Any]:
+        """The `n` results of the closure at a position."""
+        return self.results[position * n : (position + 1) * n]
+
+    def feeds(self) -> list[Any]:
+        """The values to feed to its step."""
+        if self.layout is not PLAIN:
+            assert self.concrete is not None
+            return self.concrete.feeds(self.args)
+        if len(self.closures) == 1:
+            return self.closures[0].feeds(self.args)
+        return [feed for closure in self.closures for feed in closure.feeds(closure.base_args)]

@@ -1,0 +1,1 @@
+"""Input pipelines of queues and threads, as in TensorFlow 1."""

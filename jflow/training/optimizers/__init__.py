@@ -1,0 +1,1 @@
+"""Optimizers of graph and eager variables: Optax transformations, learning rates, gradients."""

@@ -1,0 +1,140 @@
+"""The update of a graph's variables: operations, each on the device of its variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.client.ops import Variable, group
+from jflow.compiler.graph import (
+    Graph,
+    Operation,
+    Tensor,
+    colocate_with,
+    control_dependencies,
+    name_scope,
+    request,
+)
+from jflow.plan.xla.jaxprs import shape_of
+from jflow.training.optimizers.locality import SHARED, LocalComputation, key_of, owner_of
+from jflow.training.optimizers.rows import RowSums, rows_at
+from jflow.training.optimizers.rule import UpdateRule
+from jflow.training.optimizers.slots import SlotTable, slot_name
+from jflow.training.optimizers.update import TrainedState, apply_update
+
+
+class GraphUpdates:
+    """Adds updates to graphs; they share the state of a variable.
+
+    Args:
+      rule: computes the new values.
+      table: gets the variables of the state.
+    """
+
+    def __init__(self, rule: UpdateRule, table: SlotTable) -> None:
+        self._rule = rule
+        self._table = table
+        self._slot_by_key: dict[Hashable, Variable] = {}
+
+    def update(self, grads: Sequence[Any], variables: Sequence[Variable]) -> Operation:
+        """Adds the update of variables by gradients, tensors or `IndexedSlices`."""
+        face = _GraphFace(variables[0].graph, variables)
+        state = self._state(face, list(variables))
+        return group(
+            *apply_update(face, self._rule, state, grads, self._rule.inputs()), name="update"
+        )
+
+    def _state(self, face: _GraphFace, variables: list[Variable]) -> TrainedState:
+        """The state for variables, which earlier calls may have created in part."""
+        shapes = [v.shape for v in variables]
+        leaves, tree = self._rule.state_of(variables)
+        keys = [_slot_key(path, leaf, variables) for path, leaf in leaves]
+        if not self._slot_by_key.keys() >= {*keys}:
+            initial = [v.initial_value for v in variables]
+            init = LocalComputation.trace(self._rule.init, [initial], shapes)
+            values = face.evaluate(init, initial, [], [])
+            for key, (path, _), value in zip(keys, leaves, values, strict=True):
+                if key not in self._slot_by_key:
+                    owner = owner_of(path, value, shapes)
+                    self._slot_by_key[key] = self._table.add(
+                        path, owner, variables, _creator(value)
+                    )
+        slots = [self._slot_by_key[key] for key in keys]
+        owners = [
+            owner_of(path, slot, shapes) for (path, _), slot in zip(leaves, slots, strict=True)
+        ]
+        return TrainedState(variables, tree, slots, owners)
+
+
+class _GraphFace:
+    """The operations of one update; see `UpdateFace`."""
+
+    def __init__(self, graph: Graph, variables: Sequence[Variable]) -> None:
+        self._graph = graph
+        self._variables = variables
+
+    def apply(self, fun: Callable[..., Any], *args: Any, name: str) -> Any:
+        return self._graph.apply(fun, args, name=name)
+
+    def after(self, grads: Sequence[Any]) -> AbstractContextManager[Any]:
+        return control_dependencies([group(*grads, name="gradients")])
+
+    def argument(self, leaf: Any, rows: RowSums | None) -> Any:
+        if not isinstance(leaf, Variable):
+            return self._graph.as_tensor(leaf)
+        if rows is None:
+            return leaf.read_value()
+        with colocate_with(leaf, ignore_existing=True):
+            return self.apply(rows_at, leaf.read_value(), rows.indices, name="take_rows")
+
+    def evaluate(
+        self,
+        computation: LocalComputation,
+        arguments: Sequence[Tensor],
+        _grads: Sequence[Any],
+        _written: Sequence[Variable],
+    ) -> list[Any]:
+        known = dict(zip(computation.inputs, arguments, strict=True))
+        calls: dict[Hashable, jex.ClosedJaxpr] = {}
+        for call in computation.calls:
+            key = key_of(call.program)
+            if key not in calls:
+                calls[key] = _call_of(call.program)
+            inputs = [known[x].var for x in call.inputs]
+            with colocate_with(self._variables[max(call.owner, 0)], ignore_existing=True):
+                outputs = self._graph.inline(calls[key], inputs, lambda _: "update")
+            known.update(zip(call.outputs, outputs, strict=True))
+        return [
+            self._graph.constant(np.asarray(x.val)) if isinstance(x, jex.Literal) else known[x]
+            for x in computation.outputs
+        ]
+
+
+def _creator(value: Tensor) -> Callable[[Variable, str], Variable]:
+    def create(param: Variable, name: str) -> Variable:
+        with name_scope(f"{param.op.name}/"), colocate_with(param, ignore_existing=True):
+            return Variable(value, trainable=False, name=name)
+
+    return create
+
+
+def _slot_key(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Hashable:
+    """The key of one variable of the optimizer's state."""
+    index = getattr(path[-1], "idx", SHARED) if path else SHARED
+    if 0 <= index < len(variables):  # of another shape than its variable, too
+        return variables[index], slot_name(path[:-1]), value.shape, value.dtype
+    return variables[0].graph, slot_name(path), value.shape, value.dtype
+
+
+def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Returns a call of a program as one equation."""
+    with request.empty_request_scope():
+        call: jex.ClosedJaxpr = jax.make_jaxpr(jax.jit(jex.jaxpr_as_fun(program)))(
+            *map(shape_of, program.in_avals)
+        )
+    return call
