@@ -169,7 +169,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         read_calibration,
         write_calibration,
     )
-    from jflow.lab.calibration import calibrate, report  # noqa: PLC0415 - as in _demo
+    from jflow.lab.calibration import calibrate, calibration_report  # noqa: PLC0415 - as in _demo
     from jflow.launch import LocalCluster  # noqa: PLC0415
 
     def progress(what: str) -> None:
@@ -177,7 +177,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
     path = options.output or calibration_path()
     if options.show:
-        print(printable(report(read_calibration(path)), kept="\n"))
+        print(printable(calibration_report(read_calibration(path)), kept="\n"))
         return
     if options.target is not None:
         checked_target(options.target)
@@ -190,7 +190,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         found = calibrate(target, quick=options.quick, progress=progress)
     with _writing(path):
         write_calibration(found, path)
-    print(printable(report(found), kept="\n"))
+    print(printable(calibration_report(found), kept="\n"))
     print(f"written to {path}")
 
 

@@ -158,17 +158,19 @@ def random_problem(
     network: str = ONE_PORT,
     seed: int = 0,
 ) -> Problem:
-    """A problem of a family with lognormal costs.
+    """A random placement problem: a graph of a family with lognormal costs, in seconds.
 
     Args:
-      family: one of `FAMILIES`.
+      family: "layered", "fork_join", "wavefront", "series_parallel", "gaussian_elimination", "fft"
+        or "cholesky".
       n: how many operations, about.
       n_devices: how many devices.
       ccr: mean time of a transfer divided by that of an operation.
       heterogeneity: how much slower the slowest device is than the fastest.
       memory: the memory of all devices together, as a multiple of what operations keep; None for
         no limit.
-      network: see `Costs`.
+      network: "unlimited" for no contention; "one-port" or "buffered" for devices that send and
+        receive one tensor at a time, which hold the sender until the receiver is free, or do not.
       seed: of the random numbers; equal arguments give equal problems.
     """
     rng = random.Random(f"{family} {n} {n_devices} {ccr} {seed}")

@@ -50,7 +50,7 @@ MILLISECONDS = 1e-3
 
 
 def read_dnn_partitioning(path: str | os.PathLike[str], **options: Any) -> Problem:
-    """The problem in a file; options and errors as for `problem_of_json`.
+    """Reads a placement problem from a file; options and errors as for `problem_of_json`.
 
     Raises:
       OSError: if the file cannot be read.
@@ -68,7 +68,7 @@ def problem_of_json(
     seconds_per_unit: float = MILLISECONDS,
     source: str = "the document",
 ) -> Problem:
-    """The placement problem of a document.
+    """Reads a placement problem from JSON in the format of dnn-partitioning.
 
     Args:
       text: JSON.

@@ -83,7 +83,12 @@ def strategy(fun: Callable[Concatenate[Problem, P], Schedule]) -> Scheduler[P]:
 
 
 def scheduled(problem: Problem, place: PlaceFunction) -> Schedule:
-    """What a strategy gives for a problem, checked.
+    """The schedule that a strategy chooses for a problem, checked.
+
+    Args:
+      problem: the operations, devices, costs and constraints.
+      place: one of `jflow.lab.STRATEGIES`, or a function of its form,
+        `place(graph, devices, costs, constraints)`.
 
     Raises:
       InvalidArgumentError: if the answer has an unknown operation or device, forgets an operation,

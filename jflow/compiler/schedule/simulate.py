@@ -78,9 +78,10 @@ class Timeline:
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Timeline:
-    """What happens when a valid schedule is run.
+    """Simulates a valid schedule: when each operation and transfer starts and ends, in seconds.
 
-    The order of the schedule is topological, so there is always a next operation: the first one of
+    Operations start as soon as their inputs are there, tensors leave as soon as they are made. The
+    order of the schedule is topological, so there is always a next operation: the first one of
     it that has not run has all of its inputs, and all that its device runs before it.
     """
     return _Simulation(problem, schedule).timeline()

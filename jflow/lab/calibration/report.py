@@ -8,8 +8,8 @@ from collections.abc import Callable
 from jflow.compiler.placement.calibration import DOUBTFUL, Calibration
 
 
-def report(calibration: Calibration, *, now: Callable[[], float] = time.time) -> str:
-    """Several lines for people.
+def calibration_report(calibration: Calibration, *, now: Callable[[], float] = time.time) -> str:
+    """A calibration as text: rates, links, ports, age and errors, in several lines.
 
     Args:
       calibration: what to describe.

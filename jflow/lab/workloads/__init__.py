@@ -20,4 +20,4 @@ WORKLOADS: dict[str, Workload[Any]] = {
         DIGITS,
     )
 }
-"""All workloads by name."""
+"""All workloads by name: models whose training steps are placed, run and measured."""
