@@ -10,9 +10,8 @@ from typing import Any
 
 from jflow.base.cluster import SlurmClusterResolver
 from jflow.errors import NotFoundError
-from jflow.launch.kubernetes import KubernetesCluster, certificate_files
+from jflow.launch.kubernetes import KubernetesCluster, certificate_files, to_yaml
 from jflow.launch.slurm import SlurmJob
-from jflow.launch.yaml import to_yaml
 
 _K8S_EPILOG = """\
 The output is for `kubectl apply -f -`. The program behind `--`, if there is

@@ -174,7 +174,7 @@ def find_logs(target: str | None, tasks: Sequence[Task], seconds: float) -> list
 
 
 def _of_up(up: RunningUp, tasks: Sequence[Task]) -> list[TaskLog]:
-    from jflow.launch.children import log_name  # noqa: PLC0415 - it starts processes
+    from jflow.launch.cluster import log_name  # noqa: PLC0415 - it starts processes
 
     known = [task for task in (Target.parse(one).task for one in up.targets) if task is not None]
     for task in tasks:

@@ -22,7 +22,7 @@ from jflow.base.values import Array
 from jflow.compiler.pipeline import StepRequest, compile_placed, prune_step
 from jflow.errors import InternalError, UnimplementedError
 from jflow.lab.workloads import WORKLOADS, WorkloadStep
-from jflow.launch.pinning import pinned
+from jflow.launch.resources import pinned
 from jflow.plan import Program, Run
 
 _READY = "ready"

@@ -66,21 +66,16 @@ def run(
     if is_client(environ):
         return main(role_of(membership, None, chief, f"grpc://{address}", environ))
     task = _checked_task(membership)
-    from jflow.launch.tasks import (  # noqa: PLC0415 - imports gRPC
-        RoleOfTask,
-        run_chief,
-        run_evaluator,
-        run_worker,
-    )
+    from jflow.launch import tasks  # noqa: PLC0415 - imports gRPC
 
     own = membership.address or address
     role = role_of(membership, task, chief, f"grpc://{own}", environ)
-    assigned = RoleOfTask(role, task, chief, timeout)
+    assigned = tasks.RoleOfTask(role, task, chief, timeout)
     if task.job == EVALUATOR:
-        return run_evaluator(evaluator, assigned)
+        return tasks.run_evaluator(evaluator, assigned)
     if task == chief:
-        return run_chief(main, assigned)
-    return run_worker(worker if task.job == "worker" else None, assigned)
+        return tasks.run_chief(main, assigned)
+    return tasks.run_worker(worker if task.job == "worker" else None, assigned)
 
 
 def _membership_of(

@@ -1,14 +1,18 @@
-"""What each task of a cluster on one machine gets of its GPUs, their memory and its cores."""
+"""What each task of a cluster on one machine gets of its GPUs, their memory, threads and cores."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from jflow.base.cluster import Task
+from jflow.errors import UnimplementedError
 
 _WITHOUT_GPU = "ps"
 """The job whose tasks keep variables and compute little: they leave the GPUs to the others."""
@@ -115,3 +119,35 @@ def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[
         task: gpus[i * n_gpus // n_tasks : (i + 1) * n_gpus // n_tasks]
         for i, task in enumerate(tasks)
     }
+
+
+def check_cores(cores: Sequence[int]) -> None:
+    """Checks that processes can be pinned to cores.
+
+    Raises:
+      UnimplementedError: if the system cannot pin processes.
+      ValueError: if this process may not use one of the cores.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise UnimplementedError(f"processes cannot be pinned to cores on {sys.platform}")
+    if missing := {*cores} - os.sched_getaffinity(0):
+        available = sorted(os.sched_getaffinity(0))
+        raise ValueError(f"this process may use the cores {available}, but not {sorted(missing)}")
+
+
+@contextmanager
+def pinned(core: int | None) -> Iterator[None]:
+    """A block in which this thread, and so each process that it starts, has one core.
+
+    A process is pinned before its libraries look how many threads they should have. With None the
+    block changes nothing.
+    """
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

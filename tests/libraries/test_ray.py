@@ -19,7 +19,7 @@ from jflow.cli.demo import demo
 from jflow.cli.demo.digits import load_digits
 from jflow.cli.demo.model import build
 from jflow.launch import RayCluster
-from jflow.launch.ray_task import RayTask, check_tf_config
+from jflow.launch.ray import RayTask, check_tf_config
 from jflow.testing import free_ports, wait_until
 from tests.notices import notices_after
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import psutil
 
+from jflow.launch.testing.processes import shared_pids
 from jflow.launch.testing.waiting import PATIENCE_S, wait_until
-from jflow.launch.testing.zygotes import shared_pids
 from jflow.plan.validator import VALIDATOR
 
 _FOR_THE_PROCESS = re.compile(
