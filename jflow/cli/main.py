@@ -19,8 +19,8 @@ from jflow.base.cluster import ClusterSpec, parse_cluster
 from jflow.base.cluster.membership import find_membership
 from jflow.base.logs import log_to_stderr
 from jflow.base.printable import printable
-from jflow.cli import acting, bench, certs, doctor, engines, listing, logs, status, up
-from jflow.cli.log_options import add_log_options, log_options
+from jflow.cli import bench, doctor, engines, listing, logs, status, up
+from jflow.cli.logs import add_log_options, log_options
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 
 _DESCRIPTION = """\
@@ -105,10 +105,9 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, listing, acting, logs, doctor):
+    for watching in (status, listing, logs, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
-    certs.add_command(commands)
     engines.add_commands(commands)
     _describe(commands)
     return parser

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from jflow.base.cluster import Task
-from jflow.cli.log_options import add_log_options, log_options, log_variables
-from jflow.cli.running import announced
+from jflow.cli.logs import add_log_options, log_options, log_variables
+from jflow.cli.targets import announced
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
