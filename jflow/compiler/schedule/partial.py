@@ -17,6 +17,7 @@ from jflow.compiler.schedule.problem import (
     resident_of,
 )
 from jflow.compiler.schedule.schedule import Schedule
+from jflow.compiler.schedule.sends import port_times
 
 
 class PartialSchedule:
@@ -172,17 +173,13 @@ class PartialSchedule:
             elif number in arrivals:
                 arrival = arrivals[number]
             else:
-                sending, start = n_bytes * self._byte_seconds[source][device], made
+                sending, enters = n_bytes * self._byte_seconds[source][device], made
                 if self._books:
                     busy = sending * self._port_share
-                    start = max(made, ports.get(source, self._outgoing[source]))
-                    if self._is_buffered:
-                        ports[source] = start + busy
-                    start = max(start, here)
-                    here = start + busy
-                    if not self._is_buffered:
-                        ports[source] = here
-                arrival = start + sending + self._latency[source][device]
+                    outgoing = ports.get(source, self._outgoing[source])
+                    leaves, enters = port_times(made, outgoing, here, self._is_buffered)
+                    ports[source], here = leaves + busy, enters + busy
+                arrival = enters + sending + self._latency[source][device]
                 if book:
                     arrivals[number] = arrival
             if arrival > ready:  # noqa: PLR1730 - a call takes longer

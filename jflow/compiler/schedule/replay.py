@@ -22,6 +22,7 @@ import numpy as np
 
 from jflow.compiler.schedule.compact import Compact, Values
 from jflow.compiler.schedule.schedule import Schedule
+from jflow.compiler.schedule.sends import port_times
 
 MOST_SAVED = 8
 """States that are saved during a run, at equal numbers of events."""
@@ -259,17 +260,14 @@ def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
 
 def _send(flat: Compact, run: RunState, edge: int, source: int, target: int, time: float) -> None:
     sending = flat.n_bytes[edge] * flat.byte_seconds[source][target]
-    start = time
+    enters = time
     if flat.has_ports:
         incoming = run.outgoing if flat.half_duplex else run.incoming
-        start, busy = max(time, run.outgoing[source]), sending * flat.port_share
-        if flat.is_buffered:
-            run.outgoing[source] = start + busy
-        start = max(start, incoming[target])
-        incoming[target] = start + busy
-        if not flat.is_buffered:
-            run.outgoing[source] = start + busy
-    run.arrived[target] = start + sending + flat.latency[source][target]
+        busy = sending * flat.port_share
+        leaves, enters = port_times(time, run.outgoing[source], incoming[target], flat.is_buffered)
+        run.outgoing[source] = leaves + busy
+        incoming[target] = enters + busy
+    run.arrived[target] = enters + sending + flat.latency[source][target]
     run.sent_to[target] = edge
 
 
@@ -291,5 +289,5 @@ def _sort(users: Values, position: Values, first: int, end: int) -> None:
         users[j] = user
 
 
-HELPERS = (_ends, _send, _largest, _sort, _save, begin, restore)
+HELPERS = (_ends, port_times, _send, _largest, _sort, _save, begin, restore)
 """What `replay` calls, or what calls it does; see `compiled`."""

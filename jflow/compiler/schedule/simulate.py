@@ -24,7 +24,7 @@ import numpy as np
 
 from jflow.compiler.schedule.problem import BUFFERED, UNLIMITED, Costs, Problem
 from jflow.compiler.schedule.schedule import Schedule
-from jflow.compiler.schedule.sends import Floats, Integers, Sends, sends_of
+from jflow.compiler.schedule.sends import Floats, Integers, Sends, port_times, sends_of
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class _Simulation:
         incoming = outgoing if costs.half_duplex else [0.0] * len(outgoing)
         leave, arrive, request = self.leaving.append, self.arriving.append, self.requested.extend
         events: list[tuple[float, int]] = []
-        push, pop = heapq.heappush, heapq.heappop
+        push, pop, serve = heapq.heappush, heapq.heappop, port_times
         to_launch = list(range(len(heads)))
         while True:
             for processor in to_launch:
@@ -152,21 +152,19 @@ class _Simulation:
             begin, end = first[at], first[at + 1]
             request(range(begin, end))
             for target, user, sending, busy, latency in rows[begin:end]:
-                leaves = enters = time
                 if has_ports:
-                    leaves = outgoing[source] if outgoing[source] > time else time
-                    enters = incoming[target] if incoming[target] > leaves else leaves
-                    if not is_buffered:
-                        leaves = enters
+                    leaves, enters = serve(time, outgoing[source], incoming[target], is_buffered)
                     outgoing[source] = leaves + busy
                     incoming[target] = enters + busy
+                else:
+                    leaves = enters = time
                 arrives = enters + sending + latency
                 leave(leaves)
                 arrive(arrives)
                 if arrives > ready[user]:  # noqa: PLR1730
                     ready[user] = arrives
-                missing[user] -= 1
-                if not missing[user] and heads[processor_of[user]] == user:
+                missing[user] = n_missing = missing[user] - 1
+                if not n_missing and heads[processor_of[user]] == user:
                     to_launch.append(processor_of[user])
 
     def timeline(self) -> Timeline:
