@@ -38,8 +38,8 @@ from jflow.compiler.schedule import (
 )
 from jflow.compiler.schedule.schedule import name_of
 from jflow.lab.calibration import Reference, calibrate
+from jflow.lab.calibration.site import alternated
 from jflow.lab.fused import FusedProcess
-from jflow.lab.interleaved import alternated
 from jflow.lab.moved import moved_operations, pinned_as
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
@@ -192,11 +192,6 @@ class MeasuringCluster(Closing):
     def devices(self) -> list[str]:
         """The names of the devices."""
         return [f"/job:worker/task:{i}/device:CPU:0" for i in range(self.n_devices)]
-
-    @property
-    def has_own_cores(self) -> bool:
-        """Whether each process has a core that no other one is pinned to."""
-        return self._cores is not None and len({*self._cores}) == self.n_devices
 
     def pid(self, index: int) -> int:
         """The process id of a task."""

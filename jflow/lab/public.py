@@ -13,6 +13,7 @@ from jflow.compiler.schedule import simulate as simulate
 from jflow.compiler.schedule import trace_of as trace_of
 from jflow.compiler.schedule.strategies import STRATEGIES as STRATEGIES
 from jflow.lab.calibration import calibration_report as calibration_report
+from jflow.lab.calibration.report import check_predictions as check_predictions
 from jflow.lab.exporting import to_dnn_partitioning as to_dnn_partitioning
 from jflow.lab.exporting import to_dot as to_dot
 from jflow.lab.families import random_problem as random_problem

@@ -16,9 +16,9 @@ from jflow import errors
 from jflow.compiler.placement.calibration import PRIOR
 from jflow.compiler.schedule import scheduled
 from jflow.compiler.schedule.strategies import STRATEGIES
+from jflow.lab.calibration.site import alternated
 from jflow.lab.families import random_problem
 from jflow.lab.fused import FusedStep
-from jflow.lab.interleaved import alternated
 from jflow.lab.measure import (
     FUSED,
     Measurement,

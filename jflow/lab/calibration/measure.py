@@ -37,8 +37,7 @@ from jflow.compiler.placement.work import count_program
 from jflow.lab.calibration.exchanges import EXCHANGES, exchange_step, fit_link, reference_step
 from jflow.lab.calibration.fit import fit_constants, fit_line, upper_of
 from jflow.lab.calibration.probes import PROBES, Probe
-from jflow.lab.calibration.site import Site, TimedStep
-from jflow.lab.calibration.timing import Clock, Time
+from jflow.lab.calibration.site import Clock, Site, Time, TimedStep
 
 _LENGTHS = (2, 8, 16)
 _QUICK_LENGTHS = (2, 8)

@@ -22,7 +22,7 @@ from jflow.compiler.lowering import Lowered, compile_all, export
 from jflow.compiler.pipeline import CompiledStep
 from jflow.compiler.placement.calibration import Machine
 from jflow.errors import OpError
-from jflow.lab.calibration.timing import Clock
+from jflow.lab.calibration.site import Clock
 from jflow.plan.xla import digest_of, export_platform
 
 CAPACITY = 4096

@@ -16,12 +16,6 @@ from jflow.lab.families import FAMILIES
 from jflow.lab.optima import KnownOptimum, check_optima, read_optima
 from jflow.lab.suite import page, plots
 from jflow.lab.suite.adversarial import adversarial_cases
-from jflow.lab.suite.alternatives import (
-    ALTERNATIVES,
-    WORKLOAD,
-    AlternativesChecker,
-    checked_alternatives,
-)
 from jflow.lab.suite.cases import (
     ADVERSARIAL,
     CLUSTERS,
@@ -33,18 +27,31 @@ from jflow.lab.suite.cases import (
     TIMED_FAMILIES,
     CaseRange,
     SuiteCase,
+    imported_cases,
+    model_cases,
     simulated_cases,
 )
 from jflow.lab.suite.contenders import contenders_of, fingerprints_of, fused_step
 from jflow.lab.suite.goals import read_goals
-from jflow.lab.suite.machine import load, machine, n_cores
-from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
+from jflow.lab.suite.measured import (
+    ALTERNATIVES,
+    WORKLOAD,
+    AlternativesChecker,
+    MeasuredResult,
+    Measurer,
+    checked_alternatives,
+    measured,
+    measurement_key,
+)
 from jflow.lab.suite.page import Proofs
 from jflow.lab.suite.results import (
     GroupResults,
     Origin,
     ResultFile,
     kept_beside,
+    load,
+    machine,
+    n_cores,
     read,
     resumable,
 )
@@ -55,7 +62,6 @@ from jflow.lab.suite.scoring import (
     result_of,
     skipped,
 )
-from jflow.lab.suite.sources import imported_cases, model_cases
 from jflow.lab.suite.summary import Verdict, summary_line, verdict_of
 from jflow.lab.workloads import WORKLOADS
 

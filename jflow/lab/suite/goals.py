@@ -1,9 +1,10 @@
-"""What `auto` has to reach, and what it did reach in a run."""
+"""What `auto` has to reach, what it did reach in a run, and a page's section about both."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -224,3 +225,45 @@ def _fastest(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
         figures = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(found.items()))
         about = "ratio to the fastest strategy, measured"
         yield Goal("G9", about, "at most 1.25", figures, max(found.values()) <= 1.25)
+
+
+REASONS = "## Why goals are missed"
+"""The title of the section of the notes that has the reasons."""
+
+_SECTION = re.compile(rf"^{REASONS}\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+
+
+_QUICK = "a quick run, of fewer cases and a short calibration, does not judge it."
+_UNSAID = f"no reason is given; NOTES.md of this folder can have one, below `{REASONS}`."
+
+
+def goals_text(found: Sequence[Goal], notes: str, *, is_quick: bool = False) -> str:
+    """The table of goals, in the order of their names, and the reasons from the notes."""
+    ordered = sorted(found, key=lambda goal: goal.name)
+    no, unsaid = ("not judged", _QUICK) if is_quick else ("**no**", _UNSAID)
+    body = [
+        [goal.name, goal.about, goal.wanted, goal.found, "yes" if goal.is_reached else no]
+        for goal in ordered
+    ]
+    head = ["", "goal", "wanted", "found", "reached"]
+    missed = dict.fromkeys(goal.name for goal in ordered if not goal.is_reached)
+    section = _SECTION.search(notes)
+    given = section[1].strip() if section else ""
+    lines = [given] if given and missed else []
+    lines += [f"- **{name}**: {unsaid}" for name in missed if f"**{name}" not in given]
+    reasons = "\n".join(["", f"#{REASONS}", "", *lines, ""]) if lines else ""
+    return "## Goals of `auto`\n\n" + table(head, body) + reasons
+
+
+def without_reasons(notes: str) -> str:
+    """The notes but for the reasons."""
+    return _SECTION.sub("", notes)
+
+
+Row = Sequence[str]
+
+
+def table(head: Row, body: Sequence[Row]) -> str:
+    """A table in Markdown, its first column to the left and the others to the right."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -22,8 +22,7 @@ from jflow.lab.suite.cases import (
     SURPRISES,
 )
 from jflow.lab.suite.contenders import AUTO, SINGLE
-from jflow.lab.suite.goal_text import goals_text, without_reasons
-from jflow.lab.suite.markdown import table
+from jflow.lab.suite.goals import goals_text, table, without_reasons
 from jflow.lab.suite.measured import Accuracy, MeasuredResult
 from jflow.lab.suite.results import Origin
 from jflow.lab.suite.scoring import CaseResult

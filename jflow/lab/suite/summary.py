@@ -29,11 +29,6 @@ def to_best(result: CaseResult) -> float | None:
     return result.best
 
 
-def to_bound(result: CaseResult) -> float | None:
-    """What every schedule of a case takes at least."""
-    return result.bound or None
-
-
 @dataclass(frozen=True)
 class StrategyFigures:
     """What one strategy reached in many cases, as ratios to a yardstick.

@@ -21,8 +21,7 @@ from jflow.lab.calibration import (
 )
 from jflow.lab.calibration.measure import _overlap, _port_share
 from jflow.lab.calibration.probes import PROBES
-from jflow.lab.calibration.site import Site
-from jflow.lab.calibration.timing import Time
+from jflow.lab.calibration.site import Site, Time
 
 HERE = Machine("a", "Model 1", 2, "0.10.2", "0.10.2")
 SMALL = ("a number", "product 128, 32 times", "tanh of 200k, 16 times")

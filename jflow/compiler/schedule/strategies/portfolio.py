@@ -110,11 +110,6 @@ class PortfolioResult:
     bound: float
     reasons: Mapping[str, str]
 
-    @property
-    def is_optimal(self) -> bool:
-        """Whether the bound proves that no schedule takes less."""
-        return self.predicted[self.strategy] <= self.bound * (1 + 1e-6)
-
 
 @strategy
 def auto(problem: Problem, *, margin: float | None = None) -> Schedule:
