@@ -27,8 +27,7 @@ from jflow.compiler.graph.primitives import is_on_host
 from jflow.compiler.graph.verify import verify
 from jflow.compiler.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.compiler.partition import Lengths, Partition, Segment, partition, prune
-from jflow.compiler.pipeline.names import names_of
-from jflow.compiler.pipeline.text import step_text
+from jflow.compiler.pipeline.text import names_of, step_text
 from jflow.compiler.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
 from jflow.compiler.placement.calibration import PRIOR
 from jflow.compiler.placement.work import count_operations
