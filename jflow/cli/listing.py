@@ -165,8 +165,8 @@ def _stack_text(seen: Seen) -> str:
     if status is None:
         return f"{report.task} is {report.state.value}: {report.reason}"
     lines = [f"{report.task} at {report.address}, process {status.pid}"]
-    for step, found in groupby(status.pending, key=lambda wait: wait.step):
-        pending = [*found]
+    for step, step_waits in groupby(status.pending, key=lambda wait: wait.step):
+        pending = [*step_waits]
         doing = "; ".join(map(_wait_text, pending))
         lines.append(f"  step {step}, {age_text(pending[0].age_s)}: {doing}")
     for thread in status.threads:
@@ -208,15 +208,15 @@ def _reset(options: argparse.Namespace) -> int:
 def _stop(options: argparse.Namespace) -> int:
     with connected(options.target, options.timeout) as watcher:
         reports = watcher.stop(parse_tasks(options.task))
-    told = {"up": "stops", "down": "was not running"}
+    outcomes = {"up": "stops", "down": "was not running"}
     if options.json:
         states = [
-            {"name": str(one.task), "is_stopped": one.state.value in told, "reason": one.reason}
+            {"name": str(one.task), "is_stopped": one.state.value in outcomes, "reason": one.reason}
             for one in reports
         ]
         print(json.dumps({"tasks": states}, indent=2))
     else:
         for one in reports:
-            how = told.get(one.state.value, f"does not stop: {one.reason}")
+            how = outcomes.get(one.state.value, f"does not stop: {one.reason}")
             print(printable(f"{one.task} {how}", kept="\n"))
-    return 0 if all(one.state.value in told for one in reports) else PARTIAL
+    return 0 if all(one.state.value in outcomes for one in reports) else PARTIAL

@@ -116,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
 def _describe(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Has the help of each command begin with what the list of commands says of it."""
     for listed in commands._choices_actions:
-        command, said = commands.choices[listed.dest], listed.help or ""
-        command.description = f"{said[:1].upper()}{said[1:]}."
+        command, description = commands.choices[listed.dest], listed.help or ""
+        command.description = f"{description[:1].upper()}{description[1:]}."
         for action in command._actions:
             if isinstance(action, argparse._SubParsersAction):
                 _describe(action)
@@ -186,10 +186,10 @@ def _calibrate(options: argparse.Namespace) -> None:
         target = options.target
         if target is None:
             target = stack.enter_context(LocalCluster(ps=1, workers=2)).target()
-        found = calibrate(target, quick=options.quick, progress=progress)
+        calibration = calibrate(target, quick=options.quick, progress=progress)
     with _writing(path):
-        write_calibration(found, path)
-    print(printable(calibration_report(found), kept="\n"))
+        write_calibration(calibration, path)
+    print(printable(calibration_report(calibration), kept="\n"))
     print(f"written to {path}")
 
 
@@ -236,13 +236,17 @@ def _task(options: argparse.Namespace) -> tuple[ClusterSpec, str | None, int | N
     job, index = options.job, options.index
     if options.cluster is not None:
         cluster = parse_cluster(options.cluster, "--cluster")
-    elif (found := find_membership()) is None:
+    elif (membership := find_membership()) is None:
         cluster = ClusterSpec({})
     else:
-        cluster = found.cluster
+        cluster = membership.cluster
         # A server reads TF_CONFIG by itself, and knows what to say where that is wrong.
-        if found.task is not None and found.source != "TF_CONFIG" and job is index is None:
-            job, index = found.task.job, found.task.index
+        if (
+            membership.task is not None
+            and membership.source != "TF_CONFIG"
+            and job is index is None
+        ):
+            job, index = membership.task.job, membership.task.index
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
     return cluster, job, index

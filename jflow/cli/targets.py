@@ -58,17 +58,17 @@ def candidates(target: str | None) -> list[str]:
         addresses = [cluster.task_address(task.job, task.index) for task in cluster.tasks()]
         pairs = zip(cluster.tasks(), addresses, strict=True)
         return [f"grpc://{address}?task={task}" for task, address in pairs]
-    found = running_ups()
-    if len(found) > 1:
-        named = ", ".join(f"{up.targets[0].partition('?')[0]} (process {up.pid})" for up in found)
-        raise ValueError(f"{len(found)} clusters of `jflow up` are running: {named}; give TARGET")
-    if not found:
+    running = running_ups()
+    if len(running) > 1:
+        named = ", ".join(f"{up.targets[0].partition('?')[0]} (process {up.pid})" for up in running)
+        raise ValueError(f"{len(running)} clusters of `jflow up` are running: {named}; give TARGET")
+    if not running:
         where = "TF_CONFIG is empty" if os.environ.get("TF_CONFIG") else "TF_CONFIG is not set"
         raise ValueError(
             f"which cluster? {where} and no `jflow up` of this user is running; give TARGET, "
             "grpc://HOST:PORT of one of its servers"
         )
-    return list(found[0].targets)
+    return list(running[0].targets)
 
 
 def parse_tasks(names: Sequence[str] | None) -> list[Task]:
@@ -107,10 +107,10 @@ def announced(
     folder = _folder(environ)
     make_private_directory(folder)
     path = folder / f"{os.getpid()}.json"
-    aside = path.with_suffix(".new")
+    new_path = path.with_suffix(".new")
     about = {"started": _started(os.getpid()), "targets": [*targets]}
-    aside.write_text(json.dumps(about | ({"logs": str(logs.resolve())} if logs else {})))
-    aside.replace(path)
+    new_path.write_text(json.dumps(about | ({"logs": str(logs.resolve())} if logs else {})))
+    new_path.replace(path)
     try:
         yield
     finally:
@@ -119,15 +119,15 @@ def announced(
 
 def running_ups(environ: Mapping[str, str] = os.environ) -> list[RunningUp]:
     """The running clusters of `jflow up` on this machine; removes its files of other ones."""
-    found = []
+    running = []
     for path in sorted(_folder(environ).glob("*.json")):
         with suppress(OSError, ValueError):
             content = json.loads(path.read_text())
             if (up := _read(path, content)) is not None:
-                found.append(up)
+                running.append(up)
                 continue
             path.unlink(missing_ok=True)
-    return found
+    return running
 
 
 def _read(path: Path, content: Any) -> RunningUp | None:

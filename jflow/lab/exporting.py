@@ -185,7 +185,7 @@ def _dot_node(graph: OperationGraph, number: int, problem: Problem | None) -> st
 
 
 def _name(operation: Any) -> str:
-    """What to call an operation: its name if it has one."""
+    """The name of an operation, or its text if it has none."""
     return str(getattr(operation, "name", operation))
 
 

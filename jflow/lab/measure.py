@@ -127,7 +127,7 @@ class CheckedAlternative:
 
 
 class RecordedStrategy:
-    """A strategy that places state too, and what it answered first.
+    """A strategy that also places state, and records its first answer.
 
     Where it is asked about the same operations again, once their state is somewhere, it gives the
     same schedule.
@@ -160,10 +160,10 @@ class RecordedStrategy:
         problem = Problem(*parts)
         names = tuple(getattr(each, "name", each) for each in problem.graph.operations)
         if names not in self._answers:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             schedule = scheduled(problem, self._place)
             if not self._answers:
-                self.seconds = time.perf_counter() - begun
+                self.seconds = time.perf_counter() - start
             self._answers[names] = problem, schedule
         return self._answers[names][1]
 
@@ -204,15 +204,15 @@ class MeasuringCluster(Closing):
         That takes seconds, or a minute if it is not to be quick. It is the calibration of the
         process meanwhile: JFLOW_CALIBRATION names its file.
         """
-        found = calibrate(self._cluster.target("worker", 0), quick=quick)
+        calibration = calibrate(self._cluster.target("worker", 0), quick=quick)
         before = os.environ.get(VARIABLE)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "calibration.json"
-            write_calibration(found, path)
+            write_calibration(calibration, path)
             os.environ[VARIABLE] = str(path)
-            self._calibration = found
+            self._calibration = calibration
             try:
-                yield found
+                yield calibration
             finally:
                 self._calibration = None
                 if before is None:
@@ -268,14 +268,14 @@ class MeasuringCluster(Closing):
             ]
             fused = FusedProcess(workload.name, scale, cores_for(1)[0]) if with_fused else None
             with fused or nullcontext():
-                beside: list[Callable[[], object]] = [fused.run] if fused else []
-                times, slowdown = self._times([*runs, *beside], rounds, reference)
+                others: list[Callable[[], object]] = [fused.run_step] if fused else []
+                times, slowdown = self._times([*runs, *others], rounds, reference)
             explained = [
                 session.explain(step.train) for step, session in zip(steps, sessions, strict=True)
             ]
         found = {
-            each.name: _measurement(each, taken, explanation, error, slowdown)
-            for each, taken, error, explanation in zip(
+            each.name: _measurement(each, seconds, explanation, error, slowdown)
+            for each, seconds, error, explanation in zip(
                 recorded, times, errors, explained, strict=False
             )
         }
@@ -325,10 +325,10 @@ class MeasuringCluster(Closing):
                 str(problem.devices[move.device]),
                 move.device == schedule.devices[move.operation],
                 *_predicted(problem, move.schedule),
-                taken,
+                seconds,
                 slowdown,
             )
-            for move, taken in zip(moves, times, strict=True)
+            for move, seconds in zip(moves, times, strict=True)
         ]
 
     @contextmanager
@@ -365,8 +365,8 @@ class MeasuringCluster(Closing):
         """Times of functions in turns, and the slowdown meanwhile; see `Measurement`."""
         if reference is None or self._calibration is None:
             return alternated(runs, rounds), 1.0
-        *times, taken = alternated([*runs, reference.run], rounds)
-        return times, median(taken) / self._calibration.reference_seconds
+        *times, reference_times = alternated([*runs, reference.run_step], rounds)
+        return times, median(reference_times) / self._calibration.reference_seconds
 
     def _leave(self, failed: bool) -> None:
         self._cluster.stop()
@@ -424,8 +424,8 @@ def _measurement(
     )
 
 
-def _difference(found: Sequence[float], wanted: Sequence[float]) -> float:
-    return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(found, wanted, strict=True))
+def _difference(losses: Sequence[float], wanted: Sequence[float]) -> float:
+    return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, wanted, strict=True))
 
 
 def _container(number: int) -> str:

@@ -45,7 +45,7 @@ _PROBE_S = 5
 
 @dataclass(frozen=True)
 class KubernetesCluster:
-    """What a cluster on Kubernetes is to be.
+    """The specification of a cluster on Kubernetes.
 
     Attributes:
       image: the container image; it has jflow, and `grpc_health_probe` if the cluster is encrypted.
@@ -223,7 +223,7 @@ class KubernetesCluster:
         return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
 
     def _copying(self, environment: Sequence[Mapping[str, Plain]], own: Plain) -> dict[str, Plain]:
-        """What makes the certificate of the task private to it, before the task starts."""
+        """The init container that copies the certificate of a task to a private volume."""
         return {
             "name": "certificates",
             "image": self.image,
@@ -240,12 +240,12 @@ class KubernetesCluster:
         """The variables of a pod. One may refer to those before it."""
         is_task = role in self.jobs
         service = f"{self.name}.$(JFLOW_NAMESPACE).svc"
-        told: dict[str, Plain] = {"cluster": self.addresses("$(JFLOW_SERVICE)")}
+        tf_config: dict[str, Plain] = {"cluster": self.addresses("$(JFLOW_SERVICE)")}
         yield _field("JFLOW_NAMESPACE", "metadata.namespace")
         if is_task:
             yield _field("JFLOW_POD", "metadata.name")
             yield _field("JFLOW_TASK_INDEX", f"metadata.labels['{_TASK_LABEL}']")
-            told["task"] = {"type": role, "index": "$(JFLOW_TASK_INDEX)"}
+            tf_config["task"] = {"type": role, "index": "$(JFLOW_TASK_INDEX)"}
             names = (f"{self.name}", f"{self.name}.$(JFLOW_NAMESPACE)", service)
             yield _variable("JFLOW_ADVERTISE", ",".join(f"$(JFLOW_POD).{name}" for name in names))
         else:
@@ -254,7 +254,7 @@ class KubernetesCluster:
         yield _variable("JFLOW_PORT", str(self.port))
         yield _variable("JFLOW_JOBS", ",".join(f"{job}={n}" for job, n in self.jobs.items()))
         yield _variable("JFLOW_CLUSTER", f"$(JFLOW_NAMESPACE)/{self.name}")
-        text = json.dumps(told)
+        text = json.dumps(tf_config)
         yield _variable("TF_CONFIG", text.replace('"$(JFLOW_TASK_INDEX)"', "$(JFLOW_TASK_INDEX)"))
         secret: Plain = {"name": f"{self.name}-token", "key": "token"}
         yield {"name": "JFLOW_TOKEN", "valueFrom": {"secretKeyRef": secret}}
@@ -292,8 +292,8 @@ class KubernetesCluster:
             limits["memory"] = requests["memory"]
         if role == "worker" and self.gpus:
             limits["nvidia.com/gpu"] = str(self.gpus)
-        found: dict[str, Plain] = {"requests": requests, "limits": limits}
-        return {name: content for name, content in found.items() if content}
+        resources: dict[str, Plain] = {"requests": requests, "limits": limits}
+        return {name: content for name, content in resources.items() if content}
 
 
 _CONTAINED: Plain = {

@@ -141,11 +141,11 @@ class RayCluster(StartedCluster):
         is_each_possible = all(any(_fits(need, node) for node in nodes) for need in needs)
         if is_each_possible and _fits(wanted, has):
             return
-        found = [{name: node.get(name, 0) for name in names} for node in nodes]
+        available = [{name: node.get(name, 0) for name in names} for node in nodes]
         raise ResourceExhaustedError(
             f"{len(needs)} tasks reserve {needs}, together {wanted}, and the nodes of Ray have "
-            f"{found}: ask for less, such as cpus=0.5, add nodes, or pass may_grow=True where Ray "
-            "adds them by itself"
+            f"{available}: ask for less, such as cpus=0.5, add nodes, or pass may_grow=True where "
+            "Ray adds them by itself"
         )
 
     def _reserve(self) -> None:
@@ -160,7 +160,7 @@ class RayCluster(StartedCluster):
             )
 
     def _resources(self) -> str:
-        """What Ray has, for messages."""
+        """Ray's resources as text, for messages."""
         return (
             f"its nodes have {self._ray.cluster_resources()}, of which "
             f"{self._ray.available_resources()} are free"
@@ -177,7 +177,7 @@ class RayCluster(StartedCluster):
             if name.startswith("JFLOW_") and name not in _NOT_PASSED_ON
         }
         # Not in Ray's runtime environment, which its dashboard shows.
-        told = passed_on | {"JFLOW_CLUSTER": self._name, "JFLOW_TOKEN": load_token()}
+        environment = passed_on | {"JFLOW_CLUSTER": self._name, "JFLOW_TOKEN": load_token()}
         actor = self._ray.remote(RayTask)
         for task in self.tasks:
             options = self._options(task) | {
@@ -187,22 +187,24 @@ class RayCluster(StartedCluster):
             }
             if task.job == "ps":
                 options["runtime_env"] = {"env_vars": {"JAX_PLATFORMS": "cpu"}}
-            made = actor.options(**options).remote(spec.as_dict(), task.job, task.index, told)
-            self._actors[task] = made
+            task_actor = actor.options(**options).remote(
+                spec.as_dict(), task.job, task.index, environment
+            )
+            self._actors[task] = task_actor
         self._about(*self.tasks)
         return spec
 
     def _addresses(self) -> ClusterSpec:
         """An address for each task, with a port that is free on the node reserved for it."""
         free = self._ray.remote(_free_here)
-        found: list[str] = []
-        while len({*found}) < len(self.tasks):  # a node may name a port twice
+        addresses: list[str] = []
+        while len({*addresses}) < len(self.tasks):  # a node may name a port twice
             calls = [free.options(**self._options(task)).remote() for task in self.tasks]
-            found = self._got(calls, "a free port")
-        return self._at(found)
+            addresses = self._got(calls, "a free port")
+        return self._at(addresses)
 
     def _options(self, task: Task) -> dict[str, Any]:
-        """Where something of a task runs, and what it has there."""
+        """Options of Ray for an actor or function of a task: its bundle and resources."""
         place = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         needs = self._needs[task]
         return {
@@ -212,13 +214,13 @@ class RayCluster(StartedCluster):
         }
 
     def _about(self, *tasks: Task) -> list[dict[str, Any]]:
-        """What tasks say of themselves; waits while Ray starts them."""
+        """Calls `RayTask.about` on tasks; waits while Ray starts them."""
         calls = [self._actors[task].about.remote() for task in tasks]
-        found = self._got(calls, f"{', '.join(map(str, tasks))} to serve")
-        for task, about in zip(tasks, found, strict=True):
+        answers = self._got(calls, f"{', '.join(map(str, tasks))} to serve")
+        for task, about in zip(tasks, answers, strict=True):
             if refusal := about.get("refusal"):
                 raise UnavailableError(refusal, task=str(task))
-        return found
+        return answers
 
     def _got(self, calls: list[Any], what: str) -> list[Any]:
         """The results of calls of Ray, with errors of jflow's."""
@@ -294,7 +296,7 @@ class RayTask:
             self._refusal = error.message
 
     def about(self) -> dict[str, object]:
-        """What the task says of itself once it serves, or why it cannot."""
+        """The incarnation and node of the task once it serves, or why it cannot."""
         if self._server is None:
             return {"refusal": f"{self._task} cannot start: {self._refusal}"}
         import ray  # noqa: PLC0415 - an extra, which has started this process
@@ -326,14 +328,14 @@ def check_tf_config(
     Raises:
       ValueError: if TF_CONFIG describes another one.
     """
-    told = read_tf_config()
-    own = None if told.job is None else Task(told.job, told.index or 0)
-    is_silent = not told.cluster and own is None
-    if is_silent or (cluster and told.cluster == cluster and own in (None, task)):
+    config = read_tf_config()
+    own = None if config.job is None else Task(config.job, config.index or 0)
+    is_silent = not config.cluster and own is None
+    if is_silent or (cluster and config.cluster == cluster and own in (None, task)):
         return
     shown = "" if cluster is None else f" of the cluster {cluster.as_dict()}"
     raise ValueError(
-        f"TF_CONFIG describes the cluster {told.cluster.as_dict()} and says that this process is "
+        f"TF_CONFIG describes the cluster {config.cluster.as_dict()} and says that this process is "
         f"{own or 'no task of it'}, but {other}{shown}; unset TF_CONFIG where Ray starts tasks, or "
         "use the cluster that it describes, without RayCluster"
     )

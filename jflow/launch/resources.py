@@ -42,12 +42,12 @@ def machine_gpus(environ: Mapping[str, str], devices: Path = _DEVICES) -> list[s
     if (visible := environ.get(_VISIBLE)) is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
     numbers = (re.fullmatch(r"nvidia(\d+)", path.name) for path in devices.glob("nvidia*"))
-    return [str(number) for number in sorted(int(found[1]) for found in numbers if found)]
+    return [str(number) for number in sorted(int(match[1]) for match in numbers if match)]
 
 
 @dataclass(frozen=True)
 class TaskResources:
-    """What each task of a cluster on one machine gets of it.
+    """The share of one machine that each task of a cluster gets.
 
     Attributes:
       threads: with how many threads XLA computes on the CPU in each task; if None, as many as the
@@ -91,12 +91,12 @@ def divide_machine(
     """
     visible, fraction = resources.visible_devices, resources.gpu_memory_fraction
     gpus = machine_gpus(environ) if visible is None else [str(gpu) for gpu in visible]
-    given = {} if resources.threads is None else {_THREADS: str(resources.threads)}
+    common = {} if resources.threads is None else {_THREADS: str(resources.threads)}
     divided = _divided([task for task in tasks if task.job != _WITHOUT_GPU], gpus)
     n_users = Counter(gpu for names in divided.values() for gpu in names)
-    found = {}
+    environments = {}
     for task in tasks:
-        variables = dict(given)
+        variables = dict(common)
         if names := divided.get(task):
             variables[_VISIBLE] = ",".join(names)
             n_sharing = max(n_users[gpu] for gpu in names)
@@ -106,8 +106,8 @@ def divide_machine(
                 variables[_FRACTION] = f"{_JAX_FRACTION / n_sharing:.4f}"
         elif gpus or visible is not None:
             variables[_PLATFORMS] = "cpu"
-        found[task] = variables
-    return found
+        environments[task] = variables
+    return environments
 
 
 def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[str]]:

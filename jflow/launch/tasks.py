@@ -23,7 +23,7 @@ _POLL_S = 0.2
 
 
 class RoleOfTask(NamedTuple):
-    """What a process of a cluster knows of its role."""
+    """The role of a process with its task, the chief, and the time limit of waits."""
 
     role: ProgramRole
     own: Task

@@ -148,7 +148,7 @@ def test_the_fused_step_trains_as_a_session_does() -> None:
     with tf.Session(graph=step.graph) as session:
         session.run(step.initialize)
         for _ in range(2):
-            fused.run()
+            fused.run_step()
             session.run(step.train)
         for variable in step.graph.get_collection("variables"):
             found = fused.variables[variable.op.name]

@@ -17,6 +17,7 @@ served by the smaller number.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,6 +26,8 @@ import numpy as np
 from jflow.compiler.schedule.problem import BUFFERED, UNLIMITED, Costs, Problem
 from jflow.compiler.schedule.schedule import Schedule
 from jflow.compiler.schedule.sends import Floats, Integers, Sends, port_times, sends_of
+from jflow.plan.trace import Span, Trace, Transfer
+from jflow.plan.trace.spans import OPERATION
 
 
 @dataclass(frozen=True)
@@ -204,3 +207,46 @@ def _chained(processors: Integers, n_processors: int) -> tuple[list[int], list[i
     heads = np.full(n_processors, -1)
     heads[processors[by_processor][::-1]] = by_processor[::-1]
     return heads.tolist(), following.tolist()
+
+
+def trace_of(problem: Problem, timeline: Timeline, title: str = "simulated") -> Trace:
+    """The trace of a simulated step, a span for each operation.
+
+    Args:
+      problem: what was simulated.
+      timeline: the result of `simulate` for it.
+      title: what a viewer calls the trace.
+    """
+    devices = [str(device) for device in problem.devices]
+    names = [_name(operation) for operation in problem.graph.operations]
+    # By device, so that viewers show the devices in the order of the problem.
+    order = sorted(range(len(names)), key=lambda i: (timeline.devices[i], timeline.start[i]))
+    spans = tuple(
+        Span(
+            names[i],
+            OPERATION,
+            devices[timeline.devices[i]],
+            timeline.start[i],
+            timeline.finish[i],
+        )
+        for i in order
+    )
+    edges = problem.graph.edges
+    transfers = tuple(
+        Transfer(
+            names[edges[sent.edge].producer],
+            devices[sent.source],
+            devices[sent.target],
+            int(edges[sent.edge].n_bytes),
+            sent.start,
+            sent.finish,
+        )
+        for sent in timeline.transfers
+    )
+    return Trace(title, spans, transfers)
+
+
+def _name(operation: Hashable) -> str:
+    """The name of an operation, or its text if it has none."""
+    name = getattr(operation, "name", None)
+    return name if isinstance(name, str) else str(operation)

@@ -46,7 +46,7 @@ _EVALUATIONS, _FEW_EVALUATIONS = 20, 8
 
 
 class Pattern(StrEnum):
-    """What two devices do in a step."""
+    """The order in which the two devices of a probe compute and send."""
 
     NOTHING = "nothing"
     """The first one computes alone."""
@@ -148,10 +148,10 @@ def reference_step(site: Site, device: Device) -> TimedStep:
 def exchange_step(site: Site, exchange: LinkProbe, source: Device, target: Device) -> TimedStep:
     """The step of an exchange between two devices."""
     at = {device: site.variable((256, 256), device) for device in (source, target)}
-    made, consume = _made(exchange), _used(exchange)
+    produce, consume = _producer(exchange), _used(exchange)
 
     def given(device: Device, *values: Tensor) -> list[Tensor]:
-        return [*site.apply_all(made, at[device], *values, at=device)]
+        return [*site.apply_all(produce, at[device], *values, at=device)]
 
     def used(device: Device, *values: Tensor) -> Tensor:
         return site.apply(consume, at[device], *values, at=device)
@@ -195,16 +195,16 @@ def fit_link(
     """
     model = _Model(name, steps, np.array(times), base, wiring)
     every = np.arange(len(times))
-    found = model.fitted(every, model.start)
+    values = model.fitted(every, model.start)
     errors = []
     for kind in dict.fromkeys(each.kind for each in exchanges):
         if kind[0] is Pattern.NOTHING:
             continue
         out = np.array([each.kind == kind for each in exchanges])
-        without = model.fitted(every[~out], found, _FEW_EVALUATIONS)
+        without = model.fitted(every[~out], values, _FEW_EVALUATIONS)
         predicted = model.predicted(every[out], without)
         errors.append(abs(predicted / model.times[out] - 1))
-    link, task, factor = model.constants(found)
+    link, task, factor = model.constants(values)
     worst = max(map(median_of, errors))
     return LinkFit(link, task, abs(factor - 1), np.concatenate(errors), worst)
 
@@ -247,7 +247,7 @@ class _Model:
     def predicted(self, which: Any, logs: Vector) -> Vector:
         """The predicted times of some of the steps: f64[steps]."""
         link, task, factor = self.constants(logs)
-        found = []
+        step_times = []
         for number in which:
             problem, schedule = self._steps[number]
             devices = problem.devices
@@ -263,8 +263,8 @@ class _Model:
                 task_seconds=task,
             )
             times = StageTimes(problem._replace(costs=costs))
-            found.append(times.seconds(schedule.devices) + costs.step_seconds)
-        return np.array(found)
+            step_times.append(times.seconds(schedule.devices) + costs.step_seconds)
+        return np.array(step_times)
 
     def fitted(self, which: Any, begin: Vector, most: int = _EVALUATIONS) -> Vector:
         """The constants that explain some of the steps, as logarithms relative to the prior."""
@@ -282,11 +282,11 @@ class _Model:
             f_scale=0.2,
             max_nfev=most,
         )
-        found: Vector = solved.x
-        return found
+        values: Vector = solved.x
+        return values
 
 
-def _made(exchange: LinkProbe) -> Any:
+def _producer(exchange: LinkProbe) -> Any:
     copies = _copies(exchange)
 
     def fun(x: Any, *values: Any) -> list[Any]:
@@ -336,7 +336,7 @@ class Reference(Closing):
         self._site.initialize()
         self._call = self._site.callable(step)
 
-    def run(self) -> None:
+    def run_step(self) -> None:
         """Runs it once."""
         self._call()
 

@@ -111,7 +111,7 @@ class PredictionCheck:
         return float(np.quantile(self.errors, 0.9))
 
     def text(self) -> str:
-        """One line."""
+        """The check as one line of text."""
         return (
             f"{len(self.errors)} plans: error {self.median_error:.1%} median, "
             f"{self.p90_error:.1%} p90; tau {self.tau:.2f}, {self.tau_beyond_noise:.2f} on "

@@ -63,15 +63,15 @@ def typical_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clo
         step()
         spent = max(clock() - begin, 1e-9)
         repeats.append(max(2, min(_MOST_AT_ONCE, int(_SHORT_S / spent))))
-    found: list[list[float]] = [[] for _ in steps]
+    every: list[list[float]] = [[] for _ in steps]
     for _ in range(max(2, n_runs)):
-        for step, times, repeat in zip(steps, found, repeats, strict=True):
+        for step, times, repeat in zip(steps, every, repeats, strict=True):
             step()
             for _ in range(repeat):
                 begin = clock()
                 step()
                 times.append(clock() - begin)
-    return [_time(times) for times in found]
+    return [_time(times) for times in every]
 
 
 def _time(times: Sequence[float]) -> Time:
@@ -97,21 +97,21 @@ def alternated(runs: Sequence[Callable[[], object]], rounds: int) -> list[tuple[
     repeats = [max(1, round(_ROUND_S / _warm_time(run))) for run in runs]
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
-        for run, repeat, found in zip(runs, repeats, times, strict=True):
-            begun = time.perf_counter()
+        for run, repeat, durations in zip(runs, repeats, times, strict=True):
+            start = time.perf_counter()
             for _ in range(repeat):
                 run()
-            found.append((time.perf_counter() - begun) / repeat)
-    return [tuple(found) for found in times]
+            durations.append((time.perf_counter() - start) / repeat)
+    return [tuple(durations) for durations in times]
 
 
 def _warm_time(run: Callable[[], object]) -> float:
-    taken = []
+    durations = []
     for _ in range(3):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         run()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
+        durations.append(time.perf_counter() - start)
+    return min(durations)
 
 
 class TimedStep(NamedTuple):
@@ -195,7 +195,7 @@ class Site(Closing):
         return typical_times([self.callable(step) for step in steps], n_runs, self._clock)
 
     def callable(self, step: TimedStep) -> Callable[[], object]:
-        """What runs a step."""
+        """A function that runs a step."""
         call: Callable[[], object] = self._session.make_callable(list(step.fetched))
         return call
 

@@ -166,7 +166,7 @@ def _contention(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def _memory(scope: CaseRange) -> Iterator[SuiteCase]:
-    """Graphs that fit the devices barely."""
+    """Graphs that barely fit the memory of the devices."""
     n_devices = sorted(scope.devices)[len(scope.devices) // 2]
     caps = (1.1,) if scope.quick else (2.0, 1.3, 1.1)
     for family, memory, ccr in product(scope.families, caps, (1.0, 5.0)):
@@ -175,7 +175,7 @@ def _memory(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def _surprises(scope: CaseRange) -> Iterator[SuiteCase]:
-    """Costs that are not what strategies were told."""
+    """Cases whose real costs differ from those that strategies see."""
     n_devices = sorted(scope.devices)[len(scope.devices) // 2]
     kinds = [*NOISES, SLOW_DEVICE, HALF_BANDWIDTH]
     for family, kind, ccr in product(scope.families, kinds, (1.0, 5.0)):
@@ -192,7 +192,7 @@ def _clusters(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def surprised(problem: Problem, surprise: str, seed: int) -> Problem:
-    """The problem as it turns out to be.
+    """The problem with the real costs of a surprise.
 
     Args:
       problem: as strategies saw it.

@@ -61,7 +61,7 @@ _WRITE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Origin:
-    """Where results come from.
+    """The origin of results: day, machine, seed and strategies.
 
     Attributes:
       date: the day.
@@ -130,7 +130,9 @@ def read(path: Path) -> GroupResults | None:
         ) from error
 
 
-def resumable(found: GroupResults, origin: Origin, fingerprints: Mapping[str, str]) -> GroupResults:
+def resumable(
+    earlier: GroupResults, origin: Origin, fingerprints: Mapping[str, str]
+) -> GroupResults:
     """The results that this machine would find again: of strategies that have not changed.
 
     Times of one workload are compared with each other, so all of them go if one does.
@@ -140,18 +142,18 @@ def resumable(found: GroupResults, origin: Origin, fingerprints: Mapping[str, st
       origin: of the run that would take them.
       fingerprints: of the strategies that are known now, by name.
     """
-    if found.origin.machine != origin.machine:
+    if earlier.origin.machine != origin.machine:
         return GroupResults(origin)
-    before = found.origin.strategies
+    before = earlier.origin.strategies
     changed = {name for name, mark in fingerprints.items() if before.get(name, mark) != mark}
     cases = {}
-    for key, case in found.cases.items():
+    for key, case in earlier.cases.items():
         if not _is_outdated(case, fingerprints):
-            kept = {name: score for name, score in case.scores.items() if name not in changed}
-            cases[key] = replace(case, scores=kept)
-    stale = {_plan(each) for each in found.measured.values() if each.strategy in changed}
-    measured = {key: each for key, each in found.measured.items() if _plan(each) not in stale}
-    return GroupResults(found.origin, cases, measured)
+            current = {name: score for name, score in case.scores.items() if name not in changed}
+            cases[key] = replace(case, scores=current)
+    stale = {_plan(each) for each in earlier.measured.values() if each.strategy in changed}
+    measured = {key: each for key, each in earlier.measured.items() if _plan(each) not in stale}
+    return GroupResults(earlier.origin, cases, measured)
 
 
 def _is_outdated(case: CaseResult, fingerprints: Mapping[str, str]) -> bool:

@@ -56,7 +56,7 @@ def _graph(scale: MlpScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:
                 x = apply(_layer, x, *layer)
             losses.append(apply(_error, x, wanted))
             slopes.append(tf.gradients(losses[-1], [*weights, *biases]))
-    averages = [apply(_average, *found) for found in zip(*slopes, strict=True)]
+    averages = [apply(_average, *of_replicas) for of_replicas in zip(*slopes, strict=True)]
     return mean(losses), update([*weights, *biases], averages, 0.1)
 
 

@@ -107,7 +107,7 @@ class Servers:
 
     def __init__(self, devices: Sequence[str]) -> None:
         self._devices = devices
-        self._n_made = 0
+        self._n_variables = 0
 
     def at(self, position: float) -> AbstractContextManager[Any]:
         """A block in which variables are on the device at a position from 0 to below 1.
@@ -121,10 +121,10 @@ class Servers:
 
     def weights(self, position: float, name: str, *shape: int) -> tf.Variable:
         """A variable f32[shape] of random numbers with the variance of 1 / shape[-2]."""
-        self._n_made += 1
+        self._n_variables += 1
         with self.at(position):
             n_in = shape[-2] if len(shape) > 1 else shape[-1]
-            value = apply(_uniform, self._n_made, shape, n_in**-0.5)
+            value = apply(_uniform, self._n_variables, shape, n_in**-0.5)
             return tf.Variable(value, name=name)
 
     def zeros(self, position: float, name: str, *shape: int) -> tf.Variable:
@@ -170,8 +170,8 @@ def update(
 
 def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """The mean of scalars."""
-    found: tf.Tensor = apply(_mean, *values)
-    return found
+    result: tf.Tensor = apply(_mean, *values)
+    return result
 
 
 def cross_entropy(logits: jax.Array, classes: jax.Array) -> jax.Array:
@@ -208,7 +208,7 @@ def simulated_devices(n_devices: int) -> list[Device]:
 
 
 def problem_of(step: WorkloadStep, n_devices: int) -> Problem:
-    """What a strategy is asked for the training step of a workload.
+    """The placement problem of the training step of a workload.
 
     It is what a session on the first task of such a cluster asks, so a strategy's answer can be
     simulated for any number of devices without running one.

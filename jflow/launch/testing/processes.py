@@ -105,7 +105,7 @@ class ProcessCluster(StartedCluster):
 
     @property
     def zygote(self) -> Zygote:
-        """What starts the tasks; it can start other programs that use jflow, too."""
+        """The zygote of the tasks; it can also start other programs that use jflow."""
         return self._zygote
 
     def address(self, job: str = "worker", index: int = 0) -> str:
@@ -178,7 +178,7 @@ class ProcessCluster(StartedCluster):
         return ProgramProcess(command, environment, zygote=self._zygote)
 
     def _introduce(self, task: Task) -> None:
-        """Tells a task the addresses of all."""
+        """Sends the addresses of all tasks to a task."""
         with suppress(BrokenPipeError):  # what it says next, or its end, says why
             self._programs[task].write_line(json.dumps({"cluster": self._spec.as_dict()}))
 

@@ -31,13 +31,13 @@ def free_ports(n: int) -> list[int]:
 
 def free_hosts(n: int, port: int = 2222) -> list[str]:
     """Returns different loopback addresses at which a port is free now."""
-    found: list[str] = []
-    while len(found) < n:
+    hosts: list[str] = []
+    while len(hosts) < n:
         host = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"
         with socket.socket() as probe, suppress(OSError):
             probe.bind((host, port))
-            found.append(host)
-    return found
+            hosts.append(host)
+    return hosts
 
 
 class ProgramProcess(Closing):

@@ -96,9 +96,9 @@ def add_label(parent: Element, label: str, bounds: Rect) -> None:
     text(parent, bounds.middle, bounds.y + 11, label, kind="bytes")
 
 
-def free_position(label: str, route: Route, taken: Sequence[Rect]) -> Rect:
+def free_position(label: str, route: Route, occupied: Sequence[Rect]) -> Rect:
     """The position for a label on a route that overlaps `taken` least."""
-    return label_position(route, text_width(label, 10, bold=True) + 12, _LABEL_HEIGHT, taken)
+    return label_position(route, text_width(label, 10, bold=True) + 12, _LABEL_HEIGHT, occupied)
 
 
 HEAD = 7.0
@@ -131,7 +131,7 @@ def head_data(route: Route) -> str:
     return f"M{_point(route[-1].x, route[-1].leave)}l{_point(-HEAD / 2, back)}h{number(HEAD)}z"
 
 
-def label_position(route: Route, width: float, height: float, taken: Sequence[Rect]) -> Rect:
+def label_position(route: Route, width: float, height: float, occupied: Sequence[Rect]) -> Rect:
     """The position on the widest curve of a route where a label overlaps the fewest rectangles.
 
     Args:
@@ -141,7 +141,7 @@ def label_position(route: Route, width: float, height: float, taken: Sequence[Re
     """
     start, end = max(pairwise(route), key=lambda pair: abs(pair[0].x - pair[1].x))
     positions = [_centred(_at(start, end, t), width, height) for t in _POSITIONS]
-    return min(positions, key=lambda position: sum(position.overlaps(other) for other in taken))
+    return min(positions, key=lambda position: sum(position.overlaps(other) for other in occupied))
 
 
 def _direction(route: Route) -> int:

@@ -84,13 +84,13 @@ def _add_lane(root: Element, device: Device, position: Rect, colour: str) -> Non
 
 
 def _add_labels(root: Element, diagram: Diagram, layout: Layout) -> None:
-    taken = list(layout.boxes)
+    occupied = list(layout.boxes)
     for arrow, route in zip(diagram.arrows, layout.routes, strict=True):
         label = arrow_label(arrow)
         if label:
-            position = free_position(label, route, taken)
+            position = free_position(label, route, occupied)
             add_label(root, label, position)
-            taken.append(position)
+            occupied.append(position)
 
 
 _FONT_SIZE = 11
@@ -199,10 +199,10 @@ def _lines(diagram: Diagram) -> Iterator[Entry]:
 
 
 def _prediction(diagram: Diagram) -> Iterator[Entry]:
-    found = diagram.prediction
-    if found is not None:
-        filled = found.lower_bound / found.seconds if found.seconds else 1.0
-        yield Entry("prediction", prediction_text(found), partial(_bar, filled))
+    prediction = diagram.prediction
+    if prediction is not None:
+        filled = prediction.lower_bound / prediction.seconds if prediction.seconds else 1.0
+        yield Entry("prediction", prediction_text(prediction), partial(_bar, filled))
 
 
 def _bar(filled: float, parent: Element, bounds: Rect) -> None:

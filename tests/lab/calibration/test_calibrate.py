@@ -76,7 +76,7 @@ def test_the_reference_program_runs_again(monkeypatch) -> None:
     ran = []
     with Reference("") as reference:
         monkeypatch.setattr(reference, "_call", lambda: ran.append("once"))
-        reference.run()
+        reference.run_step()
     assert ran == ["once"]
 
 
