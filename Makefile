@@ -89,8 +89,8 @@ bench-placement: $(VENV)/.dev ## compares placement strategies (QUICK=1: in two 
 	  $(if $(STRATEGIES),--strategies $(STRATEGIES)) $(if $(QUICK),--quick) $(if $(RESUME),--resume) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(IMPORTED),--imported $(IMPORTED))
 
-placement-optima: $(VENV)/.ortools ## proves optima of small graphs for the placement lab; hours, goes on where it ended
-	$(VENV)/ortools/bin/python -m bench.placement.optima
+placement-optima: $(VENV)/.dev ## proves optima of small graphs for the placement lab; hours, goes on where it ended
+	$(BIN)/python -m bench.placement.optima
 
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -118,12 +118,6 @@ $(VENV)/.reverb: | $(VENV)/bin/python
 	-python3.11 -m venv $(VENV)/reverb && \
 	$(VENV)/reverb/bin/python -m pip install --quiet --disable-pip-version-check \
 	  dm-reverb==0.14.0 'tensorflow-cpu==2.14.*' 'numpy<2' && touch $@
-
-# OR-tools holds back protobuf; its CP-SAT proves optima that jflow's own solvers check.
-$(VENV)/.ortools: pyproject.toml | $(VENV)/bin/python
-	$(PYTHON) -m venv $(VENV)/ortools
-	$(VENV)/ortools/bin/python -m pip install --quiet --disable-pip-version-check -e . ortools==9.15.6755
-	touch $@
 
 # Libraries that only these tests need, and that may hold back what everything else is tested with.
 $(VENV)/.libraries: pyproject.toml | $(VENV)/bin/python

@@ -12,13 +12,12 @@ import argparse
 from digits_on_parameter_servers import Classifier, load_images, train_on_workers
 
 import jflow as tf
-from jflow.launch import RayCluster
 
 
 def train(n_steps: int, **options: object) -> tuple[Classifier, float]:
     """Trains on a cluster with these options; returns the model and its accuracy."""
     trained, tested = load_images()
-    with RayCluster(ps=1, workers=2, **options) as cluster:
+    with tf.RayCluster(ps=1, workers=2, **options) as cluster:
         print(f"tasks {cluster.cluster_spec.as_dict()}")
         strategy = tf.distribute.ParameterServerStrategy(cluster.cluster_spec)
         model = train_on_workers(strategy, trained, n_steps)

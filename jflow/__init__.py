@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jflow import export as export
     from jflow import initializers as initializers
     from jflow import inspect as inspect
+    from jflow import lab as lab
     from jflow import lax as lax
     from jflow import nn as nn
     from jflow import numpy as numpy
@@ -35,8 +36,8 @@ else:
         "jflow.api.root",
         modules=(
             *("checkpoint", "contrib", "data", "distribute", "errors", "estimator", "export"),
-            *("initializers", "inspect", "lax", "nn", "numpy", "random", "summary", "timeline"),
-            "train",
+            *("initializers", "inspect", "lab", "lax", "nn", "numpy", "random", "summary"),
+            *("timeline", "train"),
         ),
         others=dict.fromkeys(
             ("ClosureInputError", "ClusterCoordinator", "PerWorkerValues", "RemoteValue"),

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import IO
 
-from jflow.launch.testing.zygotes import shared_zygote
+from jflow.launch.testing.processes import shared_zygote
 from jflow.testing import ProgramProcess
 
 Path = str | os.PathLike[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import jflow as tf
 from tests import retired_words
+from tools.generate_api_page import modules
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for path in (ROOT / "jflow").rglob("*.py") if "/v1/" not in path.as_posix()]
@@ -51,6 +53,7 @@ PUBLIC = [
     "ProgramRole",
     "QueueBase",
     "RandomShuffleQueue",
+    "RayCluster",
     "ReaderBase",
     "RemoteValue",
     "RunMetadata",
@@ -132,6 +135,7 @@ PUBLIC = [
     "int64",
     "int8",
     "is_variable_initialized",
+    "lab",
     "lax",
     "local_variables",
     "local_variables_initializer",
@@ -287,3 +291,24 @@ def test_the_glossary_has_each_term_once() -> None:
     terms = [term for row in rows if row != "term" for term in row.split(", ")]
     assert len(terms) > 60
     assert len(terms) == len(set(terms))
+
+
+_IMPORT = re.compile(
+    r"^\s*(?:>>> )?(?:from (jflow[\w.]*) import|import (jflow\.[\w.]+))", re.MULTILINE
+)
+
+
+def test_pages_examples_and_notebooks_import_public_modules_only() -> None:
+    public = {module.__name__ for module in modules()} | {"jflow.testing", "jflow.testing.fixtures"}
+    texts = {path: path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]}
+    texts |= {path: path.read_text() for path in ROOT.glob("examples/**/*.py")}
+    for path in ROOT.glob("notebooks/*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        texts[path] = "\n".join("".join(cell["source"]) for cell in cells)
+    imported = {
+        (path.name, match[1] or match[2])
+        for path, text in texts.items()
+        for match in _IMPORT.finditer(text)
+    }
+    assert {module for _, module in imported} >= {"jflow.lab", "jflow.data"}
+    assert not [(name, module) for name, module in imported if module not in public]

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from jflow.compiler.schedule import Problem, scheduled, simulate
-from jflow.compiler.schedule.compiled import can_compile
+from jflow.compiler.schedule.compact import can_compile
 from jflow.compiler.schedule.strategies import STRATEGIES, choose
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.lab.optima import read_optima

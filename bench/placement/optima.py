@@ -7,11 +7,9 @@ keep the best schedule and bound, and are tried again by `--retry` with a higher
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import time
 from pathlib import Path
 
-from jflow.compiler.schedule import UNLIMITED
 from jflow.lab import optima
 
 PATH = Path(__file__).parent / "optima.json"
@@ -32,7 +30,7 @@ def main() -> None:
             continue
         if case in known and (known[case].is_proven or not options.retry):
             continue
-        known[case] = _prover(case.network)(case, seconds=options.seconds)
+        known[case] = optima.prove(case, seconds=options.seconds)
         if time.monotonic() > last + 20 or number + 1 == len(cases):
             last = time.monotonic()
             _write(known, cases)
@@ -40,15 +38,6 @@ def main() -> None:
     _write(known, cases)
     proven = sum(each.is_proven for each in known.values())
     print(f"{proven} of {len(cases)} proven")
-
-
-def _prover(network: str):
-    """CP-SAT where it is installed and can tell; otherwise what jflow ships."""
-    if network == UNLIMITED and importlib.util.find_spec("ortools"):
-        from bench.placement.cp_sat import prove  # noqa: PLC0415
-
-        return prove
-    return optima.prove
 
 
 def _write(known: dict, cases: list) -> None:

@@ -133,6 +133,7 @@ from jflow.compiler.graph import name_scope as name_scope
 from jflow.compiler.graph import reset_default_graph as reset_default_graph
 from jflow.launch import LocalCluster as LocalCluster
 from jflow.launch import ProgramRole as ProgramRole
+from jflow.launch import RayCluster as RayCluster
 from jflow.launch import TaskResources as TaskResources
 from jflow.launch import run as run
 from jflow.state.records import FixedLenFeature as FixedLenFeature

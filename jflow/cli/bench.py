@@ -98,14 +98,14 @@ def _placement(options: argparse.Namespace) -> int:
 
 
 def _names(text: str, option: str) -> list[str]:
-    found = [name.strip() for name in text.split(",")]
-    if not all(found):
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
         raise ValueError(f"{option}: expected names between commas, got {text!r}")
-    return found
+    return names
 
 
 def _numbers(text: str) -> list[int]:
-    found: list[Any] = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in found):
+    numbers: list[Any] = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in numbers):
         raise ValueError(f"--devices: expected numbers between commas, got {text!r}")
-    return [int(part) for part in found]
+    return [int(part) for part in numbers]

@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class SourceReport:
-    """A source that was asked.
+    """What one source says of the membership of this process.
 
     Attributes:
       name: the source.
@@ -58,7 +58,7 @@ class SourceReport:
 
 @dataclass
 class Diagnosis:
-    """What is known before any task is called.
+    """The findings about the environment, before any task is called.
 
     Attributes:
       sources: what was asked, in order.
@@ -72,7 +72,7 @@ class Diagnosis:
 
 
 def examine(environ: Mapping[str, str]) -> Diagnosis:
-    """Asks all sources, and checks what they say."""
+    """Reads all sources of membership and checks them."""
     findings = [*_misspelt(environ)]
     membership = None
     try:
@@ -94,40 +94,40 @@ def _report(number: int, environ: Mapping[str, str], won: str) -> SourceReport:
         if name.startswith(source.variables)
     }
     try:
-        said = source.read(environ)
+        membership = source.read(environ)
     except (ValueError, RuntimeError) as error:
         return SourceReport(source.name, seen, f"an error: {error}")
-    if said is None:
+    if membership is None:
         which = ", ".join(
             f"{name}{'' if name == 'TF_CONFIG' else '...'}" for name in source.variables
         )
         silent = "nothing that makes a cluster" if seen else f"nothing: {which} is not set"
         return SourceReport(source.name, seen, silent)
-    return SourceReport(source.name, seen, said_text(said), source.name == won)
+    return SourceReport(source.name, seen, membership_source_text(membership), source.name == won)
 
 
-def said_text(said: Membership) -> str:
-    """What a source says, in a few words."""
-    jobs = {job: said.cluster.num_tasks(job) for job in said.cluster.jobs}
+def membership_source_text(membership: Membership) -> str:
+    """The task and cluster that a source names, as text."""
+    jobs = {job: membership.cluster.num_tasks(job) for job in membership.cluster.jobs}
     listed = ", ".join(f"{n} {job}" for job, n in jobs.items())
-    return f"{said.task or 'no task'} of a cluster with {listed}"
+    return f"{membership.task or 'no task'} of a cluster with {listed}"
 
 
 def _misspelt(environ: Mapping[str, str]) -> list[Finding]:
     """Variables whose names are nearly those that are read."""
-    found = []
+    findings = []
     for name in sorted(environ):
         if name in _VARIABLES or not name.upper().startswith(_BEGINNINGS):
             continue
         similar = nearest(name, _VARIABLES, cutoff=0.85)
         if similar and similar not in environ:
             what = f"the variable {name} is not read; did you mean {similar}? Rename it"
-            found.append(Finding("misspelt_variable", what))
-    return found
+            findings.append(Finding("misspelt_variable", what))
+    return findings
 
 
 def _of_task(membership: Membership | None, environ: Mapping[str, str]) -> list[Finding]:
-    """What is wrong with the task of this process."""
+    """Findings about the task of this process."""
     try:
         if is_client(environ) or membership is None:
             return []
@@ -167,15 +167,15 @@ def differences(
         for task in cluster.tasks():
             address = cluster.task_address(task.job, task.index)
             known.setdefault(task, {}).setdefault(address, name)
-    found = []
+    findings = []
     for task, addresses in sorted(known.items()):
         if len(addresses) > 1:
             sides = ", and ".join(f"at {at} by {name}" for at, name in addresses.items())
-            found.append(
+            findings.append(
                 Finding(
                     "other_cluster",
                     f"{task} is {sides}; give all tasks one cluster, and start those again that "
                     "have another",
                 )
             )
-    return found
+    return findings

@@ -43,8 +43,8 @@ def _doctor(options: argparse.Namespace) -> int:
 
         membership = diagnosis.membership
         own = None if membership is None or options.target else membership.task
-        probes, found = probe_all(cluster, own, source, options.timeout)
-        diagnosis.findings += found
+        probes, findings = probe_all(cluster, own, source, options.timeout)
+        diagnosis.findings += findings
     if options.json:
         print(json.dumps(_content(diagnosis, probes, source), indent=2))
     else:
@@ -61,12 +61,12 @@ def _cluster(
             return diagnosis.membership.cluster, diagnosis.membership.source
         if any(finding.code in ("malformed", "contradiction") for finding in diagnosis.findings):
             return None, ""
-    from jflow.cli.probing import cluster_at, not_told  # noqa: PLC0415 - as above
+    from jflow.cli.probing import cluster_at, not_listed  # noqa: PLC0415 - as above
 
     try:
         return cluster_at(candidates(target), seconds), target or "jflow up"
     except OpError as error:
-        diagnosis.findings.append(not_told(error))
+        diagnosis.findings.append(not_listed(error))
     except ValueError as error:
         if target is not None:
             raise
@@ -79,7 +79,7 @@ def _cluster(
 
 
 def _content(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> dict[str, Any]:
-    """All that was found, for programs."""
+    """All findings as JSON data."""
     task = None if diagnosis.membership is None else diagnosis.membership.task
     return {
         "source": source,
@@ -100,9 +100,9 @@ def _content(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> 
 
 
 def _text(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> str:
-    """All that was found, for people."""
-    said = [("*" if one.has_won else "", one.name, one.says) for one in diagnosis.sources]
-    parts = [table(["", "SOURCE", "SAYS"], said)]
+    """All findings as text."""
+    sources = [("*" if one.has_won else "", one.name, one.says) for one in diagnosis.sources]
+    parts = [table(["", "SOURCE", "SAYS"], sources)]
     if seen := [
         f"{name}={text[:_N_SHOWN]}{'...' if len(text) > _N_SHOWN else ''}"
         for one in diagnosis.sources
@@ -122,7 +122,7 @@ def _text(diagnosis: Diagnosis, probes: Sequence[TaskProbe], source: str) -> str
         parts.append(f"cluster of {source}\n{table(headers, rows)}")
     problems = [one for one in diagnosis.findings if one.is_problem]
     notes = [one for one in diagnosis.findings if not one.is_problem]
-    told = [f"problem: {one.what} [{one.code}]" for one in problems]
-    told += [f"note: {one.what} [{one.code}]" for one in notes]
-    parts.append("\n".join(told or ["no problem was found"]))
+    conclusions = [f"problem: {one.what} [{one.code}]" for one in problems]
+    conclusions += [f"note: {one.what} [{one.code}]" for one in notes]
+    parts.append("\n".join(conclusions or ["no problem was found"]))
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""`jflow k8s` and `jflow slurm`: what starts a cluster on an engine that is there already."""
+"""`jflow k8s`, `jflow slurm` and `jflow certs`: what a cluster on several machines starts with."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jflow.base.cluster import SlurmClusterResolver
+from jflow.base.cluster import ClusterSpec, SlurmClusterResolver, parse_cluster, read_tf_config
 from jflow.errors import NotFoundError
-from jflow.launch.kubernetes import KubernetesCluster, certificate_files
+from jflow.launch.kubernetes import KubernetesCluster, certificate_files, to_yaml
 from jflow.launch.slurm import SlurmJob
-from jflow.launch.yaml import to_yaml
 
 _K8S_EPILOG = """\
 The output is for `kubectl apply -f -`. The program behind `--`, if there is
@@ -25,6 +24,7 @@ The script is for sbatch; it starts the cluster and then the program behind `--`
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the commands to those of `jflow`."""
+    _add_certs(commands)
     k8s = commands.add_parser("k8s", help="prepares a cluster on Kubernetes")
     what = k8s.add_subparsers(required=True, metavar="WHAT")
     render = what.add_parser("render", help="prints the manifests of a cluster", epilog=_K8S_EPILOG)
@@ -45,6 +45,29 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     render.set_defaults(run=_render_slurm)
     cluster = what.add_parser("cluster", help="prints TF_CONFIG of the job that this runs in")
     cluster.set_defaults(run=_show_slurm)
+
+
+def _add_certs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `jflow certs init`."""
+    certs = commands.add_parser(
+        "certs", help="makes certificates, for clusters on several machines"
+    )
+    what = certs.add_subparsers(required=True, metavar="WHAT")
+    init = what.add_parser("init", help="makes the certificates of a cluster", epilog=_EPILOG)
+    init.add_argument("directory", type=Path, metavar="DIR", help="where to write them")
+    init.add_argument(
+        "--cluster",
+        metavar="JSON|FILE",
+        help="the cluster, as for `jflow server`, or a file that has it (default: TF_CONFIG)",
+    )
+    init.add_argument(
+        "--days",
+        type=int,
+        default=_DAYS,
+        metavar="N",
+        help="how long the certificates are valid (default: %(default)s)",
+    )
+    init.set_defaults(run=_init)
 
 
 def _add_sizes(parser: argparse.ArgumentParser, named: str) -> None:
@@ -188,3 +211,54 @@ def _show_slurm(_: argparse.Namespace) -> None:
     except RuntimeError as error:
         raise ValueError(str(error)) from error
     print(json.dumps({"cluster": cluster.as_dict()}))
+
+
+_DAYS = 365
+_EPILOG = """\
+Writes DIR/ca.crt and ca.key, the authority, and for each task and for clients a file with a private
+key and a certificate, such as DIR/worker-1.pem and DIR/client.pem. Copy ca.crt and the file of each
+task to its machine, ca.crt and client.pem to those of clients, into a directory of mode 700 that
+JFLOW_TLS_DIR names there. Keep ca.key here: it makes the certificate of any task. Run the command
+again to renew all certificates, or after adding a task; the authority stays.
+"""
+
+
+def _init(options: argparse.Namespace) -> None:
+    try:
+        from jflow.net.wire.authority import write_certificates  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise NotFoundError(
+            "making certificates needs the package cryptography; install it by "
+            "pip install 'jflow[tls]'"
+        ) from None
+    if options.days < 1:
+        raise ValueError(f"--days must be at least 1, got {options.days}")
+    cluster = _cluster(options.cluster)
+    if not cluster:
+        raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
+    try:
+        written = write_certificates(options.directory, cluster, options.days)
+    except OSError as error:
+        raise ValueError(f"the certificates cannot be written: {error}") from error
+    for path in written:
+        print(path)
+    print(
+        f"valid for {options.days} days; copy each file and {options.directory / 'ca.crt'} to its "
+        "machine, and name the directory there by JFLOW_TLS_DIR"
+    )
+
+
+def _cluster(text: str | None) -> ClusterSpec:
+    if text is None:
+        return read_tf_config().cluster
+    if text.lstrip().startswith("{"):
+        return parse_cluster(text, "--cluster")
+    try:
+        content = Path(text).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"--cluster: {text!r} is neither JSON nor a file that can be read: {error}"
+        ) from None
+    return parse_cluster(content, f"--cluster {text}")

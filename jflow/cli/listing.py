@@ -1,18 +1,19 @@
-"""`jflow ls` and `jflow stack`: what the tasks of a cluster hold, and where they are."""
+"""`jflow ls`, `stack`, `reset` and `stop`: what the tasks of a cluster hold, and ending it."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from jflow.base.text import age_text, bytes_text
-from jflow.cli.status import add_output, doing_text, orphaned_text, show
+from jflow.base.text import age_text, bytes_text, printable
+from jflow.cli.status import PARTIAL, add_output, connected, doing_text, orphaned_text, show
 from jflow.cli.tables import table
-from jflow.cli.targets import add_options, parse_tasks
+from jflow.cli.targets import HELP, add_options, parse_tasks
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
@@ -101,6 +102,26 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--task", action="append", metavar="/job:JOB/task:I", help="only this one; may be repeated"
     )
     stack.set_defaults(run=_stack)
+    reset = commands.add_parser(
+        "reset", help="frees containers on all tasks, and ends the sessions of the server"
+    )
+    reset.add_argument(
+        "names",
+        nargs="*",
+        metavar="[TARGET] CONTAINER",
+        help=f"grpc://HOST:PORT, {HELP}; and names",
+    )
+    reset.add_argument("--default", action="store_true", help="the default container, too")
+    add_options(reset, has_target=False)
+    reset.add_argument("--json", action="store_true", help="for programs instead of people")
+    reset.set_defaults(run=_reset)
+    stop = commands.add_parser("stop", help="stops the servers of a cluster")
+    add_options(stop)
+    stop.add_argument(
+        "--task", action="append", metavar="/job:JOB/task:I", help="only this one; may be repeated"
+    )
+    stop.add_argument("--json", action="store_true", help="for programs instead of people")
+    stop.set_defaults(run=_stop)
 
 
 def _ls(options: argparse.Namespace) -> int:
@@ -145,8 +166,8 @@ def _stack_text(seen: Seen) -> str:
     if status is None:
         return f"{report.task} is {report.state.value}: {report.reason}"
     lines = [f"{report.task} at {report.address}, process {status.pid}"]
-    for step, found in groupby(status.pending, key=lambda wait: wait.step):
-        pending = [*found]
+    for step, step_waits in groupby(status.pending, key=lambda wait: wait.step):
+        pending = [*step_waits]
         doing = "; ".join(map(_wait_text, pending))
         lines.append(f"  step {step}, {age_text(pending[0].age_s)}: {doing}")
     for thread in status.threads:
@@ -166,3 +187,37 @@ def _wait_text(wait: WaitStatus) -> str:
     if not wait.cause:
         return _cause_text(wait)
     return f"{wait.op!r} waits {wait.cause}" if wait.op else f"waits {wait.cause}"
+
+
+def _reset(options: argparse.Namespace) -> int:
+    names: list[str] = options.names
+    has_target = bool(names) and names[0].startswith("grpc://")
+    target, containers = (names[0], names[1:]) if has_target else (None, names)
+    if options.default:
+        containers = ["", *containers]
+    if not containers:
+        raise ValueError("name the containers to free, or give --default for the default container")
+    with connected(target, options.timeout) as watcher:
+        watcher.reset(containers)
+    if options.json:
+        print(json.dumps({"freed": containers}))
+    else:
+        print("freed " + ", ".join(name or "the default container" for name in containers))
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    with connected(options.target, options.timeout) as watcher:
+        reports = watcher.stop(parse_tasks(options.task))
+    outcomes = {"up": "stops", "down": "was not running"}
+    if options.json:
+        states = [
+            {"name": str(one.task), "is_stopped": one.state.value in outcomes, "reason": one.reason}
+            for one in reports
+        ]
+        print(json.dumps({"tasks": states}, indent=2))
+    else:
+        for one in reports:
+            how = outcomes.get(one.state.value, f"does not stop: {one.reason}")
+            print(printable(f"{one.task} {how}", kept="\n"))
+    return 0 if all(one.state.value in outcomes for one in reports) else PARTIAL

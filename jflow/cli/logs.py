@@ -1,4 +1,7 @@
-"""`jflow logs`: what the tasks of a cluster have logged, from their files on this machine."""
+"""`jflow logs`: what the tasks of a cluster have logged, from their files on this machine.
+
+And the options of the commands that start servers: what these log, and in which form.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from jflow.base.cluster import Target, Task, read_tf_config
+from jflow.base.logs import LogOptions
+from jflow.base.logs.setup import FORM_VARIABLE, FORMS, LEVEL_VARIABLE, LEVELS
 from jflow.base.text import printable
-from jflow.cli.running import RunningUp, running_ups
 from jflow.cli.status import PARTIAL, connected
-from jflow.cli.targets import HELP, add_options, parse_tasks
+from jflow.cli.targets import HELP, RunningUp, add_options, parse_tasks, running_ups
 from jflow.errors import NotFoundError
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Adds --log and --log-format to a command."""
+    parser.add_argument(
+        "--log",
+        choices=[*LEVELS],
+        metavar="LEVEL",
+        help=f"what is logged: {', '.join(LEVELS)} (default: {LEVEL_VARIABLE}, else warning)",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=FORMS,
+        metavar="FORM",
+        help=f"the form of its lines: {' or '.join(FORMS)} (default: {FORM_VARIABLE}, else text)",
+    )
+
+
+def log_variables(options: argparse.Namespace) -> dict[str, str]:
+    """The environment variables that are equivalent to the options."""
+    values = {LEVEL_VARIABLE: options.log, FORM_VARIABLE: options.log_format}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def log_options(options: argparse.Namespace) -> LogOptions:
+    """What is logged, by the options, else by the environment. Raises as `LogOptions`."""
+    return LogOptions.of({**os.environ, **log_variables(options)})
+
 
 if TYPE_CHECKING:
     from jflow.cli.watcher import Seen
@@ -80,13 +112,13 @@ def _logs(options: argparse.Namespace) -> int:
     names: list[str] = options.names
     has_target = bool(names) and names[0].startswith("grpc://")
     target, tasks = (names[0], names[1:]) if has_target else (None, names)
-    found = find_logs(target, parse_tasks(tasks), options.timeout)
-    if all(log.path is None for log in found):
-        told = "\n".join(f"{log.task}: {log.reason}" for log in found)
-        raise NotFoundError(f"there is no log on this machine:\n{told}")
-    files = [*_files_of(found, options.lines)]
+    logs = find_logs(target, parse_tasks(tasks), options.timeout)
+    if all(log.path is None for log in logs):
+        reasons = "\n".join(f"{log.task}: {log.reason}" for log in logs)
+        raise NotFoundError(f"there is no log on this machine:\n{reasons}")
+    files = [*_files_of(logs, options.lines)]
     if options.follow:
-        _follow(files, found, is_json=options.json)
+        _follow(files, logs, is_json=options.json)
     elif options.json:
         read = [pair for file in files for pair in file.read()]
         tasks_json = [
@@ -96,44 +128,44 @@ def _logs(options: argparse.Namespace) -> int:
                 "reason": log.reason,
                 "lines": [line for task, line in read if task == log.task],
             }
-            for log in found
+            for log in logs
         ]
         print(json.dumps({"tasks": tasks_json}, indent=2))
     else:
-        for line in [*_reasons(found), *_text(files, found)]:
+        for line in [*_reasons(logs), *_text(files, logs)]:
             print(line)
-    return PARTIAL if any(log.path is None for log in found) else 0
+    return PARTIAL if any(log.path is None for log in logs) else 0
 
 
-def _files_of(found: Sequence[TaskLog], n_lines: int) -> Iterator[LogFile]:
+def _files_of(logs: Sequence[TaskLog], n_lines: int) -> Iterator[LogFile]:
     """The files of logs, each once, although several tasks may log to it."""
     tasks: dict[Path, list[str]] = {}
-    for log in found:
+    for log in logs:
         if log.path is not None:
             tasks.setdefault(log.path, []).append(log.task)
     for path, own in tasks.items():
         yield LogFile(LogTail(path, n_lines * len(own)), own)
 
 
-def _reasons(found: Sequence[TaskLog]) -> Iterator[str]:
+def _reasons(logs: Sequence[TaskLog]) -> Iterator[str]:
     """Why there is no log of tasks that have none."""
-    for log in found:
+    for log in logs:
         if log.path is None:
             yield printable(f"{log.task}: {log.reason}")
 
 
-def _text(files: Sequence[LogFile], found: Sequence[TaskLog]) -> Iterator[str]:
+def _text(files: Sequence[LogFile], logs: Sequence[TaskLog]) -> Iterator[str]:
     """The lines for people, with the name of their task if there are several."""
     for file in files:
         for task, line in file.read():
-            yield printable(f"{task} {line}" if len(found) > 1 else line)
+            yield printable(f"{task} {line}" if len(logs) > 1 else line)
 
 
-def _follow(files: Sequence[LogFile], found: Sequence[TaskLog], *, is_json: bool) -> None:
+def _follow(files: Sequence[LogFile], logs: Sequence[TaskLog], *, is_json: bool) -> None:
     """Prints what there is and what comes, until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         if not is_json:
-            for reason in _reasons(found):
+            for reason in _reasons(logs):
                 print(reason)
         while True:
             if is_json:
@@ -143,7 +175,7 @@ def _follow(files: Sequence[LogFile], found: Sequence[TaskLog], *, is_json: bool
                     for task, line in file.read()
                 ]
             else:
-                lines = [*_text(files, found)]
+                lines = [*_text(files, logs)]
             for line in lines:
                 print(line)
             sys.stdout.flush()
@@ -174,22 +206,22 @@ def find_logs(target: str | None, tasks: Sequence[Task], seconds: float) -> list
 
 
 def _of_up(up: RunningUp, tasks: Sequence[Task]) -> list[TaskLog]:
-    from jflow.launch.children import log_name  # noqa: PLC0415 - it starts processes
+    from jflow.launch.cluster import log_name  # noqa: PLC0415 - it starts processes
 
     known = [task for task in (Target.parse(one).task for one in up.targets) if task is not None]
     for task in tasks:
         if task not in known:
             raise ValueError(f"the cluster has no {task}; it has {', '.join(map(str, known))}")
-    found = []
+    logs = []
     for task in tasks or known:
         path = Path(up.logs) / log_name(task)
         there = path.is_file()
-        found.append(TaskLog(str(task), path if there else None, "" if there else f"no {path}"))
-    return found
+        logs.append(TaskLog(str(task), path if there else None, "" if there else f"no {path}"))
+    return logs
 
 
 def _of_task(seen: Seen) -> TaskLog:
-    """The log of a task, by what it says of it."""
+    """The log of a task, from the task's own status."""
     task, status = str(seen.report.task), seen.status
     if status is None:
         return TaskLog(task, None, f"is {seen.report.state.value}: {seen.report.reason}")
@@ -197,8 +229,8 @@ def _of_task(seen: Seen) -> TaskLog:
         return TaskLog(task, None, f"it logs to a terminal or to another process; {_ADVICE}")
     path = Path(status.log)
     try:
-        found = path.stat()
-        is_here = stat.S_ISREG(found.st_mode) and found.st_ino == status.log_inode
+        file_status = path.stat()
+        is_here = stat.S_ISREG(file_status.st_mode) and file_status.st_ino == status.log_inode
     except OSError:
         is_here = False
     if is_here:
@@ -232,8 +264,8 @@ class LogFile:
 
 def _named(line: str) -> str:
     """The task that a line of a log names, as `LineFormatter` writes it; "" if it names none."""
-    if (found := _OF_TASK.match(line)) is not None:
-        return found[1]
+    if (match := _OF_TASK.match(line)) is not None:
+        return match[1]
     try:
         content = json.loads(line) if line.startswith("{") else {}
     except ValueError:

@@ -19,8 +19,8 @@ from jflow.base.cluster import ClusterSpec, parse_cluster
 from jflow.base.cluster.membership import find_membership
 from jflow.base.logs import log_to_stderr
 from jflow.base.text import printable
-from jflow.cli import acting, bench, certs, doctor, engines, listing, logs, status, up
-from jflow.cli.log_options import add_log_options, log_options
+from jflow.cli import bench, doctor, engines, listing, logs, status, up
+from jflow.cli.logs import add_log_options, log_options
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 
 _DESCRIPTION = """\
@@ -105,10 +105,9 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     up.add_command(commands)
-    for watching in (status, listing, acting, logs, doctor):
+    for watching in (status, listing, logs, doctor):
         watching.add_commands(commands)
     bench.add_command(commands)
-    certs.add_command(commands)
     engines.add_commands(commands)
     _describe(commands)
     return parser
@@ -117,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
 def _describe(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Has the help of each command begin with what the list of commands says of it."""
     for listed in commands._choices_actions:
-        command, said = commands.choices[listed.dest], listed.help or ""
-        command.description = f"{said[:1].upper()}{said[1:]}."
+        command, description = commands.choices[listed.dest], listed.help or ""
+        command.description = f"{description[:1].upper()}{description[1:]}."
         for action in command._actions:
             if isinstance(action, argparse._SubParsersAction):
                 _describe(action)
@@ -169,7 +168,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         read_calibration,
         write_calibration,
     )
-    from jflow.lab.calibration import calibrate, report  # noqa: PLC0415 - as in _demo
+    from jflow.lab.calibration import calibrate, calibration_report  # noqa: PLC0415 - as in _demo
     from jflow.launch import LocalCluster  # noqa: PLC0415
 
     def progress(what: str) -> None:
@@ -177,7 +176,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
     path = options.output or calibration_path()
     if options.show:
-        print(printable(report(read_calibration(path)), kept="\n"))
+        print(printable(calibration_report(read_calibration(path)), kept="\n"))
         return
     if options.target is not None:
         checked_target(options.target)
@@ -187,10 +186,10 @@ def _calibrate(options: argparse.Namespace) -> None:
         target = options.target
         if target is None:
             target = stack.enter_context(LocalCluster(ps=1, workers=2)).target()
-        found = calibrate(target, quick=options.quick, progress=progress)
+        calibration = calibrate(target, quick=options.quick, progress=progress)
     with _writing(path):
-        write_calibration(found, path)
-    print(printable(report(found), kept="\n"))
+        write_calibration(calibration, path)
+    print(printable(calibration_report(calibration), kept="\n"))
     print(f"written to {path}")
 
 
@@ -237,13 +236,17 @@ def _task(options: argparse.Namespace) -> tuple[ClusterSpec, str | None, int | N
     job, index = options.job, options.index
     if options.cluster is not None:
         cluster = parse_cluster(options.cluster, "--cluster")
-    elif (found := find_membership()) is None:
+    elif (membership := find_membership()) is None:
         cluster = ClusterSpec({})
     else:
-        cluster = found.cluster
+        cluster = membership.cluster
         # A server reads TF_CONFIG by itself, and knows what to say where that is wrong.
-        if found.task is not None and found.source != "TF_CONFIG" and job is index is None:
-            job, index = found.task.job, found.task.index
+        if (
+            membership.task is not None
+            and membership.source != "TF_CONFIG"
+            and job is index is None
+        ):
+            job, index = membership.task.job, membership.task.index
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
     return cluster, job, index

@@ -34,7 +34,7 @@ _OWN_VERSION = jflow.__version__
 
 @dataclass(frozen=True)
 class TaskProbe:
-    """A task that was called.
+    """The result of calling a task.
 
     Attributes:
       task, address: the task, and its address in the cluster.
@@ -94,33 +94,39 @@ def _probe(task: Task, cluster: ClusterSpec, seconds: float, *, is_own: bool) ->
             f"({error}); correct the cluster, or make the name known (DNS, /etc/hosts)"
         )
         return TaskProbe(task, address, "down", findings=(Finding("unresolved_name", what),))
-    found = [*_of_own_host(task, host)] if is_own else []
-    if found:
-        return TaskProbe(task, address, "down", findings=tuple(found))
+    own_findings = [*_of_own_host(task, host)] if is_own else []
+    if own_findings:
+        return TaskProbe(task, address, "down", findings=tuple(own_findings))
     if not _listens(address, seconds):
-        is_taken = is_own and _is_taken(address)
-        taken = (_taken(task, address, "it is bound, and refuses connections"),) if is_taken else ()
-        return TaskProbe(task, address, "down", findings=taken)
-    begun = now()
+        is_bound = is_own and _is_bound(address)
+        in_use = (
+            (_port_in_use(task, address, "it is bound, and refuses connections"),)
+            if is_bound
+            else ()
+        )
+        return TaskProbe(task, address, "down", findings=in_use)
+    start = now()
     try:
         with _connected(task, address, seconds) as client:
             status = _status(client, task, seconds)
             info = client.info
     except OpError as error:
         probe = _refused(task, address, error, is_own=is_own)
-        return replace(probe, state="silent") if now() - begun >= seconds else probe
+        return replace(probe, state="silent") if now() - start >= seconds else probe
     if status is not None and status.version != _OWN_VERSION:
         what = (
             f"{task} at {address} has jflow {status.version}, and this is {_OWN_VERSION}; install "
             "one version on all machines, and start the tasks again"
         )
-        found.append(Finding("version_skew", what))
+        own_findings.append(Finding("version_skew", what))
     version = None if status is None else status.version
-    return TaskProbe(task, address, "up", version, info.incarnation, info.cluster, tuple(found))
+    return TaskProbe(
+        task, address, "up", version, info.incarnation, info.cluster, tuple(own_findings)
+    )
 
 
 def _of_own_host(task: Task, host: str) -> list[Finding]:
-    """What keeps this machine from listening at the host of its task."""
+    """Findings about why this machine cannot listen at the host of its task."""
     try:
         listening_hosts(host, task, is_encrypted=True)
         is_encrypted = bool(os.environ.get("JFLOW_TLS_DIR"))
@@ -145,7 +151,9 @@ def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskP
         what = f"{error.message}, and start the tasks again"
         return TaskProbe(task, address, "refused", findings=(Finding("version_skew", what),))
     if is_own:
-        return TaskProbe(task, address, "refused", findings=(_taken(task, address, error.message),))
+        return TaskProbe(
+            task, address, "refused", findings=(_port_in_use(task, address, error.message),)
+        )
     what = (
         f"what listens at {address} does not answer as {task}: {error.message}; if the task is "
         "stopped or overloaded, let it go on, else correct its address or end that process"
@@ -153,7 +161,7 @@ def _refused(task: Task, address: str, error: OpError, *, is_own: bool) -> TaskP
     return TaskProbe(task, address, "refused", findings=(Finding("wrong_server", what),))
 
 
-def _taken(task: Task, address: str, why: str) -> Finding:
+def _port_in_use(task: Task, address: str, why: str) -> Finding:
     """The port of the task of this process is another one's."""
     return Finding(
         "port_taken",
@@ -172,7 +180,7 @@ def _listens(address: str, seconds: float) -> bool:
         return False
 
 
-def _is_taken(address: str) -> bool:
+def _is_bound(address: str) -> bool:
     """Whether another process has the port of an address of this machine."""
     host, port = split_address(address)
     kind, *_, at = socket.getaddrinfo(numeric_host(host), port, type=socket.SOCK_STREAM)[0]
@@ -186,7 +194,7 @@ def _is_taken(address: str) -> bool:
 
 
 def _seen_from(probe: TaskProbe, seconds: float) -> Sequence[TaskReport]:
-    """How the server of a task sees all tasks."""
+    """The status of all tasks as the server of one task reports it."""
     with suppress(OpError), _connected(probe.task, probe.address, seconds) as client:
         deadline = Deadline(seconds + _GRACE_S)
         client.call(WatchedCluster.inspect, StatusRequest(()), [], seconds, deadline)
@@ -202,7 +210,7 @@ def _between(
     up: set[Task], views: Sequence[tuple[TaskProbe, Sequence[TaskReport]]]
 ) -> list[Finding]:
     """Servers that do not reach each other, and sessions that use former lives of tasks."""
-    found = []
+    findings = []
     for probe, reports in views:
         for report in reports:
             if report.task in up and report.state is not TaskState.UP:
@@ -210,10 +218,10 @@ def _between(
                     f"{probe.task} does not reach {report.task} at {report.address}, which this "
                     f"machine reaches: {report.reason}"
                 )
-                found.append(Finding("not_reached", what))
+                findings.append(Finding("not_reached", what))
             if report.task == probe.task:
-                found += _restarted(report, up)
-    return found
+                findings += _restarted(report, up)
+    return findings
 
 
 def _restarted(report: TaskReport, up: set[Task]) -> list[Finding]:
@@ -266,7 +274,7 @@ def cluster_at(targets: Sequence[str], seconds: float) -> ClusterSpec:
     raise errors[0]
 
 
-def not_told(error: OpError) -> Finding:
+def not_listed(error: OpError) -> Finding:
     """Why a server that was named does not tell its cluster."""
     codes = {UnauthenticatedError: "other_token", FailedPreconditionError: "version_skew"}
     return Finding(codes.get(type(error), "down"), error.message)

@@ -76,7 +76,7 @@ def show(
     content: Callable[[Sequence[Seen]], Mapping[str, Any]],
     text: Callable[[Sequence[Seen]], str],
 ) -> int:
-    """Looks at a cluster once, or again and again with --watch, and prints what it saw.
+    """Prints the state of a cluster, once or, with --watch, repeatedly.
 
     Args:
       options: those of the command: target, timeout, json, watch, interval.
@@ -114,9 +114,9 @@ def connected(target: str | None, seconds: float) -> Watcher:
 def repeat(
     look: Callable[[], str], seconds: float, count: int | None = None, *, is_json: bool = False
 ) -> None:
-    """Prints what it sees every so many seconds, `count` times or until Ctrl-C.
+    """Prints a text every so many seconds, `count` times or until Ctrl-C.
 
-    A cluster that does not answer is told, and tried again.
+    A cluster that does not answer is reported, and called again.
     """
     is_screen = sys.stdout.isatty() and not is_json
     n_done = 0
@@ -197,8 +197,8 @@ def _row(seen: Seen) -> Sequence[object]:
 
 def _counted(types: Any) -> list[str]:
     """Device types with their numbers, such as "2 GPU"."""
-    found = list(types)
-    return [f"{found.count(kind)} {kind}" for kind in dict.fromkeys(found)]
+    names = list(types)
+    return [f"{names.count(kind)} {kind}" for kind in dict.fromkeys(names)]
 
 
 def _top(options: argparse.Namespace) -> int:
@@ -234,7 +234,7 @@ def _top(options: argparse.Namespace) -> int:
 
 
 class TaskRates:
-    """What tasks use, from two looks at them: the tasks that use most first."""
+    """Rates of tasks between two snapshots, the busiest tasks first."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int], Any] = {}

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from jflow.base.cluster import Task
-from jflow.cli.log_options import add_log_options, log_options, log_variables
-from jflow.cli.running import announced
+from jflow.cli.logs import add_log_options, log_options, log_variables
+from jflow.cli.targets import announced
 
 if TYPE_CHECKING:
     from jflow.launch import LocalCluster
@@ -93,7 +93,7 @@ def _up(options: argparse.Namespace) -> int:
                 [cluster.target(task.job, task.index) for task in cluster.tasks], options.logs
             ),
         ):
-            return Foreground(cluster, restarts=options.restart).run()
+            return Foreground(cluster, restarts=options.restart).run_cluster()
     except KeyboardInterrupt:
         return 0
 
@@ -116,8 +116,8 @@ class Foreground:
         self._codes: dict[Task, int] = {}
         self._restarted: dict[Task, float] = {}
 
-    def run(self) -> int:
-        """Returns the exit code when no task runs any more: 0 if all were told to stop."""
+    def run_cluster(self) -> int:
+        """Waits until no task runs; returns the exit code, 0 if all were stopped by request."""
         while len(self._codes) < len(self._cluster.tasks):
             for task in self._cluster.tasks:
                 if task not in self._codes:

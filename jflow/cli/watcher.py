@@ -21,13 +21,13 @@ PAGE = MAX_ITEMS
 """How many items of a kind are requested at a time."""
 _GRACE_S = 5.0
 """How much longer than its tasks the master has to answer, in seconds."""
-_N_TOLD = 3
+_N_SHOWN = 3
 """How many servers that do not answer an error tells of."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A task as it was seen.
+    """A snapshot of a task.
 
     Attributes:
       report: how it answers.
@@ -126,23 +126,23 @@ class Watcher(Closing):
             return self._client
         self.close()
         first, *others = self._targets
-        found = [self._tried(first)]
-        if others and isinstance(found[0], UnavailableError):
+        attempts = [self._tried(first)]
+        if others and isinstance(attempts[0], UnavailableError):
             with ThreadPoolExecutor(len(others)) as pool:
-                found += pool.map(self._tried, others)
-        clients = [one for one in found if isinstance(one, MasterClient)]
+                attempts += pool.map(self._tried, others)
+        clients = [one for one in attempts if isinstance(one, MasterClient)]
         for client in clients[1:]:
             client.close()
         if clients:
             self._client = clients[0]
             return self._client
-        errors = [one for one in found if isinstance(one, UnavailableError)]
+        errors = [one for one in attempts if isinstance(one, UnavailableError)]
         if len(errors) == 1:
             raise errors[0]
-        told = "; ".join(dict.fromkeys(error.message for error in errors[:_N_TOLD]))
-        more = f"; and {len(errors) - _N_TOLD} more" if len(errors) > _N_TOLD else ""
+        messages = "; ".join(dict.fromkeys(error.message for error in errors[:_N_SHOWN]))
+        more = f"; and {len(errors) - _N_SHOWN} more" if len(errors) > _N_SHOWN else ""
         raise UnavailableError(
-            f"none of the {len(errors)} servers of the cluster answers: {told}{more}"
+            f"none of the {len(errors)} servers of the cluster answers: {messages}{more}"
         )
 
     def _tried(self, target: str) -> MasterClient | UnavailableError:

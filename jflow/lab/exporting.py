@@ -20,7 +20,7 @@ from jflow.lab.importing import MILLISECONDS
 
 
 def to_dnn_partitioning(problem: Problem, *, seconds_per_unit: float = MILLISECONDS) -> str:
-    """A problem in the JSON format of `jflow.lab.importing`.
+    """A placement problem as JSON in the format of dnn-partitioning (`problem_of_json`).
 
     Devices of the type CPU are the CPUs if there are others too; of devices without a type, those
     with the least total time are the accelerators. An operation has the mean time of each kind. The
@@ -33,6 +33,9 @@ def to_dnn_partitioning(problem: Problem, *, seconds_per_unit: float = MILLISECO
     Args:
       problem: what to write.
       seconds_per_unit: the unit of the document's times.
+
+    Returns:
+      The document.
     """
     accelerators, cpus = _kinds(problem)
     nodes = _nodes(problem, accelerators, cpus, seconds_per_unit)
@@ -182,7 +185,7 @@ def _dot_node(graph: OperationGraph, number: int, problem: Problem | None) -> st
 
 
 def _name(operation: Any) -> str:
-    """What to call an operation: its name if it has one."""
+    """The name of an operation, or its text if it has none."""
     return str(getattr(operation, "name", operation))
 
 

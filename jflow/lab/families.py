@@ -17,35 +17,35 @@ GraphFamily = Callable[[random.Random, int], tuple[int, Edges]]
 def layered(rng: random.Random, n: int) -> tuple[int, Edges]:
     """Layers of random width; each operation uses one to three of the layer before."""
     edges: Edges = []
-    layer, made = [0], 1
-    while made < n:
-        width = min(n - made, rng.randint(1, max(2, round(n**0.5 * 1.5))))
-        new = [*range(made, made + width)]
+    layer, n_operations = [0], 1
+    while n_operations < n:
+        width = min(n - n_operations, rng.randint(1, max(2, round(n**0.5 * 1.5))))
+        new = [*range(n_operations, n_operations + width)]
         for operation in new:
             for before in rng.sample(layer, min(len(layer), rng.randint(1, 3))):
                 edges.append((before, operation))
-        layer, made = new, made + width
+        layer, n_operations = new, n_operations + width
     return n, edges
 
 
 def fork_join(rng: random.Random, n: int) -> tuple[int, Edges]:
     """Blocks of parallel chains of differing length, one block after another."""
     edges: Edges = []
-    last, made = 0, 1
-    while made < n - 1:
+    last, n_operations = 0, 1
+    while n_operations < n - 1:
         ends = []
         for _ in range(rng.randint(2, 5)):
             at = last
             for _ in range(rng.randint(1, 3)):
-                if made >= n - 1:
+                if n_operations >= n - 1:
                     break
-                edges.append((at, made))
-                at, made = made, made + 1
+                edges.append((at, n_operations))
+                at, n_operations = n_operations, n_operations + 1
             if at != last:
                 ends.append(at)
-        edges += [(end, made) for end in ends]
-        last, made = made, made + 1
-    return made, edges
+        edges += [(end, n_operations) for end in ends]
+        last, n_operations = n_operations, n_operations + 1
+    return n_operations, edges
 
 
 def wavefront(rng: random.Random, n: int) -> tuple[int, Edges]:
@@ -66,14 +66,14 @@ def wavefront(rng: random.Random, n: int) -> tuple[int, Edges]:
 def series_parallel(rng: random.Random, n: int) -> tuple[int, Edges]:
     """An edge, again and again replaced by two in a row or two side by side."""
     edges: Edges = [(0, 1)]
-    made = 2
-    while made < n:
+    n_operations = 2
+    while n_operations < n:
         a, b = edges[rng.randrange(len(edges))]
         if rng.random() < 0.5:
             edges.remove((a, b))
-        edges += [(a, made), (made, b)]
-        made += 1
-    return made, edges
+        edges += [(a, n_operations), (n_operations, b)]
+        n_operations += 1
+    return n_operations, edges
 
 
 def gaussian_elimination(rng: random.Random, n: int) -> tuple[int, Edges]:
@@ -83,20 +83,20 @@ def gaussian_elimination(rng: random.Random, n: int) -> tuple[int, Edges]:
         size += 1
     size -= 1
     edges: Edges = []
-    made = 0
+    n_operations = 0
     before: dict[int, int] = {}
     for k in range(size):
-        pivot, made = made, made + 1
+        pivot, n_operations = n_operations, n_operations + 1
         if k in before:
             edges.append((before[k], pivot))
         now = {}
         for j in range(k + 1, size + 1):
-            edges.append((pivot, made))
+            edges.append((pivot, n_operations))
             if j in before:
-                edges.append((before[j], made))
-            now[j], made = made, made + 1
+                edges.append((before[j], n_operations))
+            now[j], n_operations = n_operations, n_operations + 1
         before = now
-    return made, edges
+    return n_operations, edges
 
 
 def fft(rng: random.Random, n: int) -> tuple[int, Edges]:
@@ -120,13 +120,15 @@ def cholesky(rng: random.Random, n: int) -> tuple[int, Edges]:
         size += 1
     edges: Edges = []
     last: dict[tuple[int, int], int] = {}
-    made = 0
+    n_operations = 0
 
     def add(reads: list[tuple[int, int]], writes: tuple[int, int]) -> None:
-        nonlocal made
-        edges.extend((last[tile], made) for tile in dict.fromkeys([*reads, writes]) if tile in last)
-        last[writes] = made
-        made += 1
+        nonlocal n_operations
+        edges.extend(
+            (last[tile], n_operations) for tile in dict.fromkeys([*reads, writes]) if tile in last
+        )
+        last[writes] = n_operations
+        n_operations += 1
 
     for k in range(size):
         add([], (k, k))
@@ -135,7 +137,7 @@ def cholesky(rng: random.Random, n: int) -> tuple[int, Edges]:
         for i in range(k + 1, size):
             for j in range(k + 1, i + 1):
                 add([(i, k), (j, k)], (i, j))
-    return made, edges
+    return n_operations, edges
 
 
 FAMILIES: dict[str, GraphFamily] = {
@@ -158,17 +160,19 @@ def random_problem(
     network: str = ONE_PORT,
     seed: int = 0,
 ) -> Problem:
-    """A problem of a family with lognormal costs.
+    """A random placement problem: a graph of a family with lognormal costs, in seconds.
 
     Args:
-      family: one of `FAMILIES`.
+      family: "layered", "fork_join", "wavefront", "series_parallel", "gaussian_elimination", "fft"
+        or "cholesky".
       n: how many operations, about.
       n_devices: how many devices.
       ccr: mean time of a transfer divided by that of an operation.
       heterogeneity: how much slower the slowest device is than the fastest.
       memory: the memory of all devices together, as a multiple of what operations keep; None for
         no limit.
-      network: see `Costs`.
+      network: "unlimited" for no contention; "one-port" or "buffered" for devices that send and
+        receive one tensor at a time, which hold the sender until the receiver is free, or do not.
       seed: of the random numbers; equal arguments give equal problems.
     """
     rng = random.Random(f"{family} {n} {n_devices} {ccr} {seed}")

@@ -22,7 +22,7 @@ from jflow.base.values import Array
 from jflow.compiler.pipeline import StepRequest, compile_placed, prune_step
 from jflow.errors import InternalError, UnimplementedError
 from jflow.lab.workloads import WORKLOADS, WorkloadStep
-from jflow.launch.pinning import pinned
+from jflow.launch.resources import pinned
 from jflow.plan import Program, Run
 
 _READY = "ready"
@@ -64,7 +64,7 @@ class FusedStep:
         """The values of its variables, by name."""
         return dict(zip(self._names, map(np.asarray, self._values), strict=True))
 
-    def run(self) -> None:
+    def run_step(self) -> None:
         """Runs a step, and waits for its results."""
         arguments = [self._values[i] for i in self._run.reads]
         results = self._compute(*arguments, *self._constants)
@@ -104,7 +104,7 @@ class FusedProcess(Closing):
             )
         self._expect_answer()
 
-    def run(self) -> None:
+    def run_step(self) -> None:
         """Runs one step."""
         stdin = _pipe(self._process.stdin)
         stdin.write("\n")
@@ -131,10 +131,10 @@ def main(arguments: list[str]) -> None:
     """Runs the process: a step at first, and one for each line of standard input."""
     name, scale = arguments
     step = FusedStep(WORKLOADS[name].build(scale))
-    step.run()
+    step.run_step()
     _answer()
     for _ in sys.stdin:
-        step.run()
+        step.run_step()
         _answer()
 
 

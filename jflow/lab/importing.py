@@ -50,7 +50,7 @@ MILLISECONDS = 1e-3
 
 
 def read_dnn_partitioning(path: str | os.PathLike[str], **options: Any) -> Problem:
-    """The problem in a file; options and errors as for `problem_of_json`.
+    """Reads a placement problem from a file; options and errors as for `problem_of_json`.
 
     Raises:
       OSError: if the file cannot be read.
@@ -68,7 +68,7 @@ def problem_of_json(
     seconds_per_unit: float = MILLISECONDS,
     source: str = "the document",
 ) -> Problem:
-    """The placement problem of a document.
+    """Reads a placement problem from JSON in the format of dnn-partitioning.
 
     Args:
       text: JSON.
@@ -149,14 +149,14 @@ class _Reader:
 
     def nodes(self) -> dict[int, _Node]:
         """The nodes by their id, in the document's order."""
-        found: dict[int, _Node] = {}
+        by_id: dict[int, _Node] = {}
         for number, node in enumerate(self._document["nodes"]):
             where = f"nodes[{number}]"
-            made = self._node(node, where)
-            if made.id in found:
-                raise self.error(where, f"has the id {made.id} of another node")
-            found[made.id] = made
-        return found
+            checked = self._node(node, where)
+            if checked.id in by_id:
+                raise self.error(where, f"has the id {checked.id} of another node")
+            by_id[checked.id] = checked
+        return by_id
 
     def _node(self, node: Any, where: str) -> _Node:
         if not isinstance(node, dict):
@@ -276,11 +276,11 @@ def _allowed(
     reader: _Reader, nodes: Sequence[_Node], classes: Sequence[int], accelerators: int, n: int
 ) -> dict[int, tuple[int, ...]]:
     """The devices of the classes that may not go to all `n`."""
-    found: dict[int, tuple[int, ...]] = {}
+    allowed: dict[int, tuple[int, ...]] = {}
     for node, number in zip(nodes, classes, strict=True):
         fitting = range(0 if node.is_for_accelerators else accelerators, n)
         named = fitting if node.devices is None else [d for d in node.devices if d in fitting]
-        devices = tuple(d for d in found.get(number, range(n)) if d in named)
+        devices = tuple(d for d in allowed.get(number, range(n)) if d in named)
         if not devices:
             others = [each.id for each, c in zip(nodes, classes, strict=True) if c == number]
             raise reader.error(
@@ -290,8 +290,8 @@ def _allowed(
                 f"are {node.devices or 'any'}, and colocated are the nodes {others[:9]}",
             )
         if len(devices) < n:
-            found[number] = devices
-    return found
+            allowed[number] = devices
+    return allowed
 
 
 def _hops(accelerators: int, cpus: int) -> Any:

@@ -38,8 +38,8 @@ from jflow.compiler.schedule import (
 )
 from jflow.compiler.schedule.schedule import name_of
 from jflow.lab.calibration import Reference, calibrate
+from jflow.lab.calibration.site import alternated
 from jflow.lab.fused import FusedProcess
-from jflow.lab.interleaved import alternated
 from jflow.lab.moved import moved_operations, pinned_as
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
@@ -127,7 +127,7 @@ class CheckedAlternative:
 
 
 class RecordedStrategy:
-    """A strategy that places state too, and what it answered first.
+    """A strategy that also places state, and records its first answer.
 
     Where it is asked about the same operations again, once their state is somewhere, it gives the
     same schedule.
@@ -160,10 +160,10 @@ class RecordedStrategy:
         problem = Problem(*parts)
         names = tuple(getattr(each, "name", each) for each in problem.graph.operations)
         if names not in self._answers:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             schedule = scheduled(problem, self._place)
             if not self._answers:
-                self.seconds = time.perf_counter() - begun
+                self.seconds = time.perf_counter() - start
             self._answers[names] = problem, schedule
         return self._answers[names][1]
 
@@ -193,11 +193,6 @@ class MeasuringCluster(Closing):
         """The names of the devices."""
         return [f"/job:worker/task:{i}/device:CPU:0" for i in range(self.n_devices)]
 
-    @property
-    def has_own_cores(self) -> bool:
-        """Whether each process has a core that no other one is pinned to."""
-        return self._cores is not None and len({*self._cores}) == self.n_devices
-
     def pid(self, index: int) -> int:
         """The process id of a task."""
         return self._cluster.pid("worker", index)
@@ -209,15 +204,15 @@ class MeasuringCluster(Closing):
         That takes seconds, or a minute if it is not to be quick. It is the calibration of the
         process meanwhile: JFLOW_CALIBRATION names its file.
         """
-        found = calibrate(self._cluster.target("worker", 0), quick=quick)
+        calibration = calibrate(self._cluster.target("worker", 0), quick=quick)
         before = os.environ.get(VARIABLE)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "calibration.json"
-            write_calibration(found, path)
+            write_calibration(calibration, path)
             os.environ[VARIABLE] = str(path)
-            self._calibration = found
+            self._calibration = calibration
             try:
-                yield found
+                yield calibration
             finally:
                 self._calibration = None
                 if before is None:
@@ -273,14 +268,14 @@ class MeasuringCluster(Closing):
             ]
             fused = FusedProcess(workload.name, scale, cores_for(1)[0]) if with_fused else None
             with fused or nullcontext():
-                beside: list[Callable[[], object]] = [fused.run] if fused else []
-                times, slowdown = self._times([*runs, *beside], rounds, reference)
+                others: list[Callable[[], object]] = [fused.run_step] if fused else []
+                times, slowdown = self._times([*runs, *others], rounds, reference)
             explained = [
                 session.explain(step.train) for step, session in zip(steps, sessions, strict=True)
             ]
         found = {
-            each.name: _measurement(each, taken, explanation, error, slowdown)
-            for each, taken, error, explanation in zip(
+            each.name: _measurement(each, seconds, explanation, error, slowdown)
+            for each, seconds, error, explanation in zip(
                 recorded, times, errors, explained, strict=False
             )
         }
@@ -330,10 +325,10 @@ class MeasuringCluster(Closing):
                 str(problem.devices[move.device]),
                 move.device == schedule.devices[move.operation],
                 *_predicted(problem, move.schedule),
-                taken,
+                seconds,
                 slowdown,
             )
-            for move, taken in zip(moves, times, strict=True)
+            for move, seconds in zip(moves, times, strict=True)
         ]
 
     @contextmanager
@@ -370,8 +365,8 @@ class MeasuringCluster(Closing):
         """Times of functions in turns, and the slowdown meanwhile; see `Measurement`."""
         if reference is None or self._calibration is None:
             return alternated(runs, rounds), 1.0
-        *times, taken = alternated([*runs, reference.run], rounds)
-        return times, median(taken) / self._calibration.reference_seconds
+        *times, reference_times = alternated([*runs, reference.run_step], rounds)
+        return times, median(reference_times) / self._calibration.reference_seconds
 
     def _leave(self, failed: bool) -> None:
         self._cluster.stop()
@@ -429,8 +424,8 @@ def _measurement(
     )
 
 
-def _difference(found: Sequence[float], wanted: Sequence[float]) -> float:
-    return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(found, wanted, strict=True))
+def _difference(losses: Sequence[float], wanted: Sequence[float]) -> float:
+    return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, wanted, strict=True))
 
 
 def _container(number: int) -> str:

@@ -50,15 +50,15 @@ def moved_operations(
         if len(allowed := problem.constraints.allowed.get(number, every)) > 1
     }
     chosen = random.Random(seed).sample(sorted(options), min(n, len(options)))
-    found = []
+    moved = []
     for operation in chosen:
         for device in options[operation]:
             devices = tuple(
                 device if number == classes[operation] else at
                 for number, at in zip(classes, schedule.devices, strict=True)
             )
-            found.append(MovedOperation(operation, device, Schedule(devices, schedule.order)))
-    return found
+            moved.append(MovedOperation(operation, device, Schedule(devices, schedule.order)))
+    return moved
 
 
 def pinned_as(problem: Problem, schedule: Schedule) -> PlaceFunction:
@@ -71,7 +71,7 @@ def pinned_as(problem: Problem, schedule: Schedule) -> PlaceFunction:
         for operation, device in zip(problem.graph.operations, schedule.devices, strict=True)
     }
 
-    def given(
+    def pinned(
         graph: OperationGraph, devices: Sequence[Hashable], _: Costs, constraints: Constraints
     ) -> dict[Hashable, Hashable]:
         names = [getattr(operation, "name", operation) for operation in graph.operations]
@@ -86,4 +86,4 @@ def pinned_as(problem: Problem, schedule: Schedule) -> PlaceFunction:
             for operation, number in zip(graph.operations, classes, strict=True)
         }
 
-    return given
+    return pinned

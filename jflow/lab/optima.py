@@ -58,7 +58,7 @@ class OptimumCase:
 
 @dataclass(frozen=True)
 class KnownOptimum:
-    """What is known of a case, in seconds.
+    """The known bounds of the optimum of a case, in seconds.
 
     Attributes:
       case: the case.
@@ -101,10 +101,10 @@ def digest_of(problem: Problem) -> str:
     tables = (costs.seconds, costs.latency, costs.byte_seconds)
     edges = [(e.producer, *e.consumers, float(e.n_bytes).hex()) for e in problem.graph.edges]
     text = [edges, costs.network, costs.processor_of, constraints.classes]
-    found = hashlib.sha256(json.dumps(text).encode())
+    digest = hashlib.sha256(json.dumps(text).encode())
     for table in (*tables, np.array(constraints.resident), np.array(constraints.capacity)):
-        found.update(np.asarray(table, np.float64).tobytes())
-    return found.hexdigest()[:16]
+        digest.update(np.asarray(table, np.float64).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def prove(case: OptimumCase, *, seconds: float = 60.0) -> KnownOptimum:

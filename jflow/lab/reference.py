@@ -126,11 +126,11 @@ def compare_large(
         for ccr in ccrs:
             for seed in seeds:
                 problem = large_problem(family, ccr, seed)
-                found = dict(_makespans(problem))
+                makespans = dict(_makespans(problem))
                 chosen = choose(problem, margin=0.0)
-                found["auto"] = chosen.predicted[chosen.strategy]
-                best = min(found.values())
-                for name, makespan in found.items():
+                makespans["auto"] = chosen.predicted[chosen.strategy]
+                best = min(makespans.values())
+                for name, makespan in makespans.items():
                     ratios.setdefault(name, []).append(makespan / best)
     return _rows(ratios, TABLE_C)
 
@@ -181,16 +181,16 @@ def training_edges(n_layers: int, n_replicas: int) -> tuple[int, Edges]:
       The number of operations, and the pairs that depend.
     """
     edges: Edges = []
-    made = 2 * n_layers
+    n_operations = 2 * n_layers
     for _ in range(n_replicas):
-        there = range(made, made + n_layers)
-        back = range(made + n_layers, made + 2 * n_layers)
-        made += 2 * n_layers
+        there = range(n_operations, n_operations + n_layers)
+        back = range(n_operations + n_layers, n_operations + 2 * n_layers)
+        n_operations += 2 * n_layers
         edges += pairwise(there)
         edges += pairwise(reversed(back))
         for i in range(n_layers):
             edges += [(i, there[i]), (i, back[i]), (there[i], back[i]), (back[i], n_layers + i)]
-    return made, edges
+    return n_operations, edges
 
 
 def _is_in_table_a(known: KnownOptimum) -> bool:

@@ -139,10 +139,10 @@ def run_timed(
     times = []
     with tf.Session(cluster.target("worker", 0), graph=graph) as session:
         for _ in range(n_steps + 1):
-            begun = time.perf_counter()
-            found = session.run(results)
-            times.append(time.perf_counter() - begun)
-    _check(problem, [int(value[0]) for value in found])
+            start = time.perf_counter()
+            computed = session.run(results)
+            times.append(time.perf_counter() - start)
+    _check(problem, [int(value[0]) for value in computed])
     return TimedRun(
         simulate(problem, schedule).makespan,
         simulate_stages(problem, schedule).makespan,
@@ -188,11 +188,11 @@ def timed_graph(
     return graph, [tensor for _, tensor in sorted(last)]
 
 
-def _check(problem: Problem, found: Sequence[int]) -> None:
+def _check(problem: Problem, computed: Sequence[int]) -> None:
     """Raises InternalError if results are not those of the graph, in the order of its ends."""
     graph, values = problem.graph, [0] * len(problem.graph)
     for i in graph.order:
         values[i] = (1 + sum(values[graph.edges[n].producer] for n in graph.inputs[i])) % 256
     wanted = [values[i] for i in range(len(graph)) if not graph.outputs[i]]
-    if [*found] != wanted:
-        raise InternalError(f"the timed step gave {[*found]}, expected {wanted}")
+    if [*computed] != wanted:
+        raise InternalError(f"the timed step gave {[*computed]}, expected {wanted}")

@@ -39,7 +39,7 @@ VARIABLE = "JFLOW_LAB_LINKS"
 
 @dataclass(frozen=True)
 class TimedLinks:
-    """What transfers between the tasks of a timed cluster take.
+    """Latency and bandwidth of the links of a timed cluster.
 
     Attributes:
       latency: seconds, in addition to what the machine takes.
@@ -66,7 +66,7 @@ class _Port:
         self._bandwidth = bandwidth
         self._free = 0.0
 
-    def take(self, n_bytes: int, began: float) -> float:
+    def take_bytes(self, n_bytes: int, began: float) -> float:
         """Books the port for a tensor; the time of the event loop when it has passed.
 
         Args:
@@ -113,7 +113,7 @@ class _SlowTransport:
         leaving, self._leaving = self._leaving, []
         now = asyncio.get_running_loop().time()
         for _, n_bytes, passed in sorted(leaving, key=lambda one: one[0]):
-            seconds = self._port.take(n_bytes, now) - now
+            seconds = self._port.take_bytes(n_bytes, now) - now
             if not passed.done():
                 passed.set_result(seconds)
 
@@ -143,7 +143,7 @@ class TimedWorker(Worker):
             now = loop.time()
             # Its first byte came as long ago as it took to send, which is what the sender waited.
             began = now - value.nbytes / self._links.bandwidth
-            delay += self._incoming.take(value.nbytes, began) - now
+            delay += self._incoming.take_bytes(value.nbytes, began) - now
         loop.call_later(max(delay, 0.0), super().deliver, step, edge, value)
         return False
 

@@ -1,4 +1,4 @@
-"""`LocalCluster`: a cluster of real server processes on this machine."""
+"""Clusters that a program starts; `LocalCluster`, whose tasks are processes on this machine."""
 
 from __future__ import annotations
 
@@ -6,21 +6,157 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jflow.base import forks
+from jflow.base.closing import Closing
 from jflow.base.cluster import ClusterSpec, Task
-from jflow.errors import DeadlineExceededError, UnavailableError
-from jflow.launch.children import Child
-from jflow.launch.pinning import check_cores
-from jflow.launch.resources import HUGE_PAGES, TUNABLES, TaskResources, divide_machine
-from jflow.launch.started import StartedCluster
+from jflow.base.cluster.jobs import numbered_tasks
+from jflow.errors import DeadlineExceededError, UnavailableError, from_code
+from jflow.launch.resources import HUGE_PAGES, TUNABLES, TaskResources, check_cores, divide_machine
 from jflow.launch.zygote import Zygote
+
+
+class StartedCluster(Closing):
+    """Tasks of the jobs "ps" and "worker" that this program has started.
+
+    Args:
+      ps, workers: how many tasks the two jobs have.
+      name: the name of the cluster; "" if it has none.
+
+    Raises:
+      ValueError: if there is no task.
+    """
+
+    _spec: ClusterSpec
+    """Set once the tasks have addresses."""
+
+    _instead_of_copy = "other processes reach it by a target: jflow.connect(cluster.target())"
+
+    def __init__(self, ps: int, workers: int, name: str) -> None:
+        self._tasks = numbered_tasks({"ps": ps, "worker": workers})
+        if not self._tasks:
+            raise ValueError("a cluster needs at least one task")
+        self._name = name
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The tasks and their addresses."""
+        return self._spec
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks, those of the job "ps" first."""
+        return list(self._tasks)
+
+    def target(self, job: str = "worker", index: int = 0) -> str:
+        """The target for sessions on the given task; it names the cluster and the task.
+
+        A server that has taken the task's port since refuses what is meant for the task.
+        """
+        named = f"cluster={self._name}&" if self._name else ""
+        address = self._spec.task_address(job, index)
+        return f"grpc://{address}?{named}task={Task(job, index)}"
+
+    def _at(self, addresses: Iterable[str]) -> ClusterSpec:
+        """The cluster, given the address of each of its tasks."""
+        jobs: dict[str, dict[int, str]] = {}
+        for task, address in zip(self._tasks, addresses, strict=True):
+            jobs.setdefault(task.job, {})[task.index] = address
+        return ClusterSpec(jobs)
+
+
+_POLL_S = 0.01
+
+
+def log_name(task: Task) -> str:
+    """The name of the file with the log of a task, such as "worker-1.log"."""
+    return f"{task.job}-{task.index}.log"
+
+
+class Child:
+    """A server process (`child.py`), which exits at the end of its standard input.
+
+    Args:
+      zygote: what starts it.
+      task: its task.
+      command: "-m", its module and arguments.
+      environment: all of its environment variables.
+      core: the processor core that it is pinned to; None for all.
+      logs: the directory of its log; None to write to the standard error of this process.
+    """
+
+    def __init__(
+        self,
+        zygote: Zygote,
+        task: Task,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        core: int | None = None,
+        logs: Path | None = None,
+    ) -> None:
+        self.task = task
+        if logs is None:
+            self.process = zygote.start(command, environment, core=core)
+            return
+        with (logs / log_name(task)).open("ab") as log:
+            self.process = zygote.start(command, environment, stderr=log.fileno(), core=core)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Sends a message. Raises UnavailableError if the process has ended."""
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def listen(self, key: str) -> Any:
+        """Waits for a message that has the key; returns its value.
+
+        Raises:
+          UnavailableError: if the process has ended.
+          OpError: what it cannot start with.
+        """
+        line = self.process.stdout.readline()
+        if not line:
+            raise self._ended()
+        message = json.loads(line)
+        if "error" in message:
+            raise from_code(message["error"], message["message"], task=str(self.task))
+        return message[key]
+
+    def close(self) -> None:
+        """Tells the process to end. May be called again."""
+        with suppress(BrokenPipeError):  # it has ended already
+            self.process.stdin.close()
+
+    def wait(self, timeout: float) -> None:
+        """Waits for the end of the process, and kills it after a time in seconds."""
+        self.close()
+        end = time.monotonic() + timeout
+        with suppress(ConnectionError):  # the zygote has ended, and all of its programs with it
+            while self.process.poll() is None:
+                if time.monotonic() > end:
+                    self.process.kill()
+                time.sleep(_POLL_S)
+        self.process.stdout.close()
+
+    def _ended(self) -> UnavailableError:
+        try:
+            ended = f"ended with exit code {self.process.wait()}"
+        except ConnectionError:
+            ended = "was ended"
+        return UnavailableError(
+            f"the process of {self.task} {ended} while the cluster started; see its output above",
+            task=str(self.task),
+        )
+
 
 _STOP_TIMEOUT_S = 10.0
 

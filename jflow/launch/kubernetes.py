@@ -1,4 +1,4 @@
-"""Manifests of a cluster on Kubernetes: what `jflow k8s render` prints.
+"""Manifests of a cluster on Kubernetes: what `jflow k8s render` prints, as YAML.
 
 Each job is a StatefulSet, because its pods keep their names: `NAME-worker-3` is worker 3 for as
 long as the cluster is there, and a headless service gives it the address
@@ -15,12 +15,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jflow.base.cluster import ClusterSpec, Task
 from jflow.launch.resources import HUGE_PAGES, TUNABLES
-from jflow.launch.yaml import Plain
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -46,7 +45,7 @@ _PROBE_S = 5
 
 @dataclass(frozen=True)
 class KubernetesCluster:
-    """What a cluster on Kubernetes is to be.
+    """The specification of a cluster on Kubernetes.
 
     Attributes:
       image: the container image; it has jflow, and `grpc_health_probe` if the cluster is encrypted.
@@ -224,7 +223,7 @@ class KubernetesCluster:
         return {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
 
     def _copying(self, environment: Sequence[Mapping[str, Plain]], own: Plain) -> dict[str, Plain]:
-        """What makes the certificate of the task private to it, before the task starts."""
+        """The init container that copies the certificate of a task to a private volume."""
         return {
             "name": "certificates",
             "image": self.image,
@@ -241,12 +240,12 @@ class KubernetesCluster:
         """The variables of a pod. One may refer to those before it."""
         is_task = role in self.jobs
         service = f"{self.name}.$(JFLOW_NAMESPACE).svc"
-        told: dict[str, Plain] = {"cluster": self.addresses("$(JFLOW_SERVICE)")}
+        tf_config: dict[str, Plain] = {"cluster": self.addresses("$(JFLOW_SERVICE)")}
         yield _field("JFLOW_NAMESPACE", "metadata.namespace")
         if is_task:
             yield _field("JFLOW_POD", "metadata.name")
             yield _field("JFLOW_TASK_INDEX", f"metadata.labels['{_TASK_LABEL}']")
-            told["task"] = {"type": role, "index": "$(JFLOW_TASK_INDEX)"}
+            tf_config["task"] = {"type": role, "index": "$(JFLOW_TASK_INDEX)"}
             names = (f"{self.name}", f"{self.name}.$(JFLOW_NAMESPACE)", service)
             yield _variable("JFLOW_ADVERTISE", ",".join(f"$(JFLOW_POD).{name}" for name in names))
         else:
@@ -255,7 +254,7 @@ class KubernetesCluster:
         yield _variable("JFLOW_PORT", str(self.port))
         yield _variable("JFLOW_JOBS", ",".join(f"{job}={n}" for job, n in self.jobs.items()))
         yield _variable("JFLOW_CLUSTER", f"$(JFLOW_NAMESPACE)/{self.name}")
-        text = json.dumps(told)
+        text = json.dumps(tf_config)
         yield _variable("TF_CONFIG", text.replace('"$(JFLOW_TASK_INDEX)"', "$(JFLOW_TASK_INDEX)"))
         secret: Plain = {"name": f"{self.name}-token", "key": "token"}
         yield {"name": "JFLOW_TOKEN", "valueFrom": {"secretKeyRef": secret}}
@@ -293,8 +292,8 @@ class KubernetesCluster:
             limits["memory"] = requests["memory"]
         if role == "worker" and self.gpus:
             limits["nvidia.com/gpu"] = str(self.gpus)
-        found: dict[str, Plain] = {"requests": requests, "limits": limits}
-        return {name: content for name, content in found.items() if content}
+        resources: dict[str, Plain] = {"requests": requests, "limits": limits}
+        return {name: content for name, content in resources.items() if content}
 
 
 _CONTAINED: Plain = {
@@ -319,3 +318,45 @@ def _variable(name: str, value: str) -> dict[str, Plain]:
 
 def _field(name: str, path: str) -> dict[str, Plain]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+# The type of what JSON can hold.
+Plain = Mapping[str, "Plain"] | Sequence["Plain"] | str | int | bool | None
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9./_-]*")
+_NOT_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+
+
+def to_yaml(documents: Iterable[Plain]) -> str:
+    """A stream of YAML documents in block style; each begins with "---".
+
+    Texts are written as JSON writes them, which is YAML, too, so none is taken for a number.
+    """
+    return "".join(f"---\n{chr(10).join(_block(document, ''))}\n" for document in documents)
+
+
+def _block(value: Plain, indent: str) -> Iterator[str]:
+    """The lines of a value, of which none is on the line of its key."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _entry(f"{indent}{_key(key)}:", item, indent + "  ")
+    elif isinstance(value, Sequence) and not isinstance(value, str) and value:
+        for item in value:
+            first, *others = _block(item, indent + "  ")
+            yield f"{indent}- {first.strip()}"
+            yield from others
+    else:
+        yield indent + json.dumps(value, ensure_ascii=False)
+
+
+def _entry(key: str, item: Plain, indent: str) -> Iterator[str]:
+    """The lines of an entry of an object."""
+    if isinstance(item, Mapping | list | tuple) and item:
+        yield key
+        yield from _block(item, indent)
+    else:
+        yield f"{key} {json.dumps(item, ensure_ascii=False)}"
+
+
+def _key(key: str) -> str:
+    is_plain = _PLAIN_KEY.fullmatch(key) and key.lower() not in _NOT_TEXT
+    return key if is_plain else json.dumps(key)

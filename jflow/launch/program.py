@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
-from jflow.base.cluster import ClusterSpec, SimpleClusterResolver, Task, read_tf_config
+from jflow.base.cluster import ClusterSpec, Task
 from jflow.base.cluster.membership import EVALUATOR, Membership, find_membership, is_client
-from jflow.base.cluster.role import LOCAL_MASTER, Role, n_tasks
+from jflow.base.cluster.role import LOCAL_MASTER, n_tasks
+from jflow.launch.role import ProgramRole, role_of
 
 T = TypeVar("T")
 
 _JOBS = ("chief", "master", "worker", "ps", EVALUATOR)
 """The jobs that a program may have; "master" is an older name of "chief"."""
 _ALONE = Membership("", ClusterSpec({}), None)
-
-
-@dataclass(frozen=True)
-class ProgramRole(Role):
-    """The role of this process in a program that runs on all tasks of a cluster.
-
-    Attributes:
-      source: what says it: "the arguments", "TF_CONFIG", "Open MPI", "Slurm", "Kubernetes"; "" for
-        a process that belongs to no cluster.
-      done: set when the chief is done; for a function that goes on until then, as an evaluator's.
-    """
-
-    source: str = ""
-    done: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
-
-    @property
-    def resolver(self) -> SimpleClusterResolver:
-        """The cluster and this task, for strategies and other users of resolvers."""
-        return SimpleClusterResolver(
-            self.cluster_spec, self.master, self.task_type, self.task_id, rpc_layer="grpc"
-        )
 
 
 def run(
@@ -51,9 +29,9 @@ def run(
     timeout: float = 300.0,
     environ: Mapping[str, str] = os.environ,
 ) -> T | None:
-    """Runs this process's part of a program that is started on every machine of a cluster.
+    """Runs this process's role in a program that is started on every machine of a cluster.
 
-    What part that is, the arguments say, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this
+    The role follows from the arguments, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this
     order; `jflow doctor` shows it. The chief, the task of the job "chief" or else worker 0, waits
     until all tasks answer, calls `main`, and stops them. Workers and tasks of the job "ps" serve
     until then. A process of no cluster, or with JFLOW_ROLE=client, calls `main` and serves nothing.
@@ -80,31 +58,30 @@ def run(
       UnauthenticatedError: if the chief has another token.
       Exception: what the function raises, and as `train.Server`.
     """
-    given = _given(cluster, job_name, task_index)
-    membership = find_membership(environ, given)
+    membership = find_membership(environ, _membership_of(cluster, job_name, task_index))
     if membership is None:
-        return main(_role(_ALONE, None, None, LOCAL_MASTER, environ))
+        return main(role_of(_ALONE, None, None, LOCAL_MASTER, environ))
     chief = _checked_chief(membership)
     address = membership.cluster.task_address(chief.job, chief.index)
     if is_client(environ):
-        return main(_role(membership, None, chief, f"grpc://{address}", environ))
+        return main(role_of(membership, None, chief, f"grpc://{address}", environ))
     task = _checked_task(membership)
-    from jflow.launch.parts import RoleOfTask, evaluate, follow, lead  # noqa: PLC0415 - imports gRPC
+    from jflow.launch import tasks  # noqa: PLC0415 - imports gRPC
 
     own = membership.address or address
-    role = _role(membership, task, chief, f"grpc://{own}", environ)
-    assigned = RoleOfTask(role, task, chief, timeout)
+    role = role_of(membership, task, chief, f"grpc://{own}", environ)
+    assigned = tasks.RoleOfTask(role, task, chief, timeout)
     if task.job == EVALUATOR:
-        return evaluate(evaluator, assigned)
+        return tasks.run_evaluator(evaluator, assigned)
     if task == chief:
-        return lead(main, assigned)
-    return follow(worker if task.job == "worker" else None, assigned)
+        return tasks.run_chief(main, assigned)
+    return tasks.run_worker(worker if task.job == "worker" else None, assigned)
 
 
-def _given(
+def _membership_of(
     cluster: ClusterSpec | Mapping[str, object] | None, job: str | None, index: int | None
 ) -> Membership | None:
-    """What the arguments say."""
+    """The membership that the arguments state; None without a cluster."""
     if cluster is None:
         if job is not None or index is not None:
             raise ValueError("job_name and task_index need the cluster; give that, too")
@@ -154,27 +131,3 @@ def _checked_task(membership: Membership) -> Task:
             f"{', '.join(map(str, cluster.tasks()))}; correct the task, or add it to the cluster"
         )
     return task
-
-
-def _role(
-    membership: Membership,
-    task: Task | None,
-    chief: Task | None,
-    master: str,
-    environ: Mapping[str, str],
-) -> ProgramRole:
-    """The role of a task, or of a process that is none, with the target for its sessions."""
-    cluster = membership.cluster
-    n_chiefs = n_tasks(cluster, "chief") + n_tasks(cluster, "master")
-    return ProgramRole(
-        cluster_spec=cluster,
-        task_type=None if task is None else task.job,
-        task_id=0 if task is None else task.index,
-        master=master,
-        evaluation_master=master,
-        is_chief=task is None or task == chief,
-        num_ps_replicas=n_tasks(cluster, "ps"),
-        num_worker_replicas=n_tasks(cluster, "worker") + n_chiefs,
-        model_dir=read_tf_config(environ).model_dir,
-        source=membership.source,
-    )

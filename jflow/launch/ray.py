@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from jflow.base import forks
-from jflow.base.cluster import ClusterSpec, Task
+from jflow.base.cluster import ClusterSpec, Task, join_address, read_tf_config
 from jflow.base.deadline.notices import WaitNotice
 from jflow.errors import (
     DeadlineExceededError,
     NotFoundError,
+    OpError,
     ResourceExhaustedError,
     UnavailableError,
 )
-from jflow.launch.ray_task import RayTask, check_tf_config, free_address
-from jflow.launch.started import StartedCluster
+from jflow.launch.cluster import StartedCluster
 
 _NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"})
 """What is true of this process only, or leads to a file of this machine."""
@@ -140,11 +141,11 @@ class RayCluster(StartedCluster):
         is_each_possible = all(any(_fits(need, node) for node in nodes) for need in needs)
         if is_each_possible and _fits(wanted, has):
             return
-        found = [{name: node.get(name, 0) for name in names} for node in nodes]
+        available = [{name: node.get(name, 0) for name in names} for node in nodes]
         raise ResourceExhaustedError(
             f"{len(needs)} tasks reserve {needs}, together {wanted}, and the nodes of Ray have "
-            f"{found}: ask for less, such as cpus=0.5, add nodes, or pass may_grow=True where Ray "
-            "adds them by itself"
+            f"{available}: ask for less, such as cpus=0.5, add nodes, or pass may_grow=True where "
+            "Ray adds them by itself"
         )
 
     def _reserve(self) -> None:
@@ -159,7 +160,7 @@ class RayCluster(StartedCluster):
             )
 
     def _resources(self) -> str:
-        """What Ray has, for messages."""
+        """Ray's resources as text, for messages."""
         return (
             f"its nodes have {self._ray.cluster_resources()}, of which "
             f"{self._ray.available_resources()} are free"
@@ -176,7 +177,7 @@ class RayCluster(StartedCluster):
             if name.startswith("JFLOW_") and name not in _NOT_PASSED_ON
         }
         # Not in Ray's runtime environment, which its dashboard shows.
-        told = passed_on | {"JFLOW_CLUSTER": self._name, "JFLOW_TOKEN": load_token()}
+        environment = passed_on | {"JFLOW_CLUSTER": self._name, "JFLOW_TOKEN": load_token()}
         actor = self._ray.remote(RayTask)
         for task in self.tasks:
             options = self._options(task) | {
@@ -186,22 +187,24 @@ class RayCluster(StartedCluster):
             }
             if task.job == "ps":
                 options["runtime_env"] = {"env_vars": {"JAX_PLATFORMS": "cpu"}}
-            made = actor.options(**options).remote(spec.as_dict(), task.job, task.index, told)
-            self._actors[task] = made
+            task_actor = actor.options(**options).remote(
+                spec.as_dict(), task.job, task.index, environment
+            )
+            self._actors[task] = task_actor
         self._about(*self.tasks)
         return spec
 
     def _addresses(self) -> ClusterSpec:
         """An address for each task, with a port that is free on the node reserved for it."""
         free = self._ray.remote(_free_here)
-        found: list[str] = []
-        while len({*found}) < len(self.tasks):  # a node may name a port twice
+        addresses: list[str] = []
+        while len({*addresses}) < len(self.tasks):  # a node may name a port twice
             calls = [free.options(**self._options(task)).remote() for task in self.tasks]
-            found = self._got(calls, "a free port")
-        return self._at(found)
+            addresses = self._got(calls, "a free port")
+        return self._at(addresses)
 
     def _options(self, task: Task) -> dict[str, Any]:
-        """Where something of a task runs, and what it has there."""
+        """Options of Ray for an actor or function of a task: its bundle and resources."""
         place = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         needs = self._needs[task]
         return {
@@ -211,13 +214,13 @@ class RayCluster(StartedCluster):
         }
 
     def _about(self, *tasks: Task) -> list[dict[str, Any]]:
-        """What tasks say of themselves; waits while Ray starts them."""
+        """Calls `RayTask.about` on tasks; waits while Ray starts them."""
         calls = [self._actors[task].about.remote() for task in tasks]
-        found = self._got(calls, f"{', '.join(map(str, tasks))} to serve")
-        for task, about in zip(tasks, found, strict=True):
+        answers = self._got(calls, f"{', '.join(map(str, tasks))} to serve")
+        for task, about in zip(tasks, answers, strict=True):
             if refusal := about.get("refusal"):
                 raise UnavailableError(refusal, task=str(task))
-        return found
+        return answers
 
     def _got(self, calls: list[Any], what: str) -> list[Any]:
         """The results of calls of Ray, with errors of jflow's."""
@@ -260,3 +263,79 @@ def _ray() -> Any:
             "RayCluster needs the package ray; install it by pip install 'jflow[ray]'"
         ) from None
     return ray
+
+
+class RayTask:
+    """The actor of a task: its process has the task's server.
+
+    Ray makes it again, with the same arguments, when its process has failed.
+
+    Args:
+      cluster: the tasks and their addresses, as for `ClusterSpec`.
+      job, index: its task.
+      environment: environment variables that it sets for itself.
+    """
+
+    def __init__(
+        self, cluster: Mapping[str, object], job: str, index: int, environment: Mapping[str, str]
+    ) -> None:
+        from jflow.task.server import Server  # noqa: PLC0415 - this process may be that of a program
+
+        os.environ.update(environment)
+        self._task = Task(job, index)
+        self._server: Server | None = None
+        self._refusal = ""
+        try:
+            check_tf_config(
+                f"RayCluster has started {self._task}", ClusterSpec(cluster), self._task
+            )
+            self._server = Server(ClusterSpec(cluster), job, index)
+        except ValueError as error:
+            self._refusal = str(error)
+        except OpError as error:
+            self._refusal = error.message
+
+    def about(self) -> dict[str, object]:
+        """The incarnation and node of the task once it serves, or why it cannot."""
+        if self._server is None:
+            return {"refusal": f"{self._task} cannot start: {self._refusal}"}
+        import ray  # noqa: PLC0415 - an extra, which has started this process
+
+        node = ray.get_runtime_context().get_node_id()
+        return {"incarnation": self._server.incarnation, "node": node}
+
+    def __repr__(self) -> str:
+        return f"RayTask({self._task}, {self._server!r})"
+
+
+def free_address(host: str) -> str:
+    """An address of this machine with a port that is free."""
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(kind, socket.SOCK_STREAM) as one:
+        one.bind((host, 0))
+        return join_address(host, one.getsockname()[1])
+
+
+def check_tf_config(
+    other: str, cluster: ClusterSpec | None = None, task: Task | None = None
+) -> None:
+    """Compares TF_CONFIG with the cluster and task that Ray is to start.
+
+    Args:
+      other: what Ray does, for the message.
+      cluster, task: the cluster, if it is known already, and the task of this process.
+
+    Raises:
+      ValueError: if TF_CONFIG describes another one.
+    """
+    config = read_tf_config()
+    own = None if config.job is None else Task(config.job, config.index or 0)
+    is_silent = not config.cluster and own is None
+    if is_silent or (cluster and config.cluster == cluster and own in (None, task)):
+        return
+    shown = "" if cluster is None else f" of the cluster {cluster.as_dict()}"
+    raise ValueError(
+        f"TF_CONFIG describes the cluster {config.cluster.as_dict()} and says that this process is "
+        f"{own or 'no task of it'}, but {other}{shown}; unset TF_CONFIG where Ray starts tasks, or "
+        "use the cluster that it describes, without RayCluster"
+    )

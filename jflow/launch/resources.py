@@ -1,14 +1,18 @@
-"""What each task of a cluster on one machine gets of its GPUs, their memory and its cores."""
+"""What each task of a cluster on one machine gets of its GPUs, their memory, threads and cores."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from jflow.base.cluster import Task
+from jflow.errors import UnimplementedError
 
 _WITHOUT_GPU = "ps"
 """The job whose tasks keep variables and compute little: they leave the GPUs to the others."""
@@ -38,12 +42,12 @@ def machine_gpus(environ: Mapping[str, str], devices: Path = _DEVICES) -> list[s
     if (visible := environ.get(_VISIBLE)) is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
     numbers = (re.fullmatch(r"nvidia(\d+)", path.name) for path in devices.glob("nvidia*"))
-    return [str(number) for number in sorted(int(found[1]) for found in numbers if found)]
+    return [str(number) for number in sorted(int(match[1]) for match in numbers if match)]
 
 
 @dataclass(frozen=True)
 class TaskResources:
-    """What each task of a cluster on one machine gets of it.
+    """The share of one machine that each task of a cluster gets.
 
     Attributes:
       threads: with how many threads XLA computes on the CPU in each task; if None, as many as the
@@ -87,12 +91,12 @@ def divide_machine(
     """
     visible, fraction = resources.visible_devices, resources.gpu_memory_fraction
     gpus = machine_gpus(environ) if visible is None else [str(gpu) for gpu in visible]
-    given = {} if resources.threads is None else {_THREADS: str(resources.threads)}
+    common = {} if resources.threads is None else {_THREADS: str(resources.threads)}
     divided = _divided([task for task in tasks if task.job != _WITHOUT_GPU], gpus)
     n_users = Counter(gpu for names in divided.values() for gpu in names)
-    found = {}
+    environments = {}
     for task in tasks:
-        variables = dict(given)
+        variables = dict(common)
         if names := divided.get(task):
             variables[_VISIBLE] = ",".join(names)
             n_sharing = max(n_users[gpu] for gpu in names)
@@ -102,8 +106,8 @@ def divide_machine(
                 variables[_FRACTION] = f"{_JAX_FRACTION / n_sharing:.4f}"
         elif gpus or visible is not None:
             variables[_PLATFORMS] = "cpu"
-        found[task] = variables
-    return found
+        environments[task] = variables
+    return environments
 
 
 def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[str]]:
@@ -115,3 +119,35 @@ def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[
         task: gpus[i * n_gpus // n_tasks : (i + 1) * n_gpus // n_tasks]
         for i, task in enumerate(tasks)
     }
+
+
+def check_cores(cores: Sequence[int]) -> None:
+    """Checks that processes can be pinned to cores.
+
+    Raises:
+      UnimplementedError: if the system cannot pin processes.
+      ValueError: if this process may not use one of the cores.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise UnimplementedError(f"processes cannot be pinned to cores on {sys.platform}")
+    if missing := {*cores} - os.sched_getaffinity(0):
+        available = sorted(os.sched_getaffinity(0))
+        raise ValueError(f"this process may use the cores {available}, but not {sorted(missing)}")
+
+
+@contextmanager
+def pinned(core: int | None) -> Iterator[None]:
+    """A block in which this thread, and so each process that it starts, has one core.
+
+    A process is pinned before its libraries look how many threads they should have. With None the
+    block changes nothing.
+    """
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

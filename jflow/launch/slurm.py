@@ -143,7 +143,7 @@ class SlurmJob:
         return bool(self.gpus and self.ps and self.workers)
 
     def _serve(self) -> str:
-        """What srun starts."""
+        """The command that srun starts."""
         if not self._has_components:
             return _SERVE
         return _SERVE_IN_COMPONENTS.format(ps=self.ps, workers=self.workers, cpus=self.cpus)

@@ -23,10 +23,10 @@ from jflow.launch.testing.failpoints import FAILPOINTS as FAILPOINTS
 from jflow.launch.testing.failpoints import failpoints as failpoints
 from jflow.launch.testing.fault_proxy import FaultProxy as FaultProxy
 from jflow.launch.testing.leaks import no_leaks as no_leaks
-from jflow.launch.testing.ports import free_hosts as free_hosts
-from jflow.launch.testing.ports import free_ports as free_ports
 from jflow.launch.testing.processes import ProcessCluster as ProcessCluster
 from jflow.launch.testing.programs import ProgramProcess as ProgramProcess
+from jflow.launch.testing.programs import free_hosts as free_hosts
+from jflow.launch.testing.programs import free_ports as free_ports
 from jflow.launch.testing.programs import run_program as run_program
 from jflow.launch.testing.waiting import PATIENCE_S as PATIENCE_S
 from jflow.launch.testing.waiting import cpu_time as cpu_time

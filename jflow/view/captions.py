@@ -56,7 +56,7 @@ def box_title(box: Box) -> str:
 
 
 def prediction_text(prediction: Prediction) -> str:
-    """What a step is predicted to take, and the least that any placement takes."""
+    """The predicted time of a step and its lower bound, as text."""
     return (
         f"placed by {prediction.strategy}: predicted step time "
         f"{seconds_text(prediction.seconds)}, lower bound {seconds_text(prediction.lower_bound)}"

@@ -72,12 +72,12 @@ def _scopes(boxes: Sequence[Box], excess: int) -> list[_Group]:
     """The boxes of each scope, at the deepest level of scopes that saves enough boxes."""
     groups: list[_Group] = []
     for depth in range(max(len(box.scope) for box in boxes), 0, -1):
-        found: dict[tuple[str, Device, BoxKind], list[int]] = {}
+        scopes: dict[tuple[str, Device, BoxKind], list[int]] = {}
         for number, box in enumerate(boxes):
             if box.scope:
                 name = "/".join(box.scope[:depth])
-                found.setdefault((name, box.device, _category(box)), []).append(number)
-        groups = [(name, members) for (name, _, _), members in found.items()]
+                scopes.setdefault((name, box.device, _category(box)), []).append(number)
+        groups = [(name, members) for (name, _, _), members in scopes.items()]
         if sum(len(members) - 1 for _, members in groups) >= excess:
             break
     return groups

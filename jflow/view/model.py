@@ -130,7 +130,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a placed step is predicted to take.
+    """The predicted time of a placed step, with its lower bound.
 
     Attributes:
       strategy: the name of what placed it.

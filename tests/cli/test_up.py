@@ -15,9 +15,9 @@ import pytest
 
 import jflow as tf
 from jflow.base.cluster import Target
-from jflow.cli import running
+from jflow.cli import targets
 from jflow.cli.main import main
-from jflow.cli.running import announced, running_ups
+from jflow.cli.targets import announced, running_ups
 from jflow.net.wire import machine
 from jflow.testing import ProgramProcess, wait_until
 
@@ -137,7 +137,7 @@ def test_a_cluster_of_another_machine_is_neither_found_nor_removed(
 ) -> None:
     with announced(["grpc://127.0.0.1:1"]):
         (theirs,) = (folder / ".jflow" / "up").rglob("*.json")
-        for where, name in ((machine, "machine_id"), (running, "_process_ids")):
+        for where, name in ((machine, "machine_id"), (targets, "_process_ids")):
             with monkeypatch.context() as elsewhere:
                 elsewhere.setattr(where, name, lambda: "another")
                 assert running_ups() == []

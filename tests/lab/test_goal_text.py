@@ -8,8 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from jflow.errors import InvalidArgumentError
-from jflow.lab.suite.goal_text import goals_text, without_reasons
-from jflow.lab.suite.goals import Goal, read_goals
+from jflow.lab.suite.goals import Goal, goals_text, read_goals, without_reasons
 
 NOTES = """
 ## Why goals are missed

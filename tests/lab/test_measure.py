@@ -16,9 +16,9 @@ from jflow import errors
 from jflow.compiler.placement.calibration import PRIOR
 from jflow.compiler.schedule import scheduled
 from jflow.compiler.schedule.strategies import STRATEGIES
+from jflow.lab.calibration.site import alternated
 from jflow.lab.families import random_problem
 from jflow.lab.fused import FusedStep
-from jflow.lab.interleaved import alternated
 from jflow.lab.measure import (
     FUSED,
     Measurement,
@@ -148,7 +148,7 @@ def test_the_fused_step_trains_as_a_session_does() -> None:
     with tf.Session(graph=step.graph) as session:
         session.run(step.initialize)
         for _ in range(2):
-            fused.run()
+            fused.run_step()
             session.run(step.train)
         for variable in step.graph.get_collection("variables"):
             found = fused.variables[variable.op.name]

@@ -53,7 +53,7 @@ def test_a_wrong_optimum_is_found_by_proving_it_again(tmp_path) -> None:
 
 
 def test_an_optimum_of_one_solver_is_proven_by_another() -> None:
-    """CP-SAT proved what is kept; HiGHS is what jflow ships."""
+    """OR-tools' CP-SAT proved what is kept; HiGHS is what jflow ships."""
     known = [
         each
         for each in optima.read_optima(KEPT)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from jflow.errors import InvalidArgumentError
-from jflow.lab.prediction import check_predictions
+from jflow.lab.calibration.report import check_predictions
 
 
 def test_exact_predictions_have_no_error_and_no_regret() -> None:

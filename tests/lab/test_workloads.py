@@ -11,8 +11,8 @@ from jflow import errors
 from jflow.compiler.schedule import scheduled, simulate
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.measure import TOLERANCE, single_device_losses
-from jflow.lab.problems import problem_of, simulated_devices
 from jflow.lab.workloads import WORKLOADS
+from jflow.lab.workloads.workload import problem_of, simulated_devices
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
 

@@ -14,8 +14,7 @@ import yaml
 
 from jflow.base.cluster import ClusterSpec, KubernetesClusterResolver, Task, read_tf_config
 from jflow.cli.main import main
-from jflow.launch.kubernetes import KubernetesCluster, certificate_files
-from jflow.launch.yaml import to_yaml
+from jflow.launch.kubernetes import KubernetesCluster, certificate_files, to_yaml
 from jflow.task.server.address import read_advertised
 from tests.launch.pods import environment, expanded, objects_of, pod_of
 

@@ -12,7 +12,7 @@ import pytest
 
 import jflow as tf
 from jflow.base.cluster import Task
-from jflow.launch import attendance
+from jflow.launch import readiness
 from tests.ports import free_ports
 
 PATIENT_S = 60.0
@@ -51,7 +51,7 @@ def started(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attendance, "_POLL_S", 0.05)
+    monkeypatch.setattr(readiness, "_POLL_S", 0.05)
 
 
 def test_a_process_of_no_cluster_is_its_own_chief() -> None:
@@ -142,7 +142,7 @@ def test_an_error_of_the_chief_is_raised_and_ends_the_others() -> None:
 
 
 def test_an_error_of_a_worker_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jflow.launch.parts._PATIENCE_S", 0.1)
+    monkeypatch.setattr("jflow.launch.tasks._PATIENCE_S", 0.1)
     cluster = cluster_of(chief=1, worker=1)
     runs, has_failed = threading.Event(), threading.Event()
 
@@ -165,7 +165,7 @@ def test_an_error_of_a_worker_is_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_evaluator_goes_on_until_the_chief_has_ended_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attendance, "CONNECT_S", 1.0)
+    monkeypatch.setattr(readiness, "CONNECT_S", 1.0)
     cluster = cluster_of(chief=1, ps=1)
     evaluated = threading.Event()
 
@@ -176,15 +176,15 @@ def test_an_evaluator_goes_on_until_the_chief_has_ended_all(
         assert role.done.wait(PATIENT_S)
         return "evaluated"
 
-    connected, is_seen = attendance.ChiefWatch._connected, threading.Event()
+    connected, is_seen = readiness.ChiefWatch._connected, threading.Event()
 
-    def seen(watch: attendance.ChiefWatch, task: Task) -> Any:
+    def seen(watch: readiness.ChiefWatch, task: Task) -> Any:
         client = connected(watch, task)
         if watch._own.job == "evaluator":
             is_seen.set()
         return client
 
-    monkeypatch.setattr(attendance.ChiefWatch, "_connected", seen)
+    monkeypatch.setattr(readiness.ChiefWatch, "_connected", seen)
     ps = started(cluster, "ps")
     evaluator = started(cluster, "evaluator", evaluator=evaluate)
 
@@ -229,10 +229,10 @@ def test_a_task_that_never_comes_is_an_error_of_the_chief_and_ends_the_others() 
 def test_a_long_wait_says_what_it_is_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waiting = attendance.Waiting(Task("ps", 0), PATIENT_S)
+    waiting = readiness.Waiting(Task("ps", 0), PATIENT_S)
     waiting.goes_on("the chief")
     assert not caplog.text, "it is quiet for 10 s"
-    monkeypatch.setattr(attendance, "_NOTICE_S", 0.0)
+    monkeypatch.setattr(readiness, "_NOTICE_S", 0.0)
     waiting.goes_on("the chief, /job:chief/task:0 at a:1")
     assert "/job:ps/task:0 still waits for the chief, /job:chief/task:0 at a:1" in caplog.text
 
@@ -241,7 +241,7 @@ def test_a_chief_that_comes_back_finds_the_others() -> None:
     cluster = cluster_of(chief=1, ps=1)
     ps = started(cluster, "ps")
     former = tf.train.Server(cluster, "chief", 0)
-    attendance.wait_for_tasks(attendance.connect(former.target, 5.0), PATIENT_S)
+    readiness.wait_for_tasks(readiness.connect(former.target, 5.0), PATIENT_S)
     former.stop()
     assert started(cluster, "chief", main=lambda _: "again").result(PATIENT_S) == "again"
     assert ps.result(PATIENT_S) is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jflow.base.cluster import ClusterSpec, Task
-from jflow.launch.ray_task import check_tf_config
+from jflow.launch.ray import check_tf_config
 
 CLUSTER = ClusterSpec({"ps": ["a:1"], "worker": ["b:1"]})
 WORKER = Task("worker", 0)

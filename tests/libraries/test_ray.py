@@ -16,10 +16,9 @@ from ray.cluster_utils import Cluster
 import jflow as tf
 from jflow.base.cluster import ClusterSpec, Task
 from jflow.cli.demo import demo
-from jflow.cli.demo.digits import load_digits
-from jflow.cli.demo.model import build
+from jflow.cli.demo.demo import build, load_digits
 from jflow.launch import RayCluster
-from jflow.launch.ray_task import RayTask, check_tf_config
+from jflow.launch.ray import RayTask, check_tf_config
 from jflow.testing import free_ports, wait_until
 from tests.notices import notices_after
 

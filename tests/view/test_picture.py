@@ -19,7 +19,7 @@ from jflow.base.cluster import Device, Task
 from jflow.compiler.graph import Operation
 from jflow.compiler.graph.primitives import read_p
 from jflow.inspect import picture, save_picture
-from jflow.view.drawing.colour import SEND, device_colour
+from jflow.view.drawing.markup import SEND, device_colour
 
 SVG = "{http://www.w3.org/2000/svg}"
 PS = Device(Task("ps", 0), "CPU", 0)

@@ -137,10 +137,10 @@ class ConfigProto(Options):
       log_device_placement: whether to log the device of each operation, once, as a warning of the
         logger "jflow.compiler.placement.placer", which is shown by default.
       placement: what chooses the devices of operations that request none: "rules" for the first
-        device of the master, the name of another strategy
-        (`jflow.compiler.schedule.strategies.STRATEGIES`, such as "auto"), "module:function", or a
-        function `place(graph, devices, costs, constraints)` that returns one of `devices` for each
-        of `graph.operations`. Device requests, colocation and the devices of variables are kept.
+        device of the master, the name of another strategy (`jflow.lab.STRATEGIES`, such as
+        "auto"), "module:function", or a function `place(graph, devices, costs, constraints)` that
+        returns one of `devices` for each of `graph.operations`. Device requests, colocation and
+        the devices of variables are kept.
       device_filters: parts of device names, such as "/job:ps" and "/job:worker/task:0". A session
         sees the devices that match one of them, and those of its own server; nothing waits for the
         others, and no operation can request them. Empty for all devices. Only consistent saves,

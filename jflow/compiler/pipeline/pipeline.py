@@ -27,8 +27,7 @@ from jflow.compiler.graph.primitives import is_on_host
 from jflow.compiler.graph.verify import verify
 from jflow.compiler.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.compiler.partition import Lengths, Partition, Segment, partition, prune
-from jflow.compiler.pipeline.names import names_of
-from jflow.compiler.pipeline.text import step_text
+from jflow.compiler.pipeline.text import names_of, step_text
 from jflow.compiler.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
 from jflow.compiler.placement.calibration import PRIOR
 from jflow.compiler.placement.work import count_operations
@@ -45,7 +44,7 @@ _NO_HANDLES: Handles = MappingProxyType({})
 
 
 class StepRequest(NamedTuple):
-    """What a step computes. A tuple, because sessions use it as the key of compiled steps.
+    """The targets, fetches and feeds of a step; a key of compiled steps.
 
     Attributes:
       targets: operations to run.
@@ -218,14 +217,14 @@ def _artifacts(
     cut: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
 ) -> dict[str, Array]:
     """Returns constants and, for a cluster, exported programs, by their names in the step."""
-    found = dict(cut.constants)
+    artifacts = dict(cut.constants)
     for name, program in programs.items():
-        found |= zip(_constant_names(name, program), program.constants, strict=True)
+        artifacts |= zip(_constant_names(name, program), program.constants, strict=True)
         if platforms is not None:
             platform = platforms[cut.segments[name].device]
             with explained(program.ops, platform):
-                found[name] = export(program.jaxpr, platform)
-    return found
+                artifacts[name] = export(program.jaxpr, platform)
+    return artifacts
 
 
 def _constant_names(name: str, program: Lowered) -> list[str]:

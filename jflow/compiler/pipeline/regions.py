@@ -97,15 +97,15 @@ def region_problem(
       InvalidArgumentError: if the programs are exported.
     """
     calibration, wiring = calibration or PRIOR, wiring or Wiring()
-    found = _collected(compiled)
+    collected = _collected(compiled)
     devices = [plan.device for plan in compiled.plans]
-    regions = tuple(found.regions)
+    regions = tuple(collected.regions)
     number_of = {device: number for number, device in enumerate(devices)}
     seconds = np.zeros((len(regions), len(devices)))
     for region in regions:
         seconds[region.number] = _seconds(region, compiled, calibration, measured or {})
     costs = costs_of(seconds, devices, calibration, wiring)
-    graph = OperationGraph(regions, (*_edges(found), *_elements(compiled, regions)))
+    graph = OperationGraph(regions, (*_edges(collected), *_elements(compiled, regions)))
     places = tuple(number_of[region.device] for region in regions)
     classes = tuple(range(len(regions)))
     pinned = Constraints(classes, {i: (place,) for i, place in enumerate(places)})
@@ -114,18 +114,18 @@ def region_problem(
 
 def _collected(compiled: CompiledStep) -> _Regions:
     """Goes through the plans by stages, an order in which nothing needs what comes later."""
-    found = _Regions()
+    regions = _Regions()
     results = {op.name: [size_of(t.aval) for t in op.outputs] for op in compiled.placement}
     n_stages = max((len(plan.stages) for plan in compiled.plans), default=0)
     for stage in range(n_stages):
         for number, plan in enumerate(compiled.plans):
             if stage < len(plan.stages):
-                _collect_stage(found, compiled, results, number, plan, stage)
-    return found
+                _collect_stage(regions, compiled, results, number, plan, stage)
+    return regions
 
 
 def _collect_stage(
-    found: _Regions,
+    regions: _Regions,
     compiled: CompiledStep,
     results: Mapping[str, list[float]],
     number: int,
@@ -138,21 +138,21 @@ def _collect_stage(
             case Recv(edge=edge, slot=None):
                 signals.append(edge)
             case Recv(edge=edge, slot=int() as slot):
-                found.received[number, slot] = edge
+                regions.received[number, slot] = edge
             case Run() | Call():
-                region = _add_region(found, plan, instruction)
+                region = _add_region(regions, plan, instruction)
                 for slot in _inputs(instruction):
-                    _use(found, (number, slot), region)
+                    _use(regions, (number, slot), region)
                 for edge in signals:
-                    found.awaited.setdefault(edge, {})[region] = None
-                made = _made(compiled, results, plan, instruction)
-                found.makers |= {(number, slot): (region, size) for slot, size in made.items()}
+                    regions.awaited.setdefault(edge, {})[region] = None
+                new = _results_of(compiled, results, plan, instruction)
+                regions.makers |= {(number, slot): (region, size) for slot, size in new.items()}
             case Send(edge=edge, slot=None):
-                if found.regions and found.regions[-1].device == plan.device:
-                    found.signals[edge] = len(found.regions) - 1
+                if regions.regions and regions.regions[-1].device == plan.device:
+                    regions.signals[edge] = len(regions.regions) - 1
             case Send(edge=edge, slot=int() as slot):
-                if (number, slot) in found.makers:
-                    found.sent[edge] = (number, slot)
+                if (number, slot) in regions.makers:
+                    regions.sent[edge] = (number, slot)
 
 
 def _inputs(instruction: Run | Call) -> Iterator[Slot]:
@@ -161,23 +161,23 @@ def _inputs(instruction: Run | Call) -> Iterator[Slot]:
         yield from (default for _, _, default in instruction.defaults)
 
 
-def _add_region(found: _Regions, plan: Plan, instruction: Run | Call) -> int:
-    number = len(found.regions)
+def _add_region(regions: _Regions, plan: Plan, instruction: Run | Call) -> int:
+    number = len(regions.regions)
     program = instruction.program if isinstance(instruction, Run) else None
     name = instruction.op or (instruction.function if isinstance(instruction, Call) else "")
     region = Region(name, number, plan.device, program.digest if program else "")
-    found.regions.append(region)
+    regions.regions.append(region)
     return number
 
 
-def _use(found: _Regions, slot: _PlanSlot, region: int) -> None:
-    if slot in found.received:
-        found.awaited.setdefault(found.received[slot], {})[region] = None
-    elif slot in found.makers:
-        found.used.setdefault(slot, {})[region] = None
+def _use(regions: _Regions, slot: _PlanSlot, region: int) -> None:
+    if slot in regions.received:
+        regions.awaited.setdefault(regions.received[slot], {})[region] = None
+    elif slot in regions.makers:
+        regions.used.setdefault(slot, {})[region] = None
 
 
-def _made(
+def _results_of(
     compiled: CompiledStep,
     results: Mapping[str, list[float]],
     plan: Plan,
@@ -187,15 +187,17 @@ def _made(
     if isinstance(instruction, Call):
         sizes = results.get(instruction.op, [])
         return dict(zip(instruction.outputs, sizes, strict=False))
-    found = {}
+    by_slot = {}
     if instruction.program is not None:
         program = _program(compiled, instruction.program.digest)
         avals = program.out_avals[len(instruction.writes) :]
-        found = {slot: size_of(aval) for slot, aval in zip(instruction.outputs, avals, strict=True)}
+        by_slot = {
+            slot: size_of(aval) for slot, aval in zip(instruction.outputs, avals, strict=True)
+        }
     defaulted = ((variable, slot) for variable, slot, _ in instruction.defaults)
     for variable, slot in (*instruction.before, *instruction.after, *defaulted):
-        found[slot] = _variable_bytes(plan.variables[variable])
-    return found
+        by_slot[slot] = _variable_bytes(plan.variables[variable])
+    return by_slot
 
 
 def _variable_bytes(spec: VariableSpec) -> float:
@@ -207,18 +209,18 @@ def _variable_bytes(spec: VariableSpec) -> float:
     return float(math.prod(sizes) * itemsize)
 
 
-def _edges(found: _Regions) -> list[Dependency]:
-    """What regions give to others: values within a device and to others, and signals."""
-    users = {slot: dict(used) for slot, used in found.used.items()}
-    for edge, slot in found.sent.items():
-        users.setdefault(slot, {}).update(found.awaited.get(edge, {}))
+def _edges(regions: _Regions) -> list[Dependency]:
+    """The dependencies between regions: values within and between devices, and signals."""
+    users = {slot: dict(used) for slot, used in regions.used.items()}
+    for edge, slot in regions.sent.items():
+        users.setdefault(slot, {}).update(regions.awaited.get(edge, {}))
     edges = [
-        Dependency(region, tuple(found.awaited[edge]), 0.0)
-        for edge, region in found.signals.items()
-        if edge in found.awaited
+        Dependency(region, tuple(regions.awaited[edge]), 0.0)
+        for edge, region in regions.signals.items()
+        if edge in regions.awaited
     ]
     for slot, used in users.items():
-        maker, n_bytes = found.makers[slot]
+        maker, n_bytes = regions.makers[slot]
         consumers = tuple(region for region in used if region != maker)
         if consumers:
             edges.append(Dependency(maker, consumers, n_bytes))
@@ -226,7 +228,7 @@ def _edges(found: _Regions) -> list[Dependency]:
 
 
 def _elements(compiled: CompiledStep, regions: Sequence[Region]) -> Iterator[Dependency]:
-    """What calls that take elements out of a queue wait for."""
+    """The dependencies of calls that dequeue elements."""
     number = {region.name: region.number for region in regions if not region.program}
     for put, taking in awaited_elements([*compiled.placement]).items():
         yield Dependency(number[put.name], tuple(number[each.name] for each in taking), 0.0)
@@ -234,7 +236,7 @@ def _elements(compiled: CompiledStep, regions: Sequence[Region]) -> Iterator[Dep
 
 def _order(graph: OperationGraph) -> tuple[int, ...]:
     """The regions in the order of their numbers, each after those that it waits for."""
-    missing = [len(found) for found in graph.predecessors]
+    missing = [len(before) for before in graph.predecessors]
     ready = [number for number, n in enumerate(missing) if not n]  # a heap
     order = []
     while ready:

@@ -22,9 +22,8 @@ def strategy_of(
     """The placement strategy that a user asks for.
 
     Args:
-      placement: "rules", one of `jflow.compiler.schedule.strategies.STRATEGIES`, "module:function",
-      a
-        function `place(graph, devices, costs, constraints)`, or a strategy, which is the answer.
+      placement: "rules", one of `jflow.lab.STRATEGIES`, "module:function", a function
+        `place(graph, devices, costs, constraints)`, or a strategy, which is the answer.
       calibration: what the costs are estimated with; None for the prior.
 
     Raises:

@@ -17,5 +17,5 @@ from jflow.compiler.schedule.schedule import strategy as strategy
 from jflow.compiler.schedule.simulate import SimulatedTransfer as SimulatedTransfer
 from jflow.compiler.schedule.simulate import Timeline as Timeline
 from jflow.compiler.schedule.simulate import simulate as simulate
+from jflow.compiler.schedule.simulate import trace_of as trace_of
 from jflow.compiler.schedule.stages import predicted_seconds as predicted_seconds
-from jflow.compiler.schedule.trace import trace_of as trace_of

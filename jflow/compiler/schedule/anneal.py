@@ -19,9 +19,9 @@ from jflow.compiler.schedule.replay import (
     Chains,
     RunState,
     SavedRun,
-    begin,
+    begin_run,
     replay,
-    restore,
+    restore_run,
 )
 
 _ROUNDING = 1 + 1e-12
@@ -57,7 +57,7 @@ def anneal(
     """
     now, tried = runs
     best_devices, best_order, path = best
-    begin(flat, plan, now)
+    begin_run(flat, plan, now)
     present = replay(flat, plan, now, saved, 0, math.inf)
     _accept(saved, 0, flat.n)
     least = present
@@ -74,19 +74,19 @@ def anneal(
         limit = (present + slack[number]) * _ROUNDING
         state = min((event - 1) // saved.interval[0], MOST_SAVED) if event > 0 else 0
         if state > 0:
-            restore(tried, now, saved, state - 1)
+            restore_run(tried, now, saved, state - 1)
         else:
-            begin(flat, plan, tried)
-        found = replay(flat, plan, tried, saved, state * saved.interval[0], limit)
-        if found > limit:
+            begin_run(flat, plan, tried)
+        makespan = replay(flat, plan, tried, saved, state * saved.interval[0], limit)
+        if makespan > limit:
             _move_back(flat, plan, now, room, (operation, old, partner), draw[0])
             continue
         now, tried = tried, now
         _accept(saved, state, flat.n)
-        present = found
+        present = makespan
         n_path = _critical_path(flat, plan, now, path)
-        if found < least:
-            least = found
+        if makespan < least:
+            least = makespan
             best_devices[:] = plan.devices
             best_order[:] = plan.order
     return least
@@ -145,7 +145,7 @@ def _move_back(
 
 
 def _accept(saved: SavedRun, first: int, n: int) -> None:
-    """Makes the states saved by a run, from the given number on, those of the accepted run."""
+    """Accepts the saved states of the tried run from `first` on."""
     for number in range(first, min(MOST_SAVED, n // saved.interval[0])):
         saved.which[number] = 1 - saved.which[number]
 

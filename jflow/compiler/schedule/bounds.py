@@ -36,11 +36,11 @@ def _least_seconds(problem: Problem) -> list[float]:
     """The time of each operation on the fastest device that it may go to."""
     allowed, classes = problem.constraints.allowed, classes_of(problem)
     seconds = problem.costs.seconds
-    found: list[float] = seconds.min(axis=1).tolist()
+    least: list[float] = seconds.min(axis=1).tolist()
     for operation, number in enumerate(classes) if allowed else ():
         if number in allowed:
-            found[operation] = float(seconds[operation, list(allowed[number])].min())
-    return found
+            least[operation] = float(seconds[operation, list(allowed[number])].min())
+    return least
 
 
 def _heads(problem: Problem, least: list[float]) -> list[float]:

@@ -6,7 +6,10 @@ same values. Both do the same arithmetic in the same order, so their results are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -100,7 +103,7 @@ def compact(problem: Problem, *, arrays: bool = False) -> Compact:
 
 
 def as_arrays(flat: Compact) -> Compact:
-    """The same with arrays in place of lists."""
+    """A compact problem with arrays in place of lists."""
     values: dict[str, Any] = flat._asdict()
     arrays: dict[str, Any] = {
         name: _array(name, value, flat.p) if isinstance(value, list) else value
@@ -110,7 +113,7 @@ def as_arrays(flat: Compact) -> Compact:
 
 
 def _network(problem: Problem) -> Compact:
-    """What one run reads, but for the times of operations."""
+    """The fields that a run reads, without the times of operations."""
     graph, costs = problem.graph, problem.costs
     edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
     fields: dict[str, Any] = dict.fromkeys(Compact._fields, ())
@@ -138,9 +141,10 @@ def _network(problem: Problem) -> Compact:
 
 def _allowed(problem: Problem, numbers: Iterable[int]) -> list[list[int]]:
     every = [1] * len(problem.devices)
-    given = problem.constraints.allowed
+    allowed = problem.constraints.allowed
     rows = {
-        number: [int(d in devices) for d in range(len(every))] for number, devices in given.items()
+        number: [int(d in devices) for d in range(len(every))]
+        for number, devices in allowed.items()
     }
     return [rows.get(number, every) for number in numbers]
 
@@ -155,11 +159,11 @@ def room_of(problem: Problem, devices: Sequence[int]) -> list[float]:
 
 def tails(graph: OperationGraph, least: Sequence[float]) -> list[float]:
     """For each operation the longest path after it, of the given seconds an operation."""
-    found = [0.0] * len(least)
+    longest = [0.0] * len(least)
     for operation in reversed(graph.order):
         for successor in graph.successors[operation]:
-            found[operation] = max(found[operation], found[successor] + least[successor])
-    return found
+            longest[operation] = max(longest[operation], longest[successor] + least[successor])
+    return longest
 
 
 def _starts(rows: Sequence[Sequence[int]]) -> list[int]:
@@ -173,3 +177,29 @@ def _array(name: str, values: list[Any], n_devices: int) -> np.ndarray[Any, Any]
     array = np.array(values, np.float64 if name in _FLOATS else np.int64)
     is_table = name in ("seconds", "latency", "byte_seconds", "allowed")
     return array.reshape(-1, n_devices) if is_table else array
+
+
+@cache
+def can_compile() -> bool:
+    """Whether Numba is installed; to find out does not import it."""
+    return importlib.util.find_spec("numba") is not None
+
+
+@cache
+def compiled(
+    function: Callable[..., Any], helpers: tuple[Callable[..., Any], ...]
+) -> Callable[..., Any]:
+    """A function compiled at its first call, for the types of its arguments.
+
+    Machine code is kept beside the source, or in the user's cache folder, for later processes.
+
+    Args:
+      function: what to compile.
+      helpers: functions that it calls.
+    """
+    numba = importlib.import_module("numba")
+    extending = importlib.import_module("numba.extending")
+    for helper in helpers:
+        extending.register_jitable(helper)
+    machine_code: Callable[..., Any] = numba.njit(cache=True)(function)
+    return machine_code

@@ -258,7 +258,7 @@ class _Program:
                 yield one, other
 
     def _horizon(self) -> float:
-        """What every sensible schedule takes at most: all work and all transfers one by one."""
+        """An upper bound of the makespan: all work and all transfers one by one."""
         costs = self.problem.costs
         slowest = float(costs.latency.max()), float(costs.byte_seconds.max())
         sent = sum(

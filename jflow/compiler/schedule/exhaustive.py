@@ -15,7 +15,7 @@ import numpy as np
 from jflow.compiler.schedule.compact import compact
 from jflow.compiler.schedule.exact import Optimum
 from jflow.compiler.schedule.problem import UNLIMITED, Problem, capacity_of, classes_of, resident_of
-from jflow.compiler.schedule.replay import begin, new_plan, new_run, new_saved, replay
+from jflow.compiler.schedule.replay import begin_run, new_plan, new_run, new_saved, replay
 from jflow.compiler.schedule.schedule import Schedule
 from jflow.compiler.schedule.simulate import simulate
 from jflow.errors import ResourceExhaustedError
@@ -121,7 +121,7 @@ class _Search:
     def try_orders(self, devices: list[int]) -> None:
         """Simulates the orders of a placement whose bound is below the best makespan."""
         tails = self._tails(devices)
-        missing = [len(found) for found in self.graph.predecessors]
+        missing = [len(before) for before in self.graph.predecessors]
         finish, free = [0.0] * self.n, [0.0] * self.costs.n_processors
         self._orders([], devices, tails, missing, finish, free)
 
@@ -179,7 +179,7 @@ class _Search:
         return ready
 
     def _tails(self, devices: list[int]) -> list[float]:
-        """What must follow each operation of a placement."""
+        """The longest path after each operation of a placement, in seconds."""
         tails = [0.0] * self.n
         for operation in reversed(self.graph.order):
             for number in self.graph.outputs[operation]:
@@ -193,7 +193,7 @@ class _Search:
 
     def _simulate(self, schedule: Schedule) -> None:
         plan = new_plan(self.flat, schedule, arrays=False)
-        begin(self.flat, plan, self.run)
+        begin_run(self.flat, plan, self.run)
         makespan = replay(self.flat, plan, self.run, self.saved, 0, self.makespan)
         if makespan < self.makespan:
             self.best, self.makespan = schedule, makespan
@@ -214,12 +214,12 @@ def _devices_are_equal(problem: Problem) -> bool:
 
 def _siblings(problem: Problem) -> list[set[int]]:
     """For each operation those that share an input with it, if the order of sends can matter."""
-    found: list[set[int]] = [set() for _ in range(len(problem.graph))]
+    siblings: list[set[int]] = [set() for _ in range(len(problem.graph))]
     if problem.costs.network != UNLIMITED and problem.costs.half_duplex:
         # What a device receives delays what it sends, so the order of all operations can matter.
-        return [{*range(len(problem.graph))} for _ in found]
+        return [{*range(len(problem.graph))} for _ in siblings]
     if problem.costs.network != UNLIMITED:
         for edge in problem.graph.edges:
             for consumer in edge.consumers:
-                found[consumer].update(edge.consumers)
-    return found
+                siblings[consumer].update(edge.consumers)
+    return siblings

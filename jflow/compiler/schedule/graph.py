@@ -78,19 +78,19 @@ class OperationGraph:
     @cached_property
     def inputs(self) -> list[list[int]]:
         """For each operation the indices of the edges that it uses."""
-        found: list[list[int]] = [[] for _ in self.operations]
+        by_consumer: list[list[int]] = [[] for _ in self.operations]
         for number, edge in enumerate(self.edges):
             for consumer in edge.consumers:
-                found[consumer].append(number)
-        return found
+                by_consumer[consumer].append(number)
+        return by_consumer
 
     @cached_property
     def outputs(self) -> list[list[int]]:
         """For each operation the indices of the edges that it produces."""
-        found: list[list[int]] = [[] for _ in self.operations]
+        by_producer: list[list[int]] = [[] for _ in self.operations]
         for number, edge in enumerate(self.edges):
-            found[edge.producer].append(number)
-        return found
+            by_producer[edge.producer].append(number)
+        return by_producer
 
     @cached_property
     def uses(self) -> Uses:
@@ -124,7 +124,7 @@ class OperationGraph:
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The operations in a topological order, breadth first (Kahn's algorithm)."""
-        missing = [len(found) for found in self.predecessors]
+        missing = [len(before) for before in self.predecessors]
         ready = deque(index for index, count in enumerate(missing) if not count)
         order: list[int] = []
         while ready:

@@ -38,7 +38,7 @@ class MessagePart:
 
 @dataclass(frozen=True)
 class MessageEnds:
-    """What messages take where: lists by source and target, in seconds, or seconds a byte.
+    """Costs of messages by source and target, in seconds, or seconds a byte.
 
     Attributes:
       overhead: of the processor of each end, for each message.
@@ -116,8 +116,8 @@ class _Expansion:
         for operation in self._schedule.order:
             self._receive_inputs(operation)
             device = self._schedule.devices[operation]
-            taken = float(self._problem.costs.seconds[operation, device])
-            self._number[operation] = self._add(operation, device, taken)
+            duration = float(self._problem.costs.seconds[operation, device])
+            self._number[operation] = self._add(operation, device, duration)
             self._send_outputs(operation)
         self._connect()
         seconds = np.zeros((len(self._operations), len(self._problem.devices)))
@@ -132,8 +132,8 @@ class _Expansion:
             processor_share=None,
         )
         graph = OperationGraph(tuple(self._operations), tuple(self._edges))
-        made = Problem(graph, self._problem.devices, rest, Constraints())
-        return made, Schedule(tuple(self._devices), tuple(range(len(self._operations))))
+        problem = Problem(graph, self._problem.devices, rest, Constraints())
+        return problem, Schedule(tuple(self._devices), tuple(range(len(self._operations))))
 
     def _add(self, operation: int | MessagePart, device: int, seconds: float) -> int:
         self._operations.append(operation)
@@ -149,9 +149,9 @@ class _Expansion:
                 continue
             if not sent.consumers:
                 source = self._schedule.devices[self._problem.graph.edges[number].producer]
-                taken = self._ends.overhead[source][device]
-                taken += self._ends.receive[source][device] * sent.n_bytes
-                receive = self._add(MessagePart(number, device, "receive"), device, taken)
+                seconds = self._ends.overhead[source][device]
+                seconds += self._ends.receive[source][device] * sent.n_bytes
+                receive = self._add(MessagePart(number, device, "receive"), device, seconds)
                 self._edges.append(Dependency(sent.send, (receive,), sent.n_bytes))
                 sent.consumers.append(receive)
             sent.consumers.append(operation)
@@ -164,14 +164,14 @@ class _Expansion:
             for target in targets:
                 if target == source:
                     continue
-                taken = self._ends.overhead[source][target]
-                taken += self._ends.send[source][target] * edge.n_bytes
-                send = self._add(MessagePart(number, target, "send"), source, taken)
+                seconds = self._ends.overhead[source][target]
+                seconds += self._ends.send[source][target] * edge.n_bytes
+                send = self._add(MessagePart(number, target, "send"), source, seconds)
                 self._sent[number, target] = _Sent(edge.n_bytes, send)
                 self._edges.append(Dependency(self._number[operation], (send,), 0.0))
-                beside = self._ends.rest[source][target] * edge.n_bytes
-                if beside:
-                    rest = self._add(MessagePart(number, target, "rest"), source, beside)
+                remaining = self._ends.rest[source][target] * edge.n_bytes
+                if remaining:
+                    rest = self._add(MessagePart(number, target, "rest"), source, remaining)
                     self._edges.append(Dependency(send, (rest,), 0.0))
 
     def _connect(self) -> None:

@@ -17,6 +17,7 @@ from jflow.compiler.schedule.problem import (
     resident_of,
 )
 from jflow.compiler.schedule.schedule import Schedule
+from jflow.compiler.schedule.sends import port_times
 
 
 class PartialSchedule:
@@ -166,23 +167,19 @@ class PartialSchedule:
         ready = 0.0
         arrivals, here = self._arrivals[device], self._incoming[device]
         ports: dict[int, float] = {}
-        for number, source, made, n_bytes in self._inputs(operation):
+        for number, source, finish, n_bytes in self._inputs(operation):
             if source == device:
-                arrival = made
+                arrival = finish
             elif number in arrivals:
                 arrival = arrivals[number]
             else:
-                sending, start = n_bytes * self._byte_seconds[source][device], made
+                sending, enters = n_bytes * self._byte_seconds[source][device], finish
                 if self._books:
                     busy = sending * self._port_share
-                    start = max(made, ports.get(source, self._outgoing[source]))
-                    if self._is_buffered:
-                        ports[source] = start + busy
-                    start = max(start, here)
-                    here = start + busy
-                    if not self._is_buffered:
-                        ports[source] = here
-                arrival = start + sending + self._latency[source][device]
+                    outgoing = ports.get(source, self._outgoing[source])
+                    leaves, enters = port_times(finish, outgoing, here, self._is_buffered)
+                    ports[source], here = leaves + busy, enters + busy
+                arrival = enters + sending + self._latency[source][device]
                 if book:
                     arrivals[number] = arrival
             if arrival > ready:  # noqa: PLR1730 - a call takes longer
@@ -199,17 +196,17 @@ class PartialSchedule:
         They are in the order in which they are made, in which ports serve them. All of them are
         placed, so this does not change.
         """
-        found = self._served.get(operation)
-        if found is None:
-            edges, found = self.problem.graph.edges, []
+        inputs = self._served.get(operation)
+        if inputs is None:
+            edges, inputs = self.problem.graph.edges, []
             for number in self.problem.graph.inputs[operation]:
                 edge = edges[number]
-                made = self.finish[edge.producer]
-                found.append((number, self.devices[edge.producer], made, edge.n_bytes))
+                finish = self.finish[edge.producer]
+                inputs.append((number, self.devices[edge.producer], finish, edge.n_bytes))
             if self._books:
-                found.sort(key=itemgetter(2))
-            self._served[operation] = found
-        return found
+                inputs.sort(key=itemgetter(2))
+            self._served[operation] = inputs
+        return inputs
 
 
 def _shared_work(problem: Problem) -> dict[int, list[float]]:

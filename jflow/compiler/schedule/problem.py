@@ -153,7 +153,7 @@ class Costs:
         )
 
     def tasks_seconds(self, devices: Collection[int]) -> float:
-        """What the tasks of these devices add to a step, in seconds."""
+        """The overhead of the tasks of these devices in a step, in seconds."""
         if not self.tasks:
             return 0.0
         return self.task_seconds * len({self.tasks[device] for device in devices} - {0})
@@ -161,9 +161,9 @@ class Costs:
     @cached_property
     def processor_of(self) -> tuple[int, ...]:
         """For each device the number of its processor, which begin at 0 and leave none out."""
-        given = self.processors or tuple(range(self.seconds.shape[-1]))
-        numbers = {processor: i for i, processor in enumerate(dict.fromkeys(given))}
-        return tuple(numbers[processor] for processor in given)
+        processors = self.processors or tuple(range(self.seconds.shape[-1]))
+        numbers = {processor: i for i, processor in enumerate(dict.fromkeys(processors))}
+        return tuple(numbers[processor] for processor in processors)
 
     @cached_property
     def n_processors(self) -> int:
@@ -193,7 +193,7 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """What every placement has to hold.
+    """The constraints of every placement.
 
     Attributes:
       classes: for each operation the number of its colocation class; operations of one class go to

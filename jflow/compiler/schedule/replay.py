@@ -22,6 +22,7 @@ import numpy as np
 
 from jflow.compiler.schedule.compact import Compact, Values
 from jflow.compiler.schedule.schedule import Schedule
+from jflow.compiler.schedule.sends import port_times
 
 MOST_SAVED = 8
 """States that are saved during a run, at equal numbers of events."""
@@ -114,7 +115,7 @@ def new_plan(flat: Compact, schedule: Schedule, *, arrays: bool) -> Chains:
 
 
 def new_run(flat: Compact, *, arrays: bool) -> RunState:
-    """Room for a run."""
+    """Allocates the state of a run."""
     n, p, k = flat.n, flat.p, flat.n_processors
     sizes = (n, n, n, n, n, n, n, k, p, p, k, k, p, p)
     integers = {2, 3, 5, 6, 10, 11, 13}
@@ -122,15 +123,15 @@ def new_run(flat: Compact, *, arrays: bool) -> RunState:
 
 
 def new_saved(flat: Compact, *, arrays: bool, least_interval: int = 16) -> SavedRun:
-    """Room for saved states."""
+    """Allocates saved states."""
     n, p, k = flat.n, flat.p, flat.n_processors
     interval = max(least_interval, -(-n // (MOST_SAVED + 1)))
     sizes, integers = (n, n, n, k, p, p, k, k), {1, 2, 6, 7}
-    kept = MOST_SAVED if interval <= n else 0
+    n_states = MOST_SAVED if interval <= n else 0
     return SavedRun(
         _zeros((MOST_SAVED,), True, arrays),
         np.array([interval]) if arrays else [interval],
-        *(_zeros((2, kept, size), i in integers, arrays) for i, size in enumerate(sizes)),
+        *(_zeros((2, n_states, size), i in integers, arrays) for i, size in enumerate(sizes)),
     )
 
 
@@ -139,8 +140,8 @@ def _zeros(shape: Sequence[int], is_integral: bool, arrays: bool) -> Any:
     return zeros if arrays else zeros.tolist()
 
 
-def begin(flat: Compact, plan: Chains, run: RunState) -> None:
-    """The state before the first event."""
+def begin_run(flat: Compact, plan: Chains, run: RunState) -> None:
+    """Resets a run to the state before the first event."""
     run.missing[:] = flat.missing
     run.to_launch[:] = plan.first
     for i in range(flat.n):
@@ -154,8 +155,8 @@ def begin(flat: Compact, plan: Chains, run: RunState) -> None:
         run.incoming[device] = 0.0
 
 
-def restore(run: RunState, accepted: RunState, saved: SavedRun, number: int) -> None:
-    """The state of the accepted run as it was saved as the given number."""
+def restore_run(run: RunState, accepted: RunState, saved: SavedRun, number: int) -> None:
+    """Restores the state of the accepted run from saved state `number`."""
     run.start[:] = accepted.start
     run.finish[:] = accepted.finish
     run.launched[:] = accepted.launched
@@ -197,7 +198,7 @@ def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times 
     start, finish, launched, ended = run.start, run.finish, run.launched, run.ended
     ready, late, missing, free = run.ready, run.late, run.missing, run.free
     to_launch, to_end, arrived, sent_to = run.to_launch, run.to_end, run.arrived, run.sent_to
-    interval, begun = saved.interval[0], done
+    interval, first = saved.interval[0], done
     ends = _ends(flat, plan, run)
     # Processors whose next operation has all its inputs.
     may_launch = list(range(flat.n_processors if done == 0 else 0))
@@ -216,7 +217,7 @@ def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times 
                     heapq.heappush(ends, (time, position[operation], processor))
                 operation = following[operation]
             to_launch[processor], free[processor] = operation, time
-        if done % interval == 0 and done > begun and done <= MOST_SAVED * interval:
+        if done % interval == 0 and done > first and done <= MOST_SAVED * interval:
             _save(run, saved, done // interval - 1)
         if not ends:
             return _largest(free)
@@ -259,17 +260,14 @@ def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
 
 def _send(flat: Compact, run: RunState, edge: int, source: int, target: int, time: float) -> None:
     sending = flat.n_bytes[edge] * flat.byte_seconds[source][target]
-    start = time
+    enters = time
     if flat.has_ports:
         incoming = run.outgoing if flat.half_duplex else run.incoming
-        start, busy = max(time, run.outgoing[source]), sending * flat.port_share
-        if flat.is_buffered:
-            run.outgoing[source] = start + busy
-        start = max(start, incoming[target])
-        incoming[target] = start + busy
-        if not flat.is_buffered:
-            run.outgoing[source] = start + busy
-    run.arrived[target] = start + sending + flat.latency[source][target]
+        busy = sending * flat.port_share
+        leaves, enters = port_times(time, run.outgoing[source], incoming[target], flat.is_buffered)
+        run.outgoing[source] = leaves + busy
+        incoming[target] = enters + busy
+    run.arrived[target] = enters + sending + flat.latency[source][target]
     run.sent_to[target] = edge
 
 
@@ -291,5 +289,5 @@ def _sort(users: Values, position: Values, first: int, end: int) -> None:
         users[j] = user
 
 
-HELPERS = (_ends, _send, _largest, _sort, _save, begin, restore)
+HELPERS = (_ends, port_times, _send, _largest, _sort, _save, begin_run, restore_run)
 """What `replay` calls, or what calls it does; see `compiled`."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from operator import index
-from typing import Any, Concatenate, ParamSpec, Protocol, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,8 +21,27 @@ from jflow.compiler.schedule.problem import (
     classes_of,
     resident_of,
 )
-from jflow.compiler.schedule.sharing import once_for_each
 from jflow.errors import InvalidArgumentError
+
+T = TypeVar("T")
+
+
+def once_for_each(fun: Callable[[Problem], T]) -> Callable[[Problem], T]:
+    """Caches a function of the graph and costs of a problem; constraints do not count.
+
+    It is forgotten with the graph or the costs. Callers do not change it.
+    """
+    known: WeakKeyDictionary[Costs, WeakKeyDictionary[OperationGraph, T]] = WeakKeyDictionary()
+
+    @wraps(fun)
+    def find(problem: Problem) -> T:
+        by_graph = known.setdefault(problem.costs, WeakKeyDictionary())
+        if problem.graph not in by_graph:
+            by_graph[problem.graph] = fun(problem)
+        return by_graph[problem.graph]
+
+    return find
+
 
 P = ParamSpec("P")
 
@@ -83,7 +103,12 @@ def strategy(fun: Callable[Concatenate[Problem, P], Schedule]) -> Scheduler[P]:
 
 
 def scheduled(problem: Problem, place: PlaceFunction) -> Schedule:
-    """What a strategy gives for a problem, checked.
+    """The schedule that a strategy chooses for a problem, checked.
+
+    Args:
+      problem: the operations, devices, costs and constraints.
+      place: one of `jflow.lab.STRATEGIES`, or a function of its form,
+        `place(graph, devices, costs, constraints)`.
 
     Raises:
       InvalidArgumentError: if the answer has an unknown operation or device, forgets an operation,
@@ -101,16 +126,16 @@ def scheduled(problem: Problem, place: PlaceFunction) -> Schedule:
 def _answer(problem: Problem, place: PlaceFunction, name: str) -> Any:
     graph, devices, costs, constraints = problem
     # Copies of what a strategy could change, because its answer is checked against the originals.
-    given = replace(constraints, allowed=dict(constraints.allowed))
+    own_constraints = replace(constraints, allowed=dict(constraints.allowed))
     try:
-        return place(graph, [*devices], costs, given)
+        return place(graph, [*devices], costs, own_constraints)
     except Exception as error:
         error.add_note(f"raised by the placement strategy {name!r}")
         raise
 
 
 def name_of(place: PlaceFunction) -> str:
-    """How messages and tables call a strategy."""
+    """The name of a strategy in messages and tables."""
     return getattr(place, "__name__", "") or repr(place)
 
 
@@ -149,7 +174,7 @@ def _number(numbers: Mapping[Hashable, int], device: Any) -> int | None:
 
 
 def _repair(answer: Any) -> str:
-    """What to do about an answer of the wrong type."""
+    """The advice of the message about an answer of the wrong type."""
     if inspect.iscoroutine(answer):
         answer.close()
         return "; a strategy is called without an event loop, so it cannot be an async function"
@@ -252,9 +277,9 @@ def _check_order(problem: Problem, schedule: Schedule, name: str) -> None:
 
 def positions(schedule: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The position of each operation in the order of a schedule."""
-    found = np.empty(len(schedule.order), np.int64)
-    found[np.array(schedule.order, np.int64)] = np.arange(len(schedule.order))
-    return found
+    position = np.empty(len(schedule.order), np.int64)
+    position[np.array(schedule.order, np.int64)] = np.arange(len(schedule.order))
+    return position
 
 
 def _check_classes(problem: Problem, schedule: Schedule, name: str) -> None:

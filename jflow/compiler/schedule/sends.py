@@ -1,4 +1,4 @@
-"""What a schedule sends between devices, as flat tables."""
+"""What a schedule sends between devices, as flat tables, and when ports serve a transfer."""
 
 from __future__ import annotations
 
@@ -68,3 +68,24 @@ def sends_of(problem: Problem, schedule: Schedule) -> Sends:
         graph.sizes[edge] * costs.byte_seconds[source, target],
         costs.latency[source, target],
     )
+
+
+def port_times(
+    time: float, outgoing: float, incoming: float, is_buffered: bool
+) -> tuple[float, float]:
+    """When a transfer leaves the port of its sender and enters that of its receiver, in seconds.
+
+    A port serves one transfer at a time, in the order of the calls: the caller adds the time for
+    which the transfer occupies the ports to what this returns, and so has when they are free.
+    Without buffers a transfer that waits for its receiver holds its sender's port.
+
+    Numba compiles this (`compiled`); comparisons are written out, because calls take longer.
+
+    Args:
+      time: when the transfer is requested.
+      outgoing, incoming: when the ports of the sender and of the receiver are free.
+      is_buffered: whether the sender's port is free for other transfers meanwhile.
+    """
+    leaves = outgoing if outgoing > time else time
+    enters = incoming if incoming > leaves else leaves
+    return (leaves if is_buffered else enters), enters

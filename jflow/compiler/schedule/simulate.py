@@ -17,6 +17,7 @@ served by the smaller number.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,7 +25,9 @@ import numpy as np
 
 from jflow.compiler.schedule.problem import BUFFERED, UNLIMITED, Costs, Problem
 from jflow.compiler.schedule.schedule import Schedule
-from jflow.compiler.schedule.sends import Floats, Integers, Sends, sends_of
+from jflow.compiler.schedule.sends import Floats, Integers, Sends, port_times, sends_of
+from jflow.plan.trace import Span, Trace, Transfer
+from jflow.plan.trace.spans import OPERATION
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,10 @@ class Timeline:
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Timeline:
-    """What happens when a valid schedule is run.
+    """Simulates a valid schedule: when each operation and transfer starts and ends, in seconds.
 
-    The order of the schedule is topological, so there is always a next operation: the first one of
+    Operations start as soon as their inputs are there, tensors leave as soon as they are made. The
+    order of the schedule is topological, so there is always a next operation: the first one of
     it that has not run has all of its inputs, and all that its device runs before it.
     """
     return _Simulation(problem, schedule).timeline()
@@ -129,7 +133,7 @@ class _Simulation:
         incoming = outgoing if costs.half_duplex else [0.0] * len(outgoing)
         leave, arrive, request = self.leaving.append, self.arriving.append, self.requested.extend
         events: list[tuple[float, int]] = []
-        push, pop = heapq.heappush, heapq.heappop
+        push, pop, serve = heapq.heappush, heapq.heappop, port_times
         to_launch = list(range(len(heads)))
         while True:
             for processor in to_launch:
@@ -151,21 +155,19 @@ class _Simulation:
             begin, end = first[at], first[at + 1]
             request(range(begin, end))
             for target, user, sending, busy, latency in rows[begin:end]:
-                leaves = enters = time
                 if has_ports:
-                    leaves = outgoing[source] if outgoing[source] > time else time
-                    enters = incoming[target] if incoming[target] > leaves else leaves
-                    if not is_buffered:
-                        leaves = enters
+                    leaves, enters = serve(time, outgoing[source], incoming[target], is_buffered)
                     outgoing[source] = leaves + busy
                     incoming[target] = enters + busy
+                else:
+                    leaves = enters = time
                 arrives = enters + sending + latency
                 leave(leaves)
                 arrive(arrives)
                 if arrives > ready[user]:  # noqa: PLR1730
                     ready[user] = arrives
-                missing[user] -= 1
-                if not missing[user] and heads[processor_of[user]] == user:
+                missing[user] = n_missing = missing[user] - 1
+                if not n_missing and heads[processor_of[user]] == user:
                     to_launch.append(processor_of[user])
 
     def timeline(self) -> Timeline:
@@ -205,3 +207,46 @@ def _chained(processors: Integers, n_processors: int) -> tuple[list[int], list[i
     heads = np.full(n_processors, -1)
     heads[processors[by_processor][::-1]] = by_processor[::-1]
     return heads.tolist(), following.tolist()
+
+
+def trace_of(problem: Problem, timeline: Timeline, title: str = "simulated") -> Trace:
+    """The trace of a simulated step, a span for each operation.
+
+    Args:
+      problem: what was simulated.
+      timeline: the result of `simulate` for it.
+      title: what a viewer calls the trace.
+    """
+    devices = [str(device) for device in problem.devices]
+    names = [_name(operation) for operation in problem.graph.operations]
+    # By device, so that viewers show the devices in the order of the problem.
+    order = sorted(range(len(names)), key=lambda i: (timeline.devices[i], timeline.start[i]))
+    spans = tuple(
+        Span(
+            names[i],
+            OPERATION,
+            devices[timeline.devices[i]],
+            timeline.start[i],
+            timeline.finish[i],
+        )
+        for i in order
+    )
+    edges = problem.graph.edges
+    transfers = tuple(
+        Transfer(
+            names[edges[sent.edge].producer],
+            devices[sent.source],
+            devices[sent.target],
+            int(edges[sent.edge].n_bytes),
+            sent.start,
+            sent.finish,
+        )
+        for sent in timeline.transfers
+    )
+    return Trace(title, spans, transfers)
+
+
+def _name(operation: Hashable) -> str:
+    """The name of an operation, or its text if it has none."""
+    name = getattr(operation, "name", None)
+    return name if isinstance(name, str) else str(operation)

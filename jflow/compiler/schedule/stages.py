@@ -27,7 +27,7 @@ seconds. That costs another dispatch, and what XLA would have fused across the c
 
 
 def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
-    """What happens when the runtime runs a valid schedule.
+    """Simulates a valid schedule as the runtime runs it: in stages, with messages.
 
     See `staged`, `with_messages` and `simulate`.
     """
@@ -56,11 +56,11 @@ def predicted_seconds(problem: Problem, schedule: Schedule) -> float:
 def depths_of(problem: Problem, devices: Sequence[int]) -> list[int]:
     """For each operation the largest number of crossings between devices on a path to it."""
     graph = problem.graph
-    found = [0] * len(graph)
+    depths = [0] * len(graph)
     for i in graph.order:
         for before in graph.predecessors[i]:
-            found[i] = max(found[i], found[before] + (devices[before] != devices[i]))
-    return found
+            depths[i] = max(depths[i], depths[before] + (devices[before] != devices[i]))
+    return depths
 
 
 def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
@@ -89,19 +89,19 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
         for each in messages_of(graph.edges, devices, stage)
     ]
     # A device runs its stages in the order of their keys, so those on one device need no edges.
-    made = Problem(
+    by_stage = Problem(
         OperationGraph(tuple(keys), tuple(edges)),
         problem.devices,
         replace(problem.costs, seconds=seconds),
         Constraints(),
     )
     places = tuple(device for _, _, device in keys)
-    return made.checked(), Schedule(places, tuple(range(len(keys))))
+    return by_stage.checked(), Schedule(places, tuple(range(len(keys))))
 
 
 @dataclass
 class StageMessage:
-    """What one stage sends to another device.
+    """A message of one stage to another device.
 
     Attributes:
       source: the stage that makes it.
@@ -124,7 +124,7 @@ def messages_of(
       devices: of each operation.
       stage: of each operation; those of one device have larger numbers the later they run.
     """
-    found: list[StageMessage] = []
+    messages: list[StageMessage] = []
     bundles: dict[tuple[int, int, str], StageMessage] = {}
     for edge in edges:
         here, first = devices[edge.producer], dict[int, int]()
@@ -139,10 +139,10 @@ def messages_of(
                 whole.target = min(whole.target, at)
                 whole.n_bytes += edge.n_bytes
                 continue
-            found.append(StageMessage(stage[edge.producer], at, edge.n_bytes))
+            messages.append(StageMessage(stage[edge.producer], at, edge.n_bytes))
             if edge.bundle:
-                bundles[key] = found[-1]
-    return found
+                bundles[key] = messages[-1]
+    return messages
 
 
 def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:

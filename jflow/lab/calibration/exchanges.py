@@ -13,6 +13,7 @@ step cannot be told from programs that take longer there; these steps tell it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
 
+from jflow.base.closing import Closing
 from jflow.base.cluster import Device, Wiring
 from jflow.compiler.graph import Tensor
 from jflow.compiler.placement.calibration import Calibration, Link
@@ -44,7 +46,7 @@ _EVALUATIONS, _FEW_EVALUATIONS = 20, 8
 
 
 class Pattern(StrEnum):
-    """What two devices do in a step."""
+    """The order in which the two devices of a probe compute and send."""
 
     NOTHING = "nothing"
     """The first one computes alone."""
@@ -146,10 +148,10 @@ def reference_step(site: Site, device: Device) -> TimedStep:
 def exchange_step(site: Site, exchange: LinkProbe, source: Device, target: Device) -> TimedStep:
     """The step of an exchange between two devices."""
     at = {device: site.variable((256, 256), device) for device in (source, target)}
-    made, consume = _made(exchange), _used(exchange)
+    produce, consume = _producer(exchange), _used(exchange)
 
     def given(device: Device, *values: Tensor) -> list[Tensor]:
-        return [*site.apply_all(made, at[device], *values, at=device)]
+        return [*site.apply_all(produce, at[device], *values, at=device)]
 
     def used(device: Device, *values: Tensor) -> Tensor:
         return site.apply(consume, at[device], *values, at=device)
@@ -193,16 +195,16 @@ def fit_link(
     """
     model = _Model(name, steps, np.array(times), base, wiring)
     every = np.arange(len(times))
-    found = model.fitted(every, model.start)
+    values = model.fitted(every, model.start)
     errors = []
     for kind in dict.fromkeys(each.kind for each in exchanges):
         if kind[0] is Pattern.NOTHING:
             continue
         out = np.array([each.kind == kind for each in exchanges])
-        without = model.fitted(every[~out], found, _FEW_EVALUATIONS)
+        without = model.fitted(every[~out], values, _FEW_EVALUATIONS)
         predicted = model.predicted(every[out], without)
         errors.append(abs(predicted / model.times[out] - 1))
-    link, task, factor = model.constants(found)
+    link, task, factor = model.constants(values)
     worst = max(map(median_of, errors))
     return LinkFit(link, task, abs(factor - 1), np.concatenate(errors), worst)
 
@@ -245,7 +247,7 @@ class _Model:
     def predicted(self, which: Any, logs: Vector) -> Vector:
         """The predicted times of some of the steps: f64[steps]."""
         link, task, factor = self.constants(logs)
-        found = []
+        step_times = []
         for number in which:
             problem, schedule = self._steps[number]
             devices = problem.devices
@@ -261,8 +263,8 @@ class _Model:
                 task_seconds=task,
             )
             times = StageTimes(problem._replace(costs=costs))
-            found.append(times.seconds(schedule.devices) + costs.step_seconds)
-        return np.array(found)
+            step_times.append(times.seconds(schedule.devices) + costs.step_seconds)
+        return np.array(step_times)
 
     def fitted(self, which: Any, begin: Vector, most: int = _EVALUATIONS) -> Vector:
         """The constants that explain some of the steps, as logarithms relative to the prior."""
@@ -280,11 +282,11 @@ class _Model:
             f_scale=0.2,
             max_nfev=most,
         )
-        found: Vector = solved.x
-        return found
+        values: Vector = solved.x
+        return values
 
 
-def _made(exchange: LinkProbe) -> Any:
+def _producer(exchange: LinkProbe) -> Any:
     copies = _copies(exchange)
 
     def fun(x: Any, *values: Any) -> list[Any]:
@@ -314,3 +316,32 @@ def _computed(x: Any, values: Sequence[Any], products: int) -> Any:
     for _ in range(products):
         y = y @ x * 1e-2
     return y
+
+
+class Reference(Closing):
+    """The reference program on the first device of a target. Ends with its `with` block.
+
+    What it takes over `Calibration.reference_seconds` is how much slower the machine is by now:
+    processors that are shared with other machines change their speed within minutes.
+
+    Args:
+      target: "grpc://host:port", or "" for this process. Its other sessions must have ended when
+        the block ends: the variables of the program are freed.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._site = Site(target, time.perf_counter)
+        step = reference_step(self._site, self._site.devices[0])
+        self._site.initialize()
+        self._call = self._site.callable(step)
+
+    def run_step(self) -> None:
+        """Runs it once."""
+        self._call()
+
+    def _leave(self, failed: bool) -> None:
+        self._site.__exit__(None, None, None)
+
+    def __repr__(self) -> str:
+        return f"<Reference of {self._target or 'this process'}>"

@@ -51,7 +51,7 @@ def median_of(errors: Vector) -> float:
 
 
 def upper_of(errors: Vector) -> float:
-    """What three of four errors do not exceed; 0 if there are none."""
+    """The upper quartile of errors; 0 if there are none."""
     return float(np.quantile(errors, 0.75)) if errors.size else 0.0
 
 
@@ -63,13 +63,13 @@ def fit_constants(counts: Vector, times: Vector, prior: Vector) -> Fit:
       times: f64[steps] in seconds.
       prior: f64[counts], seconds; constants that are 0 stay so.
     """
-    found = _fitted(counts, times, prior)
+    fitted = _fitted(counts, times, prior)
     errors = []
     for left_out in range(len(times)):
         rest = np.arange(len(times)) != left_out
-        constants = _fitted(counts[rest], times[rest], prior, found)
+        constants = _fitted(counts[rest], times[rest], prior, fitted)
         errors.append(abs(counts[left_out] @ constants / times[left_out] - 1))
-    return Fit(found, np.array(errors))
+    return Fit(fitted, np.array(errors))
 
 
 def _fitted(counts: Vector, times: Vector, prior: Vector, begin: Vector | None = None) -> Vector:

@@ -37,8 +37,7 @@ from jflow.compiler.placement.work import count_program
 from jflow.lab.calibration.exchanges import EXCHANGES, exchange_step, fit_link, reference_step
 from jflow.lab.calibration.fit import fit_constants, fit_line, upper_of
 from jflow.lab.calibration.probes import PROBES, Probe
-from jflow.lab.calibration.site import Site, TimedStep
-from jflow.lab.calibration.timing import Clock, Time
+from jflow.lab.calibration.site import Clock, Site, Time, TimedStep
 
 _LENGTHS = (2, 8, 16)
 _QUICK_LENGTHS = (2, 8)
@@ -131,7 +130,7 @@ class _Study(Protocol):
 def _studies(
     site: Site, probes: Sequence[Probe], quick: bool, progress: Callable[[str], object]
 ) -> Iterator[_Study]:
-    """What is measured, in an order in which each finds what it needs of the others."""
+    """The studies of a calibration; each needs results of earlier ones only."""
     for kind in dict.fromkeys(device.type for device in site.devices):
         device = next(device for device in site.devices if device.type == kind)
         progress(f"{kind} rates on {device}")
@@ -146,7 +145,7 @@ def _studies(
 
 
 class _Rates:
-    """What the devices of a type compute in a second, and what calls and steps take."""
+    """Measures the rates of a device type, and the cost of calls and steps."""
 
     def __init__(self, site: Site, at: Device, probes: Sequence[Probe], quick: bool) -> None:
         self._site, self._at, self._quick = site, at, quick
@@ -163,9 +162,9 @@ class _Rates:
     def conclude(self, times: Sequence[Time], result: _Result) -> None:
         kind, transport = self._at.type, self._site.wiring.transport
         call, dispatch = _calls(self._lengths, [each.seconds for each in times])
-        found = times[len(self._calls) :]
+        probe_times = times[len(self._calls) :]
         counts = np.array([_counts(self._site, step) for step in self._programs])
-        seconds = np.array([each.seconds for each in found])
+        seconds = np.array([each.seconds for each in probe_times])
         # The last column is what a step takes, with the dispatch of its program.
         columns = np.concatenate([counts, np.ones((len(seconds), 1))], axis=1)
         prior = PRIOR.rates["CPU" if kind == "CPU" else "GPU"].seconds_per_count
@@ -176,7 +175,7 @@ class _Rates:
             step = max(float(fit.seconds[-1]) - dispatch, 1e-7)
             result.step_seconds.setdefault(transport, step)
         result.errors[f"{kind} rates, each program predicted from the others"] = fit.median_error
-        result.errors[f"{kind} rates, repeated"] = _median_noise(found)
+        result.errors[f"{kind} rates, repeated"] = _median_noise(probe_times)
         # Of few programs, each is needed to tell the constants: the others do not predict it.
         error = PRIOR.work_error if self._quick else upper_of(fit.errors)
         result.work_error = max(result.work_error, error)
@@ -238,14 +237,14 @@ def _calls(lengths: Sequence[int], times: Sequence[float]) -> tuple[float, float
 
 def _pairs(site: Site) -> dict[str, tuple[Device, Device]]:
     """Two devices for each class of links."""
-    found: dict[str, tuple[Device, Device]] = {}
+    pairs: dict[str, tuple[Device, Device]] = {}
     for source, target in permutations(site.devices, 2):
-        found.setdefault(site.wiring.link_class(source.task, target.task), (source, target))
-    return found
+        pairs.setdefault(site.wiring.link_class(source.task, target.task), (source, target))
+    return pairs
 
 
 class _Links:
-    """What the links of a class carry, by steps of two devices."""
+    """Measures the links of a class, by steps of two devices."""
 
     def __init__(self, site: Site, name: str, source: Device, target: Device, quick: bool) -> None:
         self._site, self._name = site, name

@@ -22,7 +22,7 @@ from jflow.compiler.lowering import Lowered, compile_all, export
 from jflow.compiler.pipeline import CompiledStep
 from jflow.compiler.placement.calibration import Machine
 from jflow.errors import OpError
-from jflow.lab.calibration.timing import Clock
+from jflow.lab.calibration.site import Clock
 from jflow.plan.xla import digest_of, export_platform
 
 CAPACITY = 4096
@@ -108,7 +108,7 @@ def measured_programs(
     device = device or jax.devices()[0]
     platform = export_platform(device)
     empty = None
-    found = {}
+    seconds_of = {}
     for name, program in compiled.programs.items():
         if only is not None and name not in only:
             continue
@@ -125,8 +125,8 @@ def measured_programs(
                 continue
             seconds = max(seconds - empty, 0.0)
             known.put(digest, platform, seconds)
-        found[name] = seconds
-    return found
+        seconds_of[name] = seconds
+    return seconds_of
 
 
 def _digest(program: Lowered, platform: str) -> str | None:
@@ -140,10 +140,10 @@ def _measured(program: Lowered, device: jax.Device, clock: Clock) -> float | Non
     avals = program.jaxpr.in_avals
     if any(not isinstance(size, int) for aval in avals for size in aval.shape):
         return None
-    n_given = len(avals) - len(program.constants)
+    n_arguments = len(avals) - len(program.constants)
     try:
         (executable,) = compile_all([(program, device, ())])
-        arguments = [jnp.ones(aval.shape, aval.dtype) for aval in avals[:n_given]]
+        arguments = [jnp.ones(aval.shape, aval.dtype) for aval in avals[:n_arguments]]
         placed = [jax.device_put(x, device) for x in (*arguments, *program.constants)]
         return _seconds_of(executable, placed, clock)
     except OpError:

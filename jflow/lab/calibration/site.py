@@ -1,11 +1,17 @@
-"""`Site`: builds and runs the steps of a calibration on one target."""
+"""`Site`: builds, runs and times the steps of a calibration on one target.
+
+What is timed runs in turns, so that a slow moment of the machine does not fall on one of it.
+"""
 
 from __future__ import annotations
 
 import math
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +26,92 @@ from jflow.client.runtime import open_backend
 from jflow.client.session import Session
 from jflow.compiler.graph import Graph, Tensor, container, device
 from jflow.compiler.pipeline import CompiledStep, StepRequest, compile_placed
-from jflow.lab.calibration.timing import Clock, Time, typical_times
+
+Clock = Callable[[], float]
+"""Gives seconds from any fixed time."""
+
+_SHORT_S = 2e-3
+_MOST_AT_ONCE = 10
+
+
+@dataclass(frozen=True)
+class Time:
+    """The time of a step.
+
+    Attributes:
+      seconds: the median of all runs.
+      noise: the relative difference of the medians of the first and of the second half of the runs.
+    """
+
+    seconds: float
+    noise: float
+
+
+def typical_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clock) -> list[Time]:
+    """The times of steps.
+
+    Each is run before. Then all have `n_runs` turns, so that a slow moment of the machine does not
+    fall on one of them. In a turn a step runs once uncounted, because other steps have filled the
+    caches, and then twice, or more often if it is short: a step of a program follows itself, too.
+    The median counts, because it is what steps take: of one that sends, the least is a rare case
+    in which every thread was awake.
+    """
+    repeats = []
+    for step in steps:
+        step()
+        begin = clock()
+        step()
+        spent = max(clock() - begin, 1e-9)
+        repeats.append(max(2, min(_MOST_AT_ONCE, int(_SHORT_S / spent))))
+    every: list[list[float]] = [[] for _ in steps]
+    for _ in range(max(2, n_runs)):
+        for step, times, repeat in zip(steps, every, repeats, strict=True):
+            step()
+            for _ in range(repeat):
+                begin = clock()
+                step()
+                times.append(clock() - begin)
+    return [_time(times) for times in every]
+
+
+def _time(times: Sequence[float]) -> Time:
+    half = len(times) // 2
+    first, second = median(times[:half]), median(times[half:])
+    return Time(median(times), abs(first - second) / max(median(times), 1e-12))
+
+
+_ROUND_S = 0.05
+"""In each turn a function runs as often as takes about this long."""
+
+
+def alternated(runs: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
+    """Times functions in turns.
+
+    Args:
+      runs: functions without arguments. Each is called a few times before, uncounted.
+      rounds: how many turns each has.
+
+    Returns:
+      For each function the mean time of a call in each of its turns, in seconds.
+    """
+    repeats = [max(1, round(_ROUND_S / _warm_time(run))) for run in runs]
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for run, repeat, durations in zip(runs, repeats, times, strict=True):
+            start = time.perf_counter()
+            for _ in range(repeat):
+                run()
+            durations.append((time.perf_counter() - start) / repeat)
+    return [tuple(durations) for durations in times]
+
+
+def _warm_time(run: Callable[[], object]) -> float:
+    durations = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run()
+        durations.append(time.perf_counter() - start)
+    return min(durations)
 
 
 class TimedStep(NamedTuple):
@@ -104,7 +195,7 @@ class Site(Closing):
         return typical_times([self.callable(step) for step in steps], n_runs, self._clock)
 
     def callable(self, step: TimedStep) -> Callable[[], object]:
-        """What runs a step."""
+        """A function that runs a step."""
         call: Callable[[], object] = self._session.make_callable(list(step.fetched))
         return call
 

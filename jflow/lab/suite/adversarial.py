@@ -108,12 +108,12 @@ def adversarial_problem(place: PlaceFunction, *, steps: int, seed: int) -> Probl
     present = most = _badness(here, place, rivals)
     for step in range(steps if math.isfinite(present) else 0):
         candidate = here.changed(rng)
-        found = _badness(candidate, place, rivals)
+        badness = _badness(candidate, place, rivals)
         temperature = _HOT * (_COLD / _HOT) ** (step / steps)
-        if found >= present or rng.random() < math.exp((found - present) / temperature):
-            here, present = candidate, found
-        if found > most:
-            worst, most = candidate, found
+        if badness >= present or rng.random() < math.exp((badness - present) / temperature):
+            here, present = candidate, badness
+        if badness > most:
+            worst, most = candidate, badness
     return worst.problem()
 
 

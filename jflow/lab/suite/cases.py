@@ -1,4 +1,4 @@
-"""What strategies are compared on: groups of problems, each made when it is needed."""
+"""What strategies are compared on: groups of problems, random, of models, and imported."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 
 from jflow.compiler.schedule import ONE_PORT, UNLIMITED, Dependency, OperationGraph, Problem
-from jflow.lab.families import FAMILIES, random_problem
+from jflow.errors import InvalidArgumentError
+from jflow.lab.families import random_problem
+from jflow.lab.importing import read_dnn_partitioning
 from jflow.lab.optima import KnownOptimum
+from jflow.lab.workloads import WORKLOADS
+from jflow.lab.workloads.workload import problem_of, simulated_devices
 
 Scalar = str | int | float
 
@@ -161,7 +166,7 @@ def _contention(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def _memory(scope: CaseRange) -> Iterator[SuiteCase]:
-    """Graphs that fit the devices barely."""
+    """Graphs that barely fit the memory of the devices."""
     n_devices = sorted(scope.devices)[len(scope.devices) // 2]
     caps = (1.1,) if scope.quick else (2.0, 1.3, 1.1)
     for family, memory, ccr in product(scope.families, caps, (1.0, 5.0)):
@@ -170,7 +175,7 @@ def _memory(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def _surprises(scope: CaseRange) -> Iterator[SuiteCase]:
-    """Costs that are not what strategies were told."""
+    """Cases whose real costs differ from those that strategies see."""
     n_devices = sorted(scope.devices)[len(scope.devices) // 2]
     kinds = [*NOISES, SLOW_DEVICE, HALF_BANDWIDTH]
     for family, kind, ccr in product(scope.families, kinds, (1.0, 5.0)):
@@ -187,7 +192,7 @@ def _clusters(scope: CaseRange) -> Iterator[SuiteCase]:
 
 
 def surprised(problem: Problem, surprise: str, seed: int) -> Problem:
-    """The problem as it turns out to be.
+    """The problem with the real costs of a surprise.
 
     Args:
       problem: as strategies saw it.
@@ -216,6 +221,47 @@ def surprised(problem: Problem, surprise: str, seed: int) -> Problem:
     )
 
 
-def families_of(workloads: Sequence[str]) -> list[str]:
-    """The graph families among the workloads."""
-    return [name for name in FAMILIES if name in workloads]
+MODEL_DEVICES = (8, 64)
+"""How many devices the simulated clusters have that models are placed on."""
+
+IMPORTED_DEVICES = (4, 8)
+
+
+def model_cases(names: Sequence[str], quick: bool) -> Iterator[SuiteCase]:
+    """The training steps of workloads, by estimated costs; quickly: the small ones of them."""
+    scale = "small" if quick else "cpu"
+    for n_devices in MODEL_DEVICES[:1] if quick else MODEL_DEVICES:
+        for name in names:
+            build = partial(model_problem, name, scale, n_devices)
+            yield SuiteCase(MODELS, name, n_devices, {"scale": scale}, build)
+
+
+def model_problem(name: str, scale: str, n_devices: int) -> Problem:
+    """The placement problem of a workload whose variables are spread over all devices."""
+    devices = [str(device) for device in simulated_devices(n_devices)]
+    return problem_of(WORKLOADS[name].build(scale, devices), n_devices)
+
+
+def imported_cases(folder: Path) -> Iterator[SuiteCase]:
+    """The graphs of all JSON files in a folder, with and without their memory limits.
+
+    Raises:
+      InvalidArgumentError: if there is none, or one of them is not of the format.
+    """
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise InvalidArgumentError(f"there are no graphs, which are files *.json, in {folder}")
+    for path in paths:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        read_dnn_partitioning(path)  # what is wrong with it is said before anything runs
+        for n_devices in IMPORTED_DEVICES:
+            for limits_memory in (False, True):
+                build = partial(
+                    read_dnn_partitioning,
+                    path,
+                    n_accelerators=n_devices,
+                    n_cpus=0,
+                    limits_memory=limits_memory,
+                )
+                parameters = {"file": digest, "memory": "limited" if limits_memory else "unlimited"}
+                yield SuiteCase(IMPORTED, path.stem, n_devices, parameters, build)

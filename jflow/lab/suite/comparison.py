@@ -16,12 +16,6 @@ from jflow.lab.families import FAMILIES
 from jflow.lab.optima import KnownOptimum, check_optima, read_optima
 from jflow.lab.suite import page, plots
 from jflow.lab.suite.adversarial import adversarial_cases
-from jflow.lab.suite.alternatives import (
-    ALTERNATIVES,
-    WORKLOAD,
-    AlternativesChecker,
-    checked_alternatives,
-)
 from jflow.lab.suite.cases import (
     ADVERSARIAL,
     CLUSTERS,
@@ -33,18 +27,31 @@ from jflow.lab.suite.cases import (
     TIMED_FAMILIES,
     CaseRange,
     SuiteCase,
+    imported_cases,
+    model_cases,
     simulated_cases,
 )
 from jflow.lab.suite.contenders import contenders_of, fingerprints_of, fused_step
 from jflow.lab.suite.goals import read_goals
-from jflow.lab.suite.machine import load, machine, n_cores
-from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
+from jflow.lab.suite.measured import (
+    ALTERNATIVES,
+    WORKLOAD,
+    AlternativesChecker,
+    MeasuredResult,
+    Measurer,
+    checked_alternatives,
+    measured,
+    measurement_key,
+)
 from jflow.lab.suite.page import Proofs
 from jflow.lab.suite.results import (
     GroupResults,
     Origin,
     ResultFile,
     kept_beside,
+    load,
+    machine,
+    n_cores,
     read,
     resumable,
 )
@@ -55,7 +62,6 @@ from jflow.lab.suite.scoring import (
     result_of,
     skipped,
 )
-from jflow.lab.suite.sources import imported_cases, model_cases
 from jflow.lab.suite.summary import Verdict, summary_line, verdict_of
 from jflow.lab.workloads import WORKLOADS
 
@@ -115,7 +121,7 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class Measuring:
-    """How workloads are run for real.
+    """The functions that run workloads on real processes.
 
     Attributes:
       measure: runs one under several placements.
@@ -153,7 +159,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """What the run says of `auto`."""
+        """How `auto` compares with a single device."""
         return verdict_of(self.cases, self.measured)
 
     def table(self, group: str) -> str:
@@ -178,7 +184,7 @@ def compare(
       InvalidArgumentError: if a strategy, workload or number of devices does not exist, a file of
         earlier results is broken, or there is nothing to resume.
     """
-    return _Run(options, output, measuring).run()
+    return _Run(options, output, measuring).compare_all()
 
 
 class _Run:
@@ -213,13 +219,13 @@ class _Run:
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)
 
-    def run(self) -> Comparison:
+    def compare_all(self) -> Comparison:
         by_group: dict[str, list[SuiteCase]] = {}
         for case in self._cases():
             by_group.setdefault(case.group, []).append(case)
-        found = [result for g in GROUPS for result in self._simulate(g, by_group.get(g, ()))]
+        results = [result for g in GROUPS for result in self._simulate(g, by_group.get(g, ()))]
         comparison = Comparison(
-            self.origin, found, self._measure(), self._proofs(), self._alternatives()
+            self.origin, results, self._measure(), self._proofs(), self._alternatives()
         )
         if self.output is not None:
             pictures = plots.draw(comparison.cases, comparison.measured, self.output)
@@ -249,31 +255,33 @@ class _Run:
             yield from imported_cases(options.imported)
 
     def _simulate(self, group: str, cases: Sequence[SuiteCase]) -> list[CaseResult]:
-        """Results of cases, and those that are kept beside them."""
+        """Results of simulated cases, and earlier ones that stay in the file."""
         others = {**self.kept[group].cases}
         if not cases:
             return [*others.values()]
         earlier, quick = self.earlier[group].cases, self.options.quick
         patience = _QUICK_PATIENCE if quick else _PATIENCE
-        found: list[CaseResult] = []
+        results: list[CaseResult] = []
         with self._progress(len(cases), group) as bar, self._file(group) as file:
             for case in cases:
                 result = result_of(
                     *(case, self.contenders),
                     known=earlier.get(case.key),
-                    skipping=skipped(case, found, patience) if group in (CLUSTERS, MODELS) else {},
+                    skipping=skipped(case, results, patience)
+                    if group in (CLUSTERS, MODELS)
+                    else {},
                     optima=self.optima,
                     proof_seconds=QUICK_PROOF_SECONDS if quick else PROOF_SECONDS,
                 )
-                found.append(result)
+                results.append(result)
                 file.add_case(case.key, result)
                 others.pop(case.key, None)
                 if bar is not None:
                     bar.advance(f"{case.workload}, {case.n_devices} devices")
-        return [*found, *others.values()]
+        return [*results, *others.values()]
 
     def _measure(self) -> list[MeasuredResult]:
-        """Measured results, and those that are kept beside them."""
+        """Measured results, and earlier ones that stay in the file."""
         others = {**self.kept[MEASURED].measured}
         if self.measuring is None or not (plans := self._plans(self.measuring)):
             return [*others.values()]
@@ -282,7 +290,7 @@ class _Run:
         if self.options.quick:
             left_out = {*STRATEGIES} - {*_QUICK_STRATEGIES}
             contenders = [each for each in contenders if each.name not in left_out]
-        earlier, found = self.earlier[MEASURED].measured, []
+        earlier, every = self.earlier[MEASURED].measured, []
         with self._progress(len(plans), MEASURED) as bar, self._file(MEASURED) as file:
             for plan in plans:
                 taking = [*contenders]
@@ -300,10 +308,10 @@ class _Run:
                 file.add_measured(by_key)
                 for key in by_key:
                     others.pop(key, None)
-                found += results
+                every += results
                 if bar is not None:
                     bar.advance(f"{plan[0]}, {plan[1]} devices")
-        return [*found, *others.values()]
+        return [*every, *others.values()]
 
     def _plans(self, measuring: Measuring) -> list[tuple[str, int]]:
         """The workloads that are run for real, and on how many devices."""
@@ -328,13 +336,13 @@ class _Run:
             return [*others.values()]
         if WORKLOAD not in self.workloads:
             return [*others.values()]
-        found = checked_alternatives(
+        results = checked_alternatives(
             *(measuring.check, min(self.devices), _ROUNDS, options.seed),
             self.earlier[ALTERNATIVES].measured,
         )
         with self._file(ALTERNATIVES) as file:
-            file.add_measured(found)
-        return [*{**others, **found}.values()]
+            file.add_measured(results)
+        return [*{**others, **results}.values()]
 
     def _proofs(self) -> Proofs | None:
         options = self.options
@@ -344,10 +352,10 @@ class _Run:
         return Proofs(n, check_optima(options.optima, n, options.seed, seconds=PROOF_SECONDS))
 
     def _earlier(self, group: str) -> GroupResults:
-        found = read(self._path(group)) if self.options.resume and self.output else None
-        if found is None:
+        results = read(self._path(group)) if self.options.resume and self.output else None
+        if results is None:
             return GroupResults(self.origin)
-        return resumable(found, self.origin, self.fingerprints)
+        return resumable(results, self.origin, self.fingerprints)
 
     def _path(self, group: str) -> Path:
         assert self.output is not None
@@ -383,7 +391,7 @@ def _workloads(options: SuiteOptions) -> list[str]:
     known = [*FAMILIES, *WORKLOADS, TIMED, ADVERSARIAL]
     if options.imported is not None:
         known.append(IMPORTED)
-    found: list[str] = []
+    names: list[str] = []
     for name in options.workloads:
         if name == IMPORTED and options.imported is None:
             raise InvalidArgumentError("imported graphs need the folder that they are in")
@@ -391,15 +399,15 @@ def _workloads(options: SuiteOptions) -> list[str]:
             raise InvalidArgumentError(
                 f"there is no workload {name!r}; there are all, {', '.join(known)}"
             )
-        found += known if name == "all" else [name]
-    if not found:
+        names += known if name == "all" else [name]
+    if not names:
         raise InvalidArgumentError(f"expected workloads, such as all or {known[0]}, got none")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _devices(devices: Sequence[int]) -> list[int]:
     """The numbers of devices, the smallest first."""
     if not devices or min(devices) < 2:
-        given = ", ".join(map(str, devices)) or "none"
-        raise InvalidArgumentError(f"expected numbers of devices of 2 or more, got {given}")
+        shown = ", ".join(map(str, devices)) or "none"
+        raise InvalidArgumentError(f"expected numbers of devices of 2 or more, got {shown}")
     return sorted(set(devices))

@@ -61,11 +61,11 @@ def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Conten
     Raises:
       InvalidArgumentError: if there is no such strategy, or two have one name.
     """
-    given: list[str | Callable[..., Any]] = [SINGLE]
+    placements: list[str | Callable[..., Any]] = [SINGLE]
     for each in strategies:
-        given += [*STRATEGIES] if each == "all" else [each]
-    found: dict[str, Contender] = {}
-    for each in dict.fromkeys(given):
+        placements += [*STRATEGIES] if each == "all" else [each]
+    contenders: dict[str, Contender] = {}
+    for each in dict.fromkeys(placements):
         if each == RULES:
             raise InvalidArgumentError(
                 "the placement rules are no strategy: they obey requests and put all else on one "
@@ -73,12 +73,12 @@ def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Conten
             )
         place = function_of(each)
         name = each if isinstance(each, str) else name_of(place)
-        if name in found:
+        if name in contenders:
             raise InvalidArgumentError(
                 f"two strategies to compare are called {name!r}; rename one of them"
             )
-        found[name] = Contender(name, place, each, _fingerprint(place))
-    return [*found.values()]
+        contenders[name] = Contender(name, place, each, _fingerprint(place))
+    return [*contenders.values()]
 
 
 def fingerprints_of(contenders: Sequence[Contender]) -> dict[str, str]:

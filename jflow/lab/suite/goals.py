@@ -1,9 +1,10 @@
-"""What `auto` has to reach, and what it did reach in a run."""
+"""What `auto` has to reach, what it did reach in a run, and a page's section about both."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -52,7 +53,7 @@ class Goal:
 
 
 def reached(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> list[Goal]:
-    """The goals of which a run says something."""
+    """The goals that the results of a run can judge."""
     return [
         *_optimal(cases),
         *_never_slower(cases, measured),
@@ -89,8 +90,8 @@ def accuracies(measured: Sequence[MeasuredResult]) -> list[Accuracy]:
         return result.workload, result.n_devices
 
     grouped = groupby(sorted(measured, key=plan), key=plan)
-    found = (accuracy_of([*each]) for _, each in grouped)
-    return [each for each in found if each is not None]
+    every = (accuracy_of([*each]) for _, each in grouped)
+    return [each for each in every if each is not None]
 
 
 def _auto(cases: Sequence[CaseResult], group: str, yardstick: Yardstick) -> StrategyFigures | None:
@@ -126,27 +127,27 @@ def _never_slower(
 
 def _predicted(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
     """G4: each workload has to reach it, since a median of them would hide one that is far off."""
-    found = accuracies(measured)
-    if not found:
+    every = accuracies(measured)
+    if not every:
         return
-    yield _of_each("error of predicted step times", 0.1, [(e, e.error) for e in found])
-    if taus := [(each, each.tau) for each in found if each.tau is not None]:
+    yield _of_each("error of predicted step times", 0.1, [(e, e.error) for e in every])
+    if taus := [(each, each.tau) for each in every if each.tau is not None]:
         about = "rank correlation of plans that differ by more than noise"
         figures = ", ".join(f"{_plans(each)} {tau:.2f}" for each, tau in taus)
         yield Goal("G4", about, "each ≥ 0.9", figures, all(tau >= 0.9 for _, tau in taus))
-    yield _of_each("regret of the best prediction", 0.03, [(e, e.regret) for e in found])
+    yield _of_each("regret of the best prediction", 0.03, [(e, e.regret) for e in every])
 
 
-def _of_each(about: str, most: float, found: Sequence[tuple[Accuracy, float]]) -> Goal:
+def _of_each(about: str, most: float, accuracies_of: Sequence[tuple[Accuracy, float]]) -> Goal:
     """A goal that the plans of each workload reach by a figure of at most `most`, or their noise.
 
     Where twice the repeat noise is larger than `most`, that is the limit, and stands beside it.
     """
     figures, is_reached = [], True
-    for each, value in found:
+    for each, value in accuracies_of:
         limit = max(most, 2 * each.noise)
-        beside = f" (noise allows {limit:.0%})" if limit > most else ""
-        figures.append(f"{_plans(each)} {value:.0%}{beside}")
+        allowance = f" (noise allows {limit:.0%})" if limit > most else ""
+        figures.append(f"{_plans(each)} {value:.0%}{allowance}")
         is_reached = is_reached and value <= limit
     wanted = f"each ≤ {most:.0%}, or twice its noise"
     return Goal("G4", about, wanted, ", ".join(figures), is_reached)
@@ -169,14 +170,14 @@ def _contention(cases: Sequence[CaseResult]) -> Iterator[Goal]:
 
 
 def _fast(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
-    """G7: one device beside the fused step, and two devices beside one."""
+    """G7: one device compared with the fused step, two devices with one."""
     fused = {name: ratio for (name, _), ratio in sorted(ratios(measured, SINGLE, FUSED).items())}
     tiny = fused.pop(_TINY, None)
     if fused:
-        found = ", ".join(f"{name} {ratio:.2f}" for name, ratio in fused.items())
-        found += f"; not judged: {_TINY} {tiny:.1f}" if tiny else ""
+        shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in fused.items())
+        shown += f"; not judged: {_TINY} {tiny:.1f}" if tiny else ""
         yield Goal(
-            *("G7", "time on one device, by that of the fused step", "≤ 1.2", found),
+            *("G7", "time on one device, by that of the fused step", "≤ 1.2", shown),
             max(fused.values()) <= 1.2,
         )
     gains = {
@@ -185,9 +186,9 @@ def _fast(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
         if n == 2 and name in _PARALLEL
     }
     if gains:
-        found = ", ".join(f"{name} {ratio:.2f}" for name, ratio in gains.items())
+        shown = ", ".join(f"{name} {ratio:.2f}" for name, ratio in gains.items())
         about = "time on one device, by that of `auto` on two"
-        yield Goal("G7", about, "≥ 1.7", found, min(gains.values()) >= 1.7)
+        yield Goal("G7", about, "≥ 1.7", shown, min(gains.values()) >= 1.7)
 
 
 def _feasible(cases: Sequence[CaseResult]) -> Iterator[Goal]:
@@ -215,12 +216,54 @@ def _fastest(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
     for each in plans:
         key = each.workload, each.n_devices
         least[key] = min(each.seconds, least.get(key, math.inf))
-    found = {
+    fastest = {
         each.workload: each.seconds / least[each.workload, each.n_devices]
         for each in plans
         if each.strategy == AUTO
     }
-    if found:
-        figures = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(found.items()))
+    if fastest:
+        figures = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(fastest.items()))
         about = "ratio to the fastest strategy, measured"
-        yield Goal("G9", about, "at most 1.25", figures, max(found.values()) <= 1.25)
+        yield Goal("G9", about, "at most 1.25", figures, max(fastest.values()) <= 1.25)
+
+
+REASONS = "## Why goals are missed"
+"""The title of the section of the notes that has the reasons."""
+
+_SECTION = re.compile(rf"^{REASONS}\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+
+
+_QUICK = "a quick run, of fewer cases and a short calibration, does not judge it."
+_UNSAID = f"no reason is given; NOTES.md of this folder can have one, below `{REASONS}`."
+
+
+def goals_text(goals: Sequence[Goal], notes: str, *, is_quick: bool = False) -> str:
+    """The table of goals, in the order of their names, and the reasons from the notes."""
+    ordered = sorted(goals, key=lambda goal: goal.name)
+    no, unsaid = ("not judged", _QUICK) if is_quick else ("**no**", _UNSAID)
+    body = [
+        [goal.name, goal.about, goal.wanted, goal.found, "yes" if goal.is_reached else no]
+        for goal in ordered
+    ]
+    head = ["", "goal", "wanted", "found", "reached"]
+    missed = dict.fromkeys(goal.name for goal in ordered if not goal.is_reached)
+    section = _SECTION.search(notes)
+    reasons_of_notes = section[1].strip() if section else ""
+    lines = [reasons_of_notes] if reasons_of_notes and missed else []
+    lines += [f"- **{name}**: {unsaid}" for name in missed if f"**{name}" not in reasons_of_notes]
+    reasons = "\n".join(["", f"#{REASONS}", "", *lines, ""]) if lines else ""
+    return "## Goals of `auto`\n\n" + table(head, body) + reasons
+
+
+def without_reasons(notes: str) -> str:
+    """The notes but for the reasons."""
+    return _SECTION.sub("", notes)
+
+
+Row = Sequence[str]
+
+
+def table(head: Row, body: Sequence[Row]) -> str:
+    """A table in Markdown, its first column to the left and the others to the right."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,10 +1,10 @@
-"""Steps that were really run, and how well the simulator had predicted them."""
+"""Steps that were really run, and how well the simulator and `explain` had predicted them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
@@ -16,7 +16,7 @@ from jflow.lab.suite.scoring import reason_of
 
 
 class StepTimes(Protocol):
-    """What a measurer gives for one placement.
+    """Measured and predicted step times of one placement.
 
     Attributes:
       times: seconds of a step in each round.
@@ -54,7 +54,7 @@ class Measurer(Protocol):
 
 @dataclass(frozen=True)
 class MeasuredResult:
-    """What a workload took under one strategy.
+    """The measured step times of a workload under one strategy.
 
     Attributes:
       workload, n_devices, strategy: what was run, and how.
@@ -79,7 +79,7 @@ class MeasuredResult:
 
     @property
     def error(self) -> float:
-        """What the prediction is off, as a share of the measured time.
+        """The error of the prediction, as a fraction of the measured time.
 
         The prediction is of the machine as it was calibrated; that it was slower or faster in the
         measurement, as a reference program tells, is no error of the prediction.
@@ -136,7 +136,7 @@ def measured(
     """Runs a workload under strategies; what fails or computes something else is refused."""
     placements = [_named(each) for each in contenders]
     try:
-        found = measure(workload, n_devices, placements, rounds)
+        steps = measure(workload, n_devices, placements, rounds)
     except Exception as error:
         # As in simulation: if one of them fails, the others are still to be compared.
         if len(contenders) > 1:
@@ -144,10 +144,10 @@ def measured(
             return [result for each in alone for result in each]
         return [_failed(workload, n_devices, contenders[0], error)]
     results = []
-    for contender, taken in zip(contenders, found, strict=True):
-        wrong = "" if taken.is_correct else "the step does not compute what one device computes"
-        times = tuple(taken.times)
-        facts = (times, taken.predicted, taken.staged, wrong, taken.slowdown)
+    for contender, step in zip(contenders, steps, strict=True):
+        wrong = "" if step.is_correct else "the step does not compute what one device computes"
+        times = tuple(step.times)
+        facts = (times, step.predicted, step.staged, wrong, step.slowdown)
         results.append(MeasuredResult(workload, n_devices, contender.name, *facts))
     return results
 
@@ -217,11 +217,94 @@ def losses_to_single(results: Iterable[MeasuredResult], strategy: str) -> list[M
     """The measurements in which a strategy was slower than a single device by more than noise."""
     valid = [each for each in results if not each.refused]
     alone = {(r.workload, r.n_devices): r for r in valid if r.strategy == SINGLE}
-    found = []
+    losses = []
     for each in valid:
         other = alone.get((each.workload, each.n_devices))
         if each.strategy == strategy and other is not None:
             noise = each.noise * each.seconds + other.noise * other.seconds
             if each.seconds - other.seconds > noise:
-                found.append(each)
-    return found
+                losses.append(each)
+    return losses
+
+
+ALTERNATIVES = "alternatives"
+WORKLOAD, STRATEGY = "moe", "heft_c"
+"""Whose operations are moved, and from which placement: one that uses both devices."""
+
+
+class Alternative(Protocol):
+    """Measured and predicted step times with one operation on one device."""
+
+    @property
+    def operation(self) -> str: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def is_chosen(self) -> bool: ...
+
+    @property
+    def predicted(self) -> float: ...
+
+    @property
+    def staged(self) -> float: ...
+
+    @property
+    def times(self) -> tuple[float, ...]: ...
+
+    @property
+    def slowdown(self) -> float: ...
+
+
+class AlternativesChecker(Protocol):
+    """Moves operations that a seed chooses to each device that they may go to, and times steps."""
+
+    def __call__(
+        self, workload: str, strategy: str, n_devices: int, rounds: int, seed: int
+    ) -> Sequence[Alternative]:
+        """The alternatives, those that the strategy chose among them."""
+
+
+def checked_alternatives(
+    check: AlternativesChecker,
+    n_devices: int,
+    rounds: int,
+    seed: int,
+    earlier: Mapping[str, MeasuredResult],
+) -> dict[str, MeasuredResult]:
+    """The alternatives of operations of one workload, by keys for a file of results.
+
+    Args:
+      check: runs them.
+      n_devices: of the cluster.
+      rounds: measurements of each step.
+      seed: chooses the operations.
+      earlier: what is known by these keys; if it has them, nothing is run.
+    """
+    key = f"{measurement_key(WORKLOAD, n_devices, STRATEGY, rounds)}-{seed}"
+    known = {k: each for k, each in earlier.items() if k.startswith(f"{key}-")}
+    if known and not any(each.refused for each in known.values()):
+        return known
+    try:
+        alternatives = check(WORKLOAD, STRATEGY, n_devices, rounds, seed)
+    except Exception as error:
+        # As for strategies that fail: the other results are still to be kept.
+        refused = MeasuredResult(WORKLOAD, n_devices, ALTERNATIVES, refused=reason_of(error))
+        return {f"{key}-0": refused}
+    return {f"{key}-{number}": _result(each, n_devices) for number, each in enumerate(alternatives)}
+
+
+def _result(alternative: Alternative, n_devices: int) -> MeasuredResult:
+    label = f"{alternative.operation} on {alternative.device}" + (
+        ", chosen" if alternative.is_chosen else ""
+    )
+    predictions = alternative.predicted, alternative.staged
+    return MeasuredResult(
+        WORKLOAD,
+        n_devices,
+        label,
+        tuple(alternative.times),
+        *predictions,
+        slowdown=alternative.slowdown,
+    )

@@ -22,8 +22,7 @@ from jflow.lab.suite.cases import (
     SURPRISES,
 )
 from jflow.lab.suite.contenders import AUTO, SINGLE
-from jflow.lab.suite.goal_text import goals_text, without_reasons
-from jflow.lab.suite.markdown import table
+from jflow.lab.suite.goals import goals_text, table, without_reasons
 from jflow.lab.suite.measured import Accuracy, MeasuredResult
 from jflow.lab.suite.results import Origin
 from jflow.lab.suite.scoring import CaseResult
@@ -164,8 +163,8 @@ def page(
         seed=origin.seed,
         command=command,
     )
-    found = [*goals.reached(cases, measured), *long_goals]
-    sections = [head, goals_text(found, notes, is_quick=origin.quick)]
+    every_goal = [*goals.reached(cases, measured), *long_goals]
+    sections = [head, goals_text(every_goal, notes, is_quick=origin.quick)]
     if proofs is not None:
         agree = "all agree" if not proofs.disagreements else "; ".join(proofs.disagreements)
         sections.append(f"Of the known optima {proofs.n} were proven again: {agree}.\n")
@@ -185,34 +184,34 @@ def page(
 
 def table_of(group: str, cases: Sequence[CaseResult]) -> str:
     """The table of one group; "" if it has no results."""
-    found = of_group(cases, group)
-    return _TABLES[group](found) if found else ""
+    results = of_group(cases, group)
+    return _TABLES[group](results) if results else ""
 
 
 def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Path]) -> str:
-    found = of_group(cases, group)
+    results = of_group(cases, group)
     about = _ABOUT[group].format(
-        n=len(found),
-        least=min(result.n_operations for result in found),
-        most=max(result.n_operations for result in found),
-        proven=sum(result.optimum is not None for result in found),
-        feasible=sum(bool(result.is_feasible) for result in found),
+        n=len(results),
+        least=min(result.n_operations for result in results),
+        most=max(result.n_operations for result in results),
+        proven=sum(result.optimum is not None for result in results),
+        feasible=sum(bool(result.is_feasible) for result in results),
     )
     lines = [f"## {_TITLES[group]}", "", about, "", table_of(group, cases)]
     if group in pictures:
         lines.append(f"![{_TITLES[group]}]({pictures[group].name})\n")
-    return "\n".join([*lines, *_fixed(group, found), *_partial(group, found)])
+    return "\n".join([*lines, *_fixed(group, results), *_partial(group, results)])
 
 
-def _partial(group: str, found: Sequence[CaseResult]) -> Iterator[str]:
+def _partial(group: str, results: Sequence[CaseResult]) -> Iterator[str]:
     """Which strategies ran in some cases only, so that their means are of fewer cases."""
-    runs = Counter(name for result in found for name in result.scores)
-    if few := [f"{_name(name)} in {n}" for name, n in runs.items() if n < len(found)]:
-        yield f"Of {len(found)} cases some strategies ran in fewer: {', '.join(few)}.\n"
+    runs = Counter(name for result in results for name in result.scores)
+    if few := [f"{_name(name)} in {n}" for name, n in runs.items() if n < len(results)]:
+        yield f"Of {len(results)} cases some strategies ran in fewer: {', '.join(few)}.\n"
 
 
-def _fixed(group: str, found: Sequence[CaseResult]) -> Iterable[str]:
-    if group != CONTENTION or (fixed := best_fixed(found)) is None:
+def _fixed(group: str, results: Sequence[CaseResult]) -> Iterable[str]:
+    if group != CONTENTION or (fixed := best_fixed(results)) is None:
         return
     mean, chosen = fixed
     names = sorted(set(chosen.values()))
@@ -242,10 +241,10 @@ def _refusals(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -
 # Tables ----------------------------------------------------------------------------------------
 
 
-def _ratios(found: Sequence[CaseResult], to_known: bool = False) -> str:
+def _ratios(results: Sequence[CaseResult], to_known: bool = False) -> str:
     yardstick = to_best if to_known else to_optimum
-    rows = figures_of(found, yardstick, by=_ccr)
-    ccrs = sorted({_ccr(result) for result in found}, key=float)
+    rows = figures_of(results, yardstick, by=_ccr)
+    ccrs = sorted({_ccr(result) for result in results}, key=float)
     head = ["strategy", "mean", "95 %", "largest", "best" if to_known else "optimal"]
     head += ["worse than single", f"mean at CCR {' / '.join(ccrs)}", "placing", "refused"]
     body = []
@@ -262,12 +261,12 @@ def _common(row: StrategyFigures) -> list[str]:
     ]
 
 
-def _memory(found: Sequence[CaseResult]) -> str:
-    rows = feasibility_of(found)
+def _memory(results: Sequence[CaseResult]) -> str:
+    rows = feasibility_of(results)
     if not rows:
         return "No strategy found a placement, and the solver proved none.\n"
     limits = [*rows[0].fractions]
-    figures = {each.strategy: each for each in figures_of(found, to_best)}
+    figures = {each.strategy: each for each in figures_of(results, to_best)}
     head = ["strategy", *(f"{limit} x (of {rows[0].n[limit]})" for limit in limits), "mean ratio"]
     return table(
         head,
@@ -281,15 +280,15 @@ def _memory(found: Sequence[CaseResult]) -> str:
     )
 
 
-def _surprises(found: Sequence[CaseResult]) -> str:
-    kinds = [*dict.fromkeys(result.surprise for result in found)]
-    rows = figures_of(found, to_best, by=lambda result: result.surprise)
+def _surprises(results: Sequence[CaseResult]) -> str:
+    kinds = [*dict.fromkeys(result.surprise for result in results)]
+    rows = figures_of(results, to_best, by=lambda result: result.surprise)
     body = [
         [
             _name(row.strategy),
             *(
                 f"{_ratio(row.by.get(kind, math.nan))} "
-                f"({_percent(surprise_losses(found, row.strategy, kind))})"
+                f"({_percent(surprise_losses(results, row.strategy, kind))})"
                 for kind in kinds
             ),
         ]
@@ -298,13 +297,13 @@ def _surprises(found: Sequence[CaseResult]) -> str:
     return table(["strategy", *kinds], body)
 
 
-def _clusters(found: Sequence[CaseResult]) -> str:
-    sizes = sorted({result.n_devices for result in found})
+def _clusters(results: Sequence[CaseResult]) -> str:
+    sizes = sorted({result.n_devices for result in results})
     by_size = {
-        size: {row.strategy: row for row in figures_of(_of_size(found, size), to_best)}
+        size: {row.strategy: row for row in figures_of(_of_size(results, size), to_best)}
         for size in sizes
     }
-    order = figures_of(found, to_best)
+    order = figures_of(results, to_best)
     body = []
     for row in order:
         cells = [_name(row.strategy)]
@@ -318,17 +317,17 @@ def _clusters(found: Sequence[CaseResult]) -> str:
     return table(["strategy", *(text for n in sizes for text in (f"{n} devices", "placing"))], body)
 
 
-def _models(found: Sequence[CaseResult]) -> str:
-    sizes = sorted({result.n_devices for result in found})
+def _models(results: Sequence[CaseResult]) -> str:
+    sizes = sorted({result.n_devices for result in results})
     return "\n\n".join(
-        f"On {n} devices:\n\n{_models_on([result for result in found if result.n_devices == n])}"
+        f"On {n} devices:\n\n{_models_on([result for result in results if result.n_devices == n])}"
         for n in sizes
     )
 
 
-def _models_on(found: Sequence[CaseResult]) -> str:
-    n_operations = {result.workload: result.n_operations for result in found}
-    rows = figures_of(found, to_best, by=lambda result: result.workload)
+def _models_on(results: Sequence[CaseResult]) -> str:
+    n_operations = {result.workload: result.n_operations for result in results}
+    rows = figures_of(results, to_best, by=lambda result: result.workload)
     body = [
         [
             *(_name(row.strategy), *(_ratio(row.by.get(each, math.nan)) for each in n_operations)),
@@ -340,15 +339,15 @@ def _models_on(found: Sequence[CaseResult]) -> str:
     return table(["strategy", *heads, "mean", "placing"], body)
 
 
-def _adversarial(found: Sequence[CaseResult]) -> str:
+def _adversarial(results: Sequence[CaseResult]) -> str:
     body = []
-    for result in sorted(found, key=lambda each: -_own_ratio(each)):
+    for result in sorted(results, key=lambda each: -_own_ratio(each)):
         against = str(result.parameters["against"])
         best, auto, alone = result.best, result.scores.get(AUTO), result.scores.get(SINGLE)
         cells = [_name(against), str(result.parameters["steps"]), _ratio(_own_ratio(result))]
         for score in (alone, auto):
-            made = score.makespan if score else None
-            cells.append(_ratio(made / best) if made and best else "-")
+            makespan = score.makespan if score else None
+            cells.append(_ratio(makespan / best) if makespan and best else "-")
         body.append(cells)
     return table(["against", "steps", "its ratio to the best", "single", "auto"], body)
 
@@ -360,9 +359,9 @@ def _own_ratio(result: CaseResult) -> float:
     return score.makespan / result.best
 
 
-def _imported(found: Sequence[CaseResult]) -> str:
-    names = [*dict.fromkeys(result.workload for result in found)]
-    rows = figures_of(found, to_best, by=lambda result: result.workload)
+def _imported(results: Sequence[CaseResult]) -> str:
+    names = [*dict.fromkeys(result.workload for result in results)]
+    rows = figures_of(results, to_best, by=lambda result: result.workload)
     body = [
         [
             *(_name(row.strategy), *(_ratio(row.by.get(n, math.nan), 2) for n in names)),
@@ -376,7 +375,7 @@ def _imported(found: Sequence[CaseResult]) -> str:
 _TABLES: dict[str, Callable[[Sequence[CaseResult]], str]] = {
     SMALL: _ratios,
     SMALL_ONE_PORT: _ratios,
-    CONTENTION: lambda found: _ratios(found, to_known=True),
+    CONTENTION: lambda results: _ratios(results, to_known=True),
     MEMORY: _memory,
     SURPRISES: _surprises,
     CLUSTERS: _clusters,
@@ -394,31 +393,31 @@ def _measured(measured: Sequence[MeasuredResult], pictures: Mapping[str, Path]) 
     return "\n".join(lines)
 
 
-def _alternatives(found: Sequence[MeasuredResult]) -> str:
+def _alternatives(results: Sequence[MeasuredResult]) -> str:
     body = [
         [
             each.strategy,
             *(duration(each.staged), f"{duration(each.seconds)} ± {_percent(each.noise)}"),
             _percent(each.error),
         ]
-        for each in found
+        for each in results
         if not each.refused
     ]
     lines = ["## Alternatives of `explain`", "", _ALTERNATIVES]
     lines.append(table(["operation and device", "predicted", "measured", "error"], body))
-    lines += [_accuracies(found)]
+    lines += [_accuracies(results)]
     return "\n".join(lines)
 
 
 def _step_times(measured: Sequence[MeasuredResult]) -> str:
     plans = [*dict.fromkeys((each.workload, each.n_devices) for each in measured)]
     names = [*dict.fromkeys(each.strategy for each in measured)]
-    found = {(each.workload, each.n_devices, each.strategy): each for each in measured}
+    by_key = {(each.workload, each.n_devices, each.strategy): each for each in measured}
     body = []
     for name in names:
         cells = [_name(name)]
         for plan in plans:
-            result = found.get((*plan, name))
+            result = by_key.get((*plan, name))
             if result is None or result.refused:
                 cells.append("refused" if result else "-")
             else:
@@ -434,12 +433,17 @@ def _accuracies(measured: Sequence[MeasuredResult]) -> str:
     return table(head, [_accuracy(each) for each in goals.accuracies(measured)])
 
 
-def _accuracy(found: Accuracy) -> list[str]:
-    tau = "-" if found.tau is None else f"{found.tau:.2f}"
+def _accuracy(accuracy: Accuracy) -> list[str]:
+    tau = "-" if accuracy.tau is None else f"{accuracy.tau:.2f}"
     return [
-        *(found.workload, str(found.n_devices), str(found.n_plans), _percent(found.error)),
-        *(_percent(found.operation_error), _percent(found.plain_error)),
-        *(f"{found.slowdown:.2f}", tau, _percent(found.regret), _percent(found.noise)),
+        *(
+            accuracy.workload,
+            str(accuracy.n_devices),
+            str(accuracy.n_plans),
+            _percent(accuracy.error),
+        ),
+        *(_percent(accuracy.operation_error), _percent(accuracy.plain_error)),
+        *(f"{accuracy.slowdown:.2f}", tau, _percent(accuracy.regret), _percent(accuracy.noise)),
     ]
 
 
@@ -475,5 +479,5 @@ def _ccr(result: CaseResult) -> str:
     return f"{float(result.parameters.get('ccr', math.nan)):g}"
 
 
-def _of_size(found: Sequence[CaseResult], n_devices: int) -> list[CaseResult]:
-    return [result for result in found if result.n_devices == n_devices]
+def _of_size(results: Sequence[CaseResult], n_devices: int) -> list[CaseResult]:
+    return [result for result in results if result.n_devices == n_devices]

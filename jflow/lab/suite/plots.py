@@ -33,7 +33,7 @@ def draw(
     """
     if _FIGURE is None:
         return {}
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for group, yardstick, label in (
         (SMALL, to_optimum, "makespan / proven optimum"),
         (SMALL_ONE_PORT, to_optimum, "makespan / proven optimum"),
@@ -43,12 +43,12 @@ def draw(
         rows = [row for row in figures_of(results, yardstick) if row.n][::-1]
         if rows:
             figure = _ratios(results, rows, yardstick, label)
-            found[group] = _save(figure, folder / f"{group}.png")
+            paths[group] = _save(figure, folder / f"{group}.png")
     if results := of_group(cases, CLUSTERS):
-        found[CLUSTERS] = _save(_placing(results), folder / f"{CLUSTERS}.png")
+        paths[CLUSTERS] = _save(_placing(results), folder / f"{CLUSTERS}.png")
     if plans := [each for each in measured if not each.refused]:
-        found["measured"] = _save(_predicted(plans), folder / "measured.png")
-    return found
+        paths["measured"] = _save(_predicted(plans), folder / "measured.png")
+    return paths
 
 
 def _save(figure: Any, path: Path) -> Path:
@@ -99,12 +99,12 @@ def _logarithmic(axes: Any, largest: float) -> None:
 
 
 def _ratios_of(results: Sequence[CaseResult], name: str, yardstick: Yardstick) -> list[float]:
-    found = []
+    ratios = []
     for result in results:
         score, unit = result.scores.get(name), yardstick(result)
         if score is not None and score.makespan is not None and unit:
-            found.append(score.makespan / unit)
-    return found
+            ratios.append(score.makespan / unit)
+    return ratios
 
 
 def _placing(results: Sequence[CaseResult]) -> Any:
@@ -116,15 +116,15 @@ def _placing(results: Sequence[CaseResult]) -> Any:
     for name in dict.fromkeys(name for result in results for name in result.scores):
         points = []
         for size in sizes:
-            taken = [
+            seconds = [
                 result.scores[name].placing
                 for result in results
                 if result.n_devices == size
                 and name in result.scores
                 and result.scores[name].makespan is not None
             ]
-            if taken:
-                points.append((size, max(taken)))
+            if seconds:
+                points.append((size, max(seconds)))
         if points:
             colour = _OWN if name == AUTO else _OTHER
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, color=colour)
@@ -141,7 +141,7 @@ def _placing(results: Sequence[CaseResult]) -> Any:
 
 
 def _label_ends(axes: Any, ends: Sequence[tuple[float, int, str]]) -> None:
-    """Names beside the last points, moved apart where they would cover each other."""
+    """Labels the last points, moved apart where labels would overlap."""
     low, high = axes.get_ylim()
     for size in {size for _, size, _ in ends}:
         here = sorted((seconds, name) for seconds, at, name in ends if at == size)
@@ -163,14 +163,14 @@ def _apart(heights: Sequence[float], factor: float, highest: float) -> list[floa
 
     The last one stays half a factor below the highest, as long as there is room for all.
     """
-    found: list[float] = []
+    separate: list[float] = []
     for height in heights:
-        found.append(max(height, found[-1] * factor if found else height))
+        separate.append(max(height, separate[-1] * factor if separate else height))
     limit = highest / factor**0.5
-    for i in reversed(range(len(found))):
-        found[i] = min(found[i], limit)
-        limit = found[i] / factor
-    return found
+    for i in reversed(range(len(separate))):
+        separate[i] = min(separate[i], limit)
+        limit = separate[i] / factor
+    return separate
 
 
 def _predicted(plans: Sequence[MeasuredResult]) -> Any:

@@ -25,7 +25,7 @@ _STEPS = 5
 
 @dataclass(frozen=True)
 class TimedSteps:
-    """What a schedule took in timed mode, as `StepTimes`."""
+    """Step times of a schedule in timed mode, as `StepTimes`."""
 
     times: Sequence[float]
     predicted: float
@@ -34,10 +34,10 @@ class TimedSteps:
     slowdown: float = 1.0  # what sleeps does not depend on the machine
 
 
-def _of(found: Measurement) -> StepTimes:
-    if found.placement != FUSED:
-        return found
-    return TimedSteps(found.times, 0.0, 0.0)  # nothing is predicted of it
+def _of(measurement: Measurement) -> StepTimes:
+    if measurement.placement != FUSED:
+        return measurement
+    return TimedSteps(measurement.times, 0.0, 0.0)  # nothing is predicted of it
 
 
 class ProcessMeasurer(Closing):
@@ -67,11 +67,13 @@ class ProcessMeasurer(Closing):
             if isinstance(cluster, TimedCluster):
                 family = workload.removeprefix(f"{TIMED} ")
                 return [self._timed(cluster, family, n_devices, each) for each in placements]
-            given: list[Any] = [each for each in placements if each.__name__ != FUSED]
-            with_fused = len(given) < len(placements)
+            models_placements: list[Any] = [each for each in placements if each.__name__ != FUSED]
+            with_fused = len(models_placements) < len(placements)
             model = WORKLOADS[workload]
-            found = cluster.measure(model, self._scale, given, rounds=rounds, with_fused=with_fused)
-            return [_of(found[place.__name__]) for place in placements]
+            measurements = cluster.measure(
+                model, self._scale, models_placements, rounds=rounds, with_fused=with_fused
+            )
+            return [_of(measurements[place.__name__]) for place in placements]
         except Exception:
             self._end()  # what failed may have left it in any state
             raise
@@ -97,11 +99,11 @@ class ProcessMeasurer(Closing):
         """The cluster that is there, if it is of the right kind and size, or another one."""
         if self._cluster is None or self._key != (is_timed, n_devices):
             self._end()
-            made = TimedCluster(n_devices) if is_timed else MeasuringCluster(n_devices)
-            self._clusters.enter_context(made)
-            if isinstance(made, MeasuringCluster):
-                self._clusters.enter_context(made.calibrated(quick=self._quick))
-            self._cluster, self._key = made, (is_timed, n_devices)
+            cluster = TimedCluster(n_devices) if is_timed else MeasuringCluster(n_devices)
+            self._clusters.enter_context(cluster)
+            if isinstance(cluster, MeasuringCluster):
+                self._clusters.enter_context(cluster.calibrated(quick=self._quick))
+            self._cluster, self._key = cluster, (is_timed, n_devices)
         return self._cluster
 
     def _end(self) -> None:

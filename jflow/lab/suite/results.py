@@ -1,12 +1,17 @@
-"""Files of results: one for each group, rewritten as it grows, and read again to resume a run."""
+"""Files of results: one for each group, rewritten as it grows, and read again to resume a run.
+
+With the machine that they are of.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,38 @@ from jflow.base.closing import Closing
 from jflow.errors import InvalidArgumentError
 from jflow.lab.suite.measured import MeasuredResult
 from jflow.lab.suite.scoring import CaseResult, Score
+
+_PACKAGES = ("jax", "numpy", "scipy")
+
+
+def machine() -> str:
+    """Processor, usable cores and versions, in one line."""
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in _PACKAGES)
+    return f"{_processor()}, {n_cores()} cores, Python {platform.python_version()}, {versions}"
+
+
+def n_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def load() -> float:
+    """How many processes ran or waited for a core in the last minute, on average."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
 
 FORMAT = 1
 """Of the files; one that has another is refused."""
@@ -24,7 +61,7 @@ _WRITE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Origin:
-    """Where results come from.
+    """The origin of results: day, machine, seed and strategies.
 
     Attributes:
       date: the day.
@@ -93,7 +130,9 @@ def read(path: Path) -> GroupResults | None:
         ) from error
 
 
-def resumable(found: GroupResults, origin: Origin, fingerprints: Mapping[str, str]) -> GroupResults:
+def resumable(
+    earlier: GroupResults, origin: Origin, fingerprints: Mapping[str, str]
+) -> GroupResults:
     """The results that this machine would find again: of strategies that have not changed.
 
     Times of one workload are compared with each other, so all of them go if one does.
@@ -103,18 +142,18 @@ def resumable(found: GroupResults, origin: Origin, fingerprints: Mapping[str, st
       origin: of the run that would take them.
       fingerprints: of the strategies that are known now, by name.
     """
-    if found.origin.machine != origin.machine:
+    if earlier.origin.machine != origin.machine:
         return GroupResults(origin)
-    before = found.origin.strategies
+    before = earlier.origin.strategies
     changed = {name for name, mark in fingerprints.items() if before.get(name, mark) != mark}
     cases = {}
-    for key, case in found.cases.items():
+    for key, case in earlier.cases.items():
         if not _is_outdated(case, fingerprints):
-            kept = {name: score for name, score in case.scores.items() if name not in changed}
-            cases[key] = replace(case, scores=kept)
-    stale = {_plan(each) for each in found.measured.values() if each.strategy in changed}
-    measured = {key: each for key, each in found.measured.items() if _plan(each) not in stale}
-    return GroupResults(found.origin, cases, measured)
+            current = {name: score for name, score in case.scores.items() if name not in changed}
+            cases[key] = replace(case, scores=current)
+    stale = {_plan(each) for each in earlier.measured.values() if each.strategy in changed}
+    measured = {key: each for key, each in earlier.measured.items() if _plan(each) not in stale}
+    return GroupResults(earlier.origin, cases, measured)
 
 
 def _is_outdated(case: CaseResult, fingerprints: Mapping[str, str]) -> bool:

@@ -25,7 +25,7 @@ _NODES = 200_000
 
 @dataclass(frozen=True)
 class Score:
-    """What one strategy did in one case.
+    """The score of one strategy in one case.
 
     Attributes:
       makespan: seconds that a step takes by its schedule, as `predicted_seconds` says, which is
@@ -47,7 +47,7 @@ class Score:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What strategies did in one case.
+    """The scores of all strategies in one case.
 
     Attributes:
       group, workload, n_devices, parameters, surprise: see `SuiteCase`.
@@ -93,7 +93,7 @@ def result_of(
     proof_seconds: float = PROOF_SECONDS,
     clock: Callable[[], float] = time.process_time,
 ) -> CaseResult:
-    """What all strategies do in a case.
+    """Runs all strategies on a case and scores their schedules.
 
     Args:
       case: the case.
@@ -137,21 +137,21 @@ def skipped(case: SuiteCase, before: Iterable[CaseResult], patience: float) -> d
       patience: the most seconds that placing may be expected to take, in proportion to the number
         of devices.
     """
-    found: dict[str, Score] = {}
+    scores: dict[str, Score] = {}
     for result in before:
         for name, score in result.scores.items():
             expected = score.placing * case.n_devices / result.n_devices
             if score.is_skipped:
-                found[name] = score
-            elif expected > patience and name not in found:
-                found[name] = Score(
+                scores[name] = score
+            elif expected > patience and name not in scores:
+                scores[name] = Score(
                     None,
                     0.0,
                     refused=f"not tried: it took {score.placing:.0f} s with {result.n_devices} "
                     "devices",
                     is_skipped=True,
                 )
-    return found
+    return scores
 
 
 def _score(
@@ -170,7 +170,7 @@ def _score(
 
 
 def reason_of(error: Exception) -> str:
-    """What a table says of an exception, in one line."""
+    """An exception as one line for a table."""
     text = error.message if isinstance(error, OpError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:300]
 
@@ -189,8 +189,8 @@ def _proof(
     if (known := optima.get(digest_of(problem))) is not None:
         return known, True
     if case.group == SMALL_ONE_PORT:
-        found = exhaustive_optimum(problem, upper, nodes=_NODES)
-        return (found.makespan if found.is_proven else None), True
+        best = exhaustive_optimum(problem, upper, nodes=_NODES)
+        return (best.makespan if best.is_proven else None), True
     if case.group == SMALL or (case.group == MEMORY and not upper):
         try:
             optimum = optimal(problem, upper=upper, seconds=seconds)

@@ -29,14 +29,9 @@ def to_best(result: CaseResult) -> float | None:
     return result.best
 
 
-def to_bound(result: CaseResult) -> float | None:
-    """What every schedule of a case takes at least."""
-    return result.bound or None
-
-
 @dataclass(frozen=True)
 class StrategyFigures:
-    """What one strategy reached in many cases, as ratios to a yardstick.
+    """Statistics of one strategy over many cases, as ratios to a yardstick.
 
     Attributes:
       strategy: its name.
@@ -74,8 +69,8 @@ def figures_of(
 ) -> list[StrategyFigures]:
     """The figures of each strategy, the best mean first; those without any schedule last."""
     names = dict.fromkeys(name for result in results for name in result.scores)
-    found = [_figures(name, results, yardstick, by) for name in names]
-    return sorted(found, key=lambda each: (each.mean, each.strategy))
+    figures = [_figures(name, results, yardstick, by) for name in names]
+    return sorted(figures, key=lambda each: (each.mean, each.strategy))
 
 
 def _figures(
@@ -133,7 +128,7 @@ def feasibility_of(results: Sequence[CaseResult]) -> list[Feasibility]:
     """The share of feasible cases in which each strategy found a placement, the largest first."""
     possible = [result for result in results if result.group == MEMORY and result.is_feasible]
     limits = sorted({float(result.parameters["memory"]) for result in possible}, reverse=True)
-    found = []
+    figures = []
     for name in dict.fromkeys(name for result in possible for name in result.scores):
         cases = {
             limit: [r for r in possible if r.parameters["memory"] == limit and name in r.scores]
@@ -143,15 +138,15 @@ def feasibility_of(results: Sequence[CaseResult]) -> list[Feasibility]:
             f"{limit:g}": _fraction(_makespan(r, name) is not None for r in each)
             for limit, each in cases.items()
         }
-        found.append(
+        figures.append(
             Feasibility(name, fractions, {f"{x:g}": len(each) for x, each in cases.items()})
         )
-    return sorted(found, key=lambda each: (-sum(each.fractions.values()), each.strategy))
+    return sorted(figures, key=lambda each: (-sum(each.fractions.values()), each.strategy))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the run says of `auto`.
+    """How `auto` compares with a single device in a run.
 
     Attributes:
       n_simulated: cases with a schedule of `auto` and of a single device, and true costs.
@@ -185,7 +180,7 @@ def verdict_of(results: Iterable[CaseResult], measured: Sequence[MeasuredResult]
 
 
 def best_fixed(results: Sequence[CaseResult]) -> tuple[float, Mapping[str, str]] | None:
-    """What choosing one strategy from experience reaches: the best on all other families.
+    """Ratios of the fixed strategy that is best on all other families.
 
     Returns:
       The mean ratio to the best schedule known, and the strategy chosen for each family; None if

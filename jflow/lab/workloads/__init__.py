@@ -3,10 +3,9 @@
 from typing import Any
 
 from jflow.lab.workloads.actor_learner import ACTOR_LEARNER
-from jflow.lab.workloads.digits import DIGITS
 from jflow.lab.workloads.inception import INCEPTION
-from jflow.lab.workloads.mlp import MLP
 from jflow.lab.workloads.moe import MOE
+from jflow.lab.workloads.perceptrons import DIGITS, MLP
 from jflow.lab.workloads.seq2seq import SEQ2SEQ
 from jflow.lab.workloads.transformer import TRANSFORMER
 from jflow.lab.workloads.wide_and_deep import WIDE_AND_DEEP
@@ -20,4 +19,4 @@ WORKLOADS: dict[str, Workload[Any]] = {
         DIGITS,
     )
 }
-"""All workloads by name."""
+"""All workloads by name: models whose training steps are placed, run and measured."""

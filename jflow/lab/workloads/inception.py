@@ -74,8 +74,8 @@ class _Kernels:
         shape = (size, size, x.shape[-1], n_out)
         kernel = self._servers.weights(at, f"kernel_{len(self.variables)}", *shape)
         self.variables.append(kernel)
-        found: tf.Tensor = apply(_convolved, x, kernel)
-        return found
+        convolved: tf.Tensor = apply(_convolved, x, kernel)
+        return convolved
 
 
 def _block(x: tf.Tensor, kernels: _Kernels, channels: int, blocks: tuple[int, int]) -> tf.Tensor:

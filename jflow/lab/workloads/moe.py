@@ -48,10 +48,10 @@ def _route(
     expert = jnp.argmax(chances, axis=1)
     chosen = jax.nn.one_hot(expert, n_experts, dtype=jnp.int32)
     position = (jnp.cumsum(chosen, axis=0) * chosen).sum(axis=1) - 1
-    is_taken = position < n_slots
-    weight = jnp.where(is_taken, jnp.take_along_axis(chances, expert[:, None], axis=1)[:, 0], 0.0)
+    has_slot = position < n_slots
+    weight = jnp.where(has_slot, jnp.take_along_axis(chances, expert[:, None], axis=1)[:, 0], 0.0)
     # One slot more than there are, for what is not taken.
-    slot = jnp.where(is_taken, expert * n_slots + position, n_experts * n_slots)
+    slot = jnp.where(has_slot, expert * n_slots + position, n_experts * n_slots)
     filled = jnp.zeros((n_experts * n_slots + 1, x.shape[1])).at[slot].set(x)
     return list(jnp.split(filled[:-1], n_experts)), slot, weight
 
@@ -61,7 +61,7 @@ def _expert(x: jax.Array, weights: jax.Array, back: jax.Array) -> jax.Array:
 
 
 def _combined(x: jax.Array, slot: jax.Array, weight: jax.Array, *outputs: jax.Array) -> jax.Array:
-    """Each token, and its weight times what its expert made of it."""
+    """Adds to each token the weighted output of its expert."""
     empty = jnp.zeros((1, x.shape[1]))
     return x + weight[:, None] * jnp.concatenate([*outputs, empty])[slot]
 

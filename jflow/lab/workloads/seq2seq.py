@@ -46,7 +46,7 @@ def _cell(
 
 
 def _attended(h: jax.Array, memory: jax.Array, weights: jax.Array) -> jax.Array:
-    """h and what it attends to in memory f32[time, batch, hidden]."""
+    """Combines h with its attention over memory f32[time, batch, hidden]."""
     scores = jax.nn.softmax(jnp.einsum("bh,tbh->bt", h, memory) / h.shape[1] ** 0.5)
     context = jnp.einsum("bt,tbh->bh", scores, memory)
     return jnp.tanh(jnp.concatenate([h, context], axis=1) @ weights)

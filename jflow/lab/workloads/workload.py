@@ -13,7 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
+from jflow.base.cluster import Device, Task
 from jflow.base.values import Array
+from jflow.compiler.pipeline import StepRequest, prune_step
+from jflow.compiler.placement import Inventory
+from jflow.compiler.placement.place import assign
+from jflow.compiler.placement.scheduled import ScheduledAssignment
+from jflow.compiler.schedule import Problem
+from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError
 
 S = TypeVar("S")
@@ -100,7 +107,7 @@ class Servers:
 
     def __init__(self, devices: Sequence[str]) -> None:
         self._devices = devices
-        self._n_made = 0
+        self._n_variables = 0
 
     def at(self, position: float) -> AbstractContextManager[Any]:
         """A block in which variables are on the device at a position from 0 to below 1.
@@ -114,10 +121,10 @@ class Servers:
 
     def weights(self, position: float, name: str, *shape: int) -> tf.Variable:
         """A variable f32[shape] of random numbers with the variance of 1 / shape[-2]."""
-        self._n_made += 1
+        self._n_variables += 1
         with self.at(position):
             n_in = shape[-2] if len(shape) > 1 else shape[-1]
-            value = apply(_uniform, self._n_made, shape, n_in**-0.5)
+            value = apply(_uniform, self._n_variables, shape, n_in**-0.5)
             return tf.Variable(value, name=name)
 
     def zeros(self, position: float, name: str, *shape: int) -> tf.Variable:
@@ -163,8 +170,8 @@ def update(
 
 def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """The mean of scalars."""
-    found: tf.Tensor = apply(_mean, *values)
-    return found
+    result: tf.Tensor = apply(_mean, *values)
+    return result
 
 
 def cross_entropy(logits: jax.Array, classes: jax.Array) -> jax.Array:
@@ -193,3 +200,29 @@ def _uniform(seed: int, shape: tuple[int, ...], deviation: float) -> jax.Array:
 
 def _zeros(shape: tuple[int, ...]) -> jax.Array:
     return jnp.zeros(shape)
+
+
+def simulated_devices(n_devices: int) -> list[Device]:
+    """The devices of a cluster with a task for each CPU device, and no job "ps"."""
+    return [Device(Task("worker", i), "CPU", 0) for i in range(n_devices)]
+
+
+def problem_of(step: WorkloadStep, n_devices: int) -> Problem:
+    """The placement problem of the training step of a workload.
+
+    It is what a session on the first task of such a cluster asks, so a strategy's answer can be
+    simulated for any number of devices without running one.
+
+    Args:
+      step: the step; its graph may name the devices of `simulated_devices`.
+      n_devices: how many tasks with a CPU device each.
+
+    Raises:
+      InvalidArgumentError: if the graph requests a device that is not there.
+    """
+    devices = {device.task: (device,) for device in simulated_devices(n_devices)}
+    inventory = Inventory(Task("worker", 0), tuple(devices), devices)
+    ops = prune_step(step.graph, StepRequest((step.train,), (), ()))
+    rules = assign(ops, inventory)
+    # The strategy is not called: the problem is the same for all of them.
+    return ScheduledAssignment(STRATEGIES["single"], rules, inventory.tasks).problem(devices)

@@ -89,7 +89,7 @@ class Timer:
         self._callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """The call is not made."""
+        """Cancels the call."""
         self._callback = None
 
     def fire(self) -> None:

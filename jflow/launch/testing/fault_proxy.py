@@ -52,14 +52,14 @@ class Direction:
         self._call(self._go_on)
 
     def drop(self, n_bytes: int | None = None) -> None:
-        """Takes the next bytes and does not pass them on; all that come until `go_on` if None."""
+        """Drops the next bytes; all bytes until `go_on` if None."""
         self._call(lambda: setattr(self, "_to_drop", float("inf") if n_bytes is None else n_bytes))
 
     def _go_on(self) -> None:
         self._to_drop = 0
         self._is_open.set()
 
-    def _kept(self, data: bytes) -> bytes:
+    def _not_dropped(self, data: bytes) -> bytes:
         n_dropped = int(min(self._to_drop, len(data)))
         self._to_drop -= n_dropped
         self.n_dropped += n_dropped
@@ -82,10 +82,10 @@ class Direction:
                 if not data:
                     writer.write_eof()
                     return
-                kept = self._kept(data)
-                writer.write(kept)
+                passed = self._not_dropped(data)
+                writer.write(passed)
                 await writer.drain()
-                self.n_bytes += len(kept)
+                self.n_bytes += len(passed)
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import psutil
 
+from jflow.launch.testing.processes import shared_pids
 from jflow.launch.testing.waiting import PATIENCE_S, wait_until
-from jflow.launch.testing.zygotes import shared_pids
 from jflow.plan.validator import VALIDATOR
 
 _FOR_THE_PROCESS = re.compile(
@@ -47,14 +47,16 @@ def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
 
 
 def _held() -> set[str]:
-    """What this process has, as texts."""
+    """The processes, ports and threads of this process, as texts."""
     this = psutil.Process()
     # These live as long as the process once they are needed.
-    kept = {VALIDATOR.pid, *shared_pids()}
+    permanent = {VALIDATOR.pid, *shared_pids()}
     held = {
         f"process {child.pid}"
         for child in this.children(recursive=True)
-        if child.is_running() and child.status() != psutil.STATUS_ZOMBIE and child.pid not in kept
+        if child.is_running()
+        and child.status() != psutil.STATUS_ZOMBIE
+        and child.pid not in permanent
     }
     held |= {
         f"port {connection.laddr.port}"

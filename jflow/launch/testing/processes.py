@@ -1,8 +1,14 @@
-"""`ProcessCluster`: a cluster whose tasks a test can kill, pause, resume and restart."""
+"""`ProcessCluster`: a cluster whose tasks a test can kill, pause, resume and restart.
+
+Its processes are forked from a zygote, which this process starts once and keeps until it ends.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -10,11 +16,44 @@ from typing import Any
 from jflow.base.cluster import Task
 from jflow.base.failpoints.actions import FailpointAction
 from jflow.errors import UnavailableError, from_code
-from jflow.launch.started import StartedCluster
+from jflow.launch.cluster import StartedCluster
 from jflow.launch.testing.failpoints import failpoints
 from jflow.launch.testing.programs import ProgramProcess
-from jflow.launch.testing.zygotes import CHILD, shared_zygote
 from jflow.launch.zygote import Zygote
+
+CHILD = "jflow.launch.child"
+"""The program of a task, which imports what all programs with jflow need."""
+
+_READ_AT_IMPORT = (
+    *("CUDA_", "GLIBC_", "GRPC_", "JAX_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON"),
+    *("TF_CPP_", "XLA_"),
+)
+"""How the names of variables begin that libraries read when they are imported."""
+
+_zygotes: dict[object, Zygote] = {}
+_lock = threading.Lock()
+
+
+def shared_zygote() -> Zygote:
+    """The zygote of this process, which is started at its first use and must not be closed.
+
+    A program must not see what another one would have read at its start. So there is one for each
+    working directory and environment of libraries that this process has had.
+    """
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(_READ_AT_IMPORT))
+    key = (os.getpid(), os.getcwd(), tuple(variables))
+    with _lock:
+        zygote = _zygotes.get(key)
+        if zygote is None or zygote.has_ended:
+            zygote = _zygotes[key] = Zygote([CHILD])
+            atexit.register(zygote.close)
+        return zygote
+
+
+def shared_pids() -> set[int]:
+    """The process ids of the shared zygotes."""
+    with _lock:
+        return {zygote.pid for zygote in _zygotes.values()}
 
 
 class ProcessCluster(StartedCluster):
@@ -66,7 +105,7 @@ class ProcessCluster(StartedCluster):
 
     @property
     def zygote(self) -> Zygote:
-        """What starts the tasks; it can start other programs that use jflow, too."""
+        """The zygote of the tasks; it can also start other programs that use jflow."""
         return self._zygote
 
     def address(self, job: str = "worker", index: int = 0) -> str:
@@ -139,7 +178,7 @@ class ProcessCluster(StartedCluster):
         return ProgramProcess(command, environment, zygote=self._zygote)
 
     def _introduce(self, task: Task) -> None:
-        """Tells a task the addresses of all."""
+        """Sends the addresses of all tasks to a task."""
         with suppress(BrokenPipeError):  # what it says next, or its end, says why
             self._programs[task].write_line(json.dumps({"cluster": self._spec.as_dict()}))
 

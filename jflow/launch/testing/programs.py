@@ -1,21 +1,43 @@
-"""Programs in processes of their own, which a test can kill, pause and resume."""
+"""Programs in processes of their own, which a test can kill, pause and resume; free ports."""
 
 from __future__ import annotations
 
 import os
+import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
 from jflow.base.closing import Closing
 from jflow.launch.testing.waiting import PATIENCE_S, cpu_time, wait_until
 from jflow.launch.zygote import ForkedProgram, Zygote
+
+
+def free_ports(n: int) -> list[int]:
+    """Returns different ports of the loopback interface that are free now, from the system."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def free_hosts(n: int, port: int = 2222) -> list[str]:
+    """Returns different loopback addresses at which a port is free now."""
+    hosts: list[str] = []
+    while len(hosts) < n:
+        host = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((host, port))
+            hosts.append(host)
+    return hosts
 
 
 class ProgramProcess(Closing):

@@ -76,13 +76,13 @@ def cpu_time(pid: int) -> float:
 def _polling(
     condition: Callable[[], object], what: str, patience: float, progress: Callable[[], object]
 ) -> Iterator[None]:
-    begun = since = time.monotonic()
+    start = since = time.monotonic()
     seen = progress()
     while not condition():
         if time.monotonic() - since > patience:
             now = progress()
             if now == seen:
-                elapsed = time.monotonic() - begun
+                elapsed = time.monotonic() - start
                 raise AssertionError(
                     f"{what} did not come true in {elapsed:.1f} s, "
                     f"the last {patience:.1f} s of them without progress"

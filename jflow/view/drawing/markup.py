@@ -1,35 +1,61 @@
-"""Elements of an SVG document; replaces characters that XML forbids."""
+"""Elements of an SVG document and their colours; replaces characters that XML forbids."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from jflow.base.text import printable
-from jflow.view.drawing import colour
 from jflow.view.drawing.layout import Rect
+
+SEND = "#D55E00"
+"""The colour of transfers; no device has it."""
+
+INK = "#1F2933"
+MUTED = "#52606D"
+FAINT = "#9AA5B1"
+PAPER = "#FFFFFF"
+
+_DEVICES = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#B8A900")
+_SHADES = ((PAPER, 0.0), ("#000000", 0.4), (PAPER, 0.45))
+
+
+def device_colour(number: int) -> str:
+    """The colour of a device by its number from 0; eighteen are distinct."""
+    towards, part = _SHADES[number // len(_DEVICES) % len(_SHADES)]
+    return mixed(_DEVICES[number % len(_DEVICES)], towards, part)
+
+
+def mixed(colour: str, other: str, part: float) -> str:
+    """Interpolates from a colour to another, both "#RRGGBB"; `part` is from 0 to 1."""
+    pairs = zip(_channels(colour), _channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * part):02X}" for a, b in pairs)
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
 
 Element = ET.Element
 
 _STYLE = f"""
 .jflow text {{ font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif;
-  fill: {colour.INK}; }}
+  fill: {INK}; }}
 .jflow .name {{ font-size: 12px; font-weight: 600; text-anchor: middle; }}
-.jflow .detail {{ font-size: 10px; fill: {colour.MUTED}; text-anchor: middle; }}
+.jflow .detail {{ font-size: 10px; fill: {MUTED}; text-anchor: middle; }}
 .jflow .device {{ font-size: 13px; font-weight: 600; }}
 .jflow .entry {{ font-size: 11px; }}
 .jflow .line {{ fill: none; stroke-width: 1.3; }}
 .jflow .reach {{ fill: none; stroke: transparent; stroke-width: 9; }}
-.jflow .data .line {{ stroke: {colour.FAINT}; }}
-.jflow .data .head {{ fill: {colour.FAINT}; }}
-.jflow .control .line {{ stroke: {colour.FAINT}; stroke-dasharray: 1.5 3.5;
+.jflow .data .line {{ stroke: {FAINT}; }}
+.jflow .data .head {{ fill: {FAINT}; }}
+.jflow .control .line {{ stroke: {FAINT}; stroke-dasharray: 1.5 3.5;
   stroke-linecap: round; }}
-.jflow .control .head {{ fill: {colour.FAINT}; }}
+.jflow .control .head {{ fill: {FAINT}; }}
 .jflow .state .line {{ stroke-width: 3.4; stroke-opacity: 0.3; }}
-.jflow .crossing .line {{ stroke: {colour.SEND}; }}
-.jflow .crossing .head {{ fill: {colour.SEND}; }}
+.jflow .crossing .line {{ stroke: {SEND}; }}
+.jflow .crossing .head {{ fill: {SEND}; }}
 .jflow .data.crossing .line {{ stroke-width: 2; stroke-dasharray: 7 4; }}
-.jflow .bytes {{ font-size: 10px; font-weight: 600; fill: {colour.SEND}; text-anchor: middle; }}
-.jflow .pill {{ fill: {colour.PAPER}; stroke: {colour.SEND}; stroke-width: 0.8; }}
+.jflow .bytes {{ font-size: 10px; font-weight: 600; fill: {SEND}; text-anchor: middle; }}
+.jflow .pill {{ fill: {PAPER}; stroke: {SEND}; stroke-width: 0.8; }}
 .jflow .op:hover .box {{ stroke-width: 3; }}
 .jflow .arrow:hover .line {{ stroke-width: 3.4; stroke-opacity: 1; }}
 """
@@ -50,7 +76,7 @@ def document(width: float, height: float, label: str) -> Element:
         },
     )
     ET.SubElement(root, "style").text = _STYLE
-    ET.SubElement(root, "rect", {**size, "fill": colour.PAPER})
+    ET.SubElement(root, "rect", {**size, "fill": PAPER})
     return root
 
 

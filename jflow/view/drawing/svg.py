@@ -1,25 +1,41 @@
-"""Draws a diagram as an SVG document."""
+"""Draws a diagram as an SVG document, with a legend."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
 from jflow.base.cluster import Device
-from jflow.view.captions import arrow_label, arrow_title
-from jflow.view.drawing.arrow import add_arrow, add_label, free_position
-from jflow.view.drawing.colour import PAPER, device_colour, mixed
-from jflow.view.drawing.layout import Layout, Rect, SizedBox, arrange
-from jflow.view.drawing.legend import add_legend, legend
+from jflow.base.text import bytes_text
+from jflow.view.captions import arrow_label, arrow_title, prediction_text
+from jflow.view.drawing.layout import Layout, Rect, SizedBox, Stop, arrange
 from jflow.view.drawing.markup import (
+    FAINT,
+    PAPER,
     Element,
+    device_colour,
     document,
     group,
+    mixed,
+    number,
     rect,
     serialized,
     text,
     text_width,
 )
-from jflow.view.drawing.shape import add_box, box_size
+from jflow.view.drawing.shapes import (
+    add_arrow,
+    add_box,
+    add_label,
+    add_line,
+    add_outline,
+    box_size,
+    free_position,
+    style_of,
+)
 from jflow.view.labels import counted
-from jflow.view.model import Diagram
+from jflow.view.model import BoxKind, Diagram, Flow, total_bytes
 
 _MARGIN = 16.0
 _LEAST_WIDTH = 420.0
@@ -69,10 +85,137 @@ def _add_lane(root: Element, device: Device, position: Rect, colour: str) -> Non
 
 
 def _add_labels(root: Element, diagram: Diagram, layout: Layout) -> None:
-    taken = list(layout.boxes)
+    occupied = list(layout.boxes)
     for arrow, route in zip(diagram.arrows, layout.routes, strict=True):
         label = arrow_label(arrow)
         if label:
-            position = free_position(label, route, taken)
+            position = free_position(label, route, occupied)
             add_label(root, label, position)
-            taken.append(position)
+            occupied.append(position)
+
+
+_FONT_SIZE = 11
+_ROW = 25.0
+_GAP = 22.0
+_SYMBOL_GAP = 7.0
+_SYMBOL = Rect(0, 0, 24, 15)
+_SHAPES = {
+    BoxKind.STATE: "variable and its reads, queue, reader",
+    BoxKind.ACCESS: "operation on one of these",
+    BoxKind.FEED: "fed with each step",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A symbol and its meaning.
+
+    Attributes:
+      kind: class of its group.
+      label: the meaning.
+      draw: adds the symbol to an element, in a rectangle of `_SYMBOL`'s size.
+    """
+
+    kind: str
+    label: str
+    draw: Callable[[Element, Rect], None]
+
+    @property
+    def width(self) -> float:
+        """In pixels."""
+        return _SYMBOL.width + _SYMBOL_GAP + text_width(self.label, _FONT_SIZE)
+
+
+Legend = list[tuple[Entry, float, float]]
+"""Entries with their x and y."""
+
+
+def legend(diagram: Diagram, width: float) -> tuple[Legend, float]:
+    """The legend of a diagram in lines of about `width` pixels, and its height."""
+    placed: Legend = []
+    y = 0.0
+    sections = (
+        _devices(diagram),
+        [*_shapes(diagram), *_lines(diagram)],
+        [*_prediction(diagram)],
+    )
+    for section in sections:
+        x = 0.0
+        for entry in section:
+            if x and x + entry.width > width:
+                x, y = 0.0, y + _ROW
+            placed.append((entry, x, y))
+            x += entry.width + _GAP
+        y += _ROW if section else 0.0
+    return placed, y
+
+
+def add_legend(parent: Element, entries: Legend, left: float, top: float) -> None:
+    """Draws the entries with their upper left corner at (left, top)."""
+    for entry, x, y in entries:
+        element = group(parent, f"legend {entry.kind}")
+        symbol = Rect(left + x, top + y, _SYMBOL.width, _SYMBOL.height)
+        entry.draw(element, symbol)
+        text(element, symbol.right + _SYMBOL_GAP, symbol.y + 12, entry.label, kind="entry")
+
+
+def _devices(diagram: Diagram) -> list[Entry]:
+    entries = []
+    for index, device in enumerate(diagram.devices):
+        n_ops = sum(len(box.ops) for box in diagram.boxes if box.device == device)
+        label = f"{device} ({counted(n_ops, 'op')})"
+        entries.append(Entry("swatch", label, partial(_swatch, device_colour(index))))
+    return entries
+
+
+def _swatch(colour: str, parent: Element, bounds: Rect) -> None:
+    rect(parent, bounds, rx="4", fill=mixed(colour, PAPER, 0.35), stroke=colour)
+
+
+def _shapes(diagram: Diagram) -> Iterator[Entry]:
+    kinds = {box.kind for box in diagram.boxes}
+    for kind, label in _SHAPES.items():
+        if kind in kinds:
+            yield Entry("shape", label, partial(_shape, kind))
+
+
+def _shape(kind: BoxKind, parent: Element, bounds: Rect) -> None:
+    add_outline(parent, kind, bounds, fill=PAPER, stroke=FAINT)
+
+
+def _lines(diagram: Diagram) -> Iterator[Entry]:
+    sends = [value for arrow in diagram.arrows for value in arrow.sent]
+    sent = f"{counted(len(sends), 'send')}, {bytes_text(total_bytes(sends))} a step"
+    labels = {
+        "data": "data",
+        "data crossing": f"data that crosses devices: {sent}",
+        "control": "order only",
+        "control crossing": "order only, crosses devices",
+        "state": "the same variable",
+    }
+    used = {style_of(arrow) for arrow in diagram.arrows}
+    for kind, label in labels.items():
+        if kind in used:
+            yield Entry("arrow", label, partial(_line, kind))
+
+
+def _prediction(diagram: Diagram) -> Iterator[Entry]:
+    prediction = diagram.prediction
+    if prediction is not None:
+        filled = prediction.lower_bound / prediction.seconds if prediction.seconds else 1.0
+        yield Entry("prediction", prediction_text(prediction), partial(_bar, filled))
+
+
+def _bar(filled: float, parent: Element, bounds: Rect) -> None:
+    """A bar for the predicted time, of which the lower bound is filled."""
+    top, height = bounds.y + 3, bounds.bottom - bounds.y - 6
+    rect(parent, Rect(bounds.x, top, bounds.width * min(filled, 1.0), height), fill=FAINT)
+    rect(parent, Rect(bounds.x, top, bounds.width, height), fill="none", stroke=FAINT)
+
+
+def _line(style: str, parent: Element, bounds: Rect) -> None:
+    x, y, half = bounds.middle, (bounds.y + bounds.bottom) / 2, bounds.width / 2 + 2
+    element = group(parent, style)
+    element.set("transform", f"rotate(-90 {number(x)} {number(y)})")
+    route = (Stop(x, y - half, y - half), Stop(x, y + half, y + half))
+    add_line(element, route, FAINT if style == Flow.STATE.value else "")

@@ -9,8 +9,8 @@ import jflow as tf
 from jflow.compiler.placement.elements import awaited_elements
 from jflow.compiler.schedule import scheduled, simulate
 from jflow.compiler.schedule.strategies import STRATEGIES
-from jflow.lab.problems import problem_of
 from jflow.lab.workloads import WORKLOADS
+from jflow.lab.workloads.workload import problem_of
 
 
 @pytest.fixture

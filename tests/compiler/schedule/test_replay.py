@@ -20,10 +20,9 @@ from jflow.compiler.schedule import (
     simulate,
 )
 from jflow.compiler.schedule.anneal import anneal
-from jflow.compiler.schedule.compact import compact, room_of
-from jflow.compiler.schedule.compiled import can_compile
+from jflow.compiler.schedule.compact import can_compile, compact, room_of
 from jflow.compiler.schedule.graph import Dependency, OperationGraph
-from jflow.compiler.schedule.replay import begin, new_plan, new_run, new_saved, replay
+from jflow.compiler.schedule.replay import begin_run, new_plan, new_run, new_saved, replay
 from jflow.compiler.schedule.schedule import check
 from jflow.compiler.schedule.simulate import makespan
 from jflow.compiler.schedule.strategies import search
@@ -78,7 +77,7 @@ def test_a_replay_takes_what_the_simulator_says(problem, seed) -> None:
     schedule = random(*problem, seed=seed)
     flat = compact(problem)
     plan, run = new_plan(flat, schedule, arrays=False), new_run(flat, arrays=False)
-    begin(flat, plan, run)
+    begin_run(flat, plan, run)
     found = replay(flat, plan, run, new_saved(flat, arrays=False), 0, math.inf)
     assert found == simulate(problem, schedule).makespan
 
@@ -112,7 +111,7 @@ def test_a_run_ends_once_it_is_certain_to_take_longer() -> None:
     for limit, expected in ((time, time), (time * 0.9, float("inf"))):
         run, saved = new_run(flat, arrays=False), new_saved(flat, arrays=False)
         plan = new_plan(flat, schedule, arrays=False)
-        begin(flat, plan, run)
+        begin_run(flat, plan, run)
         assert replay(flat, plan, run, saved, 0, limit) == expected
         assert (0 in run.ended) == (expected > limit)
 

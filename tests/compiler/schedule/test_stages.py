@@ -20,8 +20,8 @@ from jflow.compiler.schedule.graph import Dependency
 from jflow.compiler.schedule.stages import SPLIT_S, depths_of, messages_of, phases_of, staged
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.lab.families import random_problem
-from jflow.lab.problems import simulated_devices
 from jflow.lab.timed import timed_graph, timed_problem
+from jflow.lab.workloads.workload import simulated_devices
 from jflow.plan import Call
 
 

@@ -12,11 +12,16 @@ import pytest
 import jflow as tf
 from jflow.compiler.pipeline import StepRequest, compile_placed, region_problem
 from jflow.compiler.placement.calibration import PRIOR, Calibration, Machine
-from jflow.lab.calibration import Reference, RegionTimes, calibrate, measured_programs, report
+from jflow.lab.calibration import (
+    Reference,
+    RegionTimes,
+    calibrate,
+    calibration_report,
+    measured_programs,
+)
 from jflow.lab.calibration.measure import _overlap, _port_share
 from jflow.lab.calibration.probes import PROBES
-from jflow.lab.calibration.site import Site
-from jflow.lab.calibration.timing import Time
+from jflow.lab.calibration.site import Site, Time
 
 HERE = Machine("a", "Model 1", 2, "0.10.2", "0.10.2")
 SMALL = ("a number", "product 128, 32 times", "tanh of 200k, 16 times")
@@ -35,7 +40,7 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     assert found.port_share == PRIOR.port_share  # there are no three tasks
     assert Calibration.from_json(found.to_json()) == found
     assert any("CPU rates on" in line for line in heard)
-    text = report(found, now=lambda: 1e9 + 3 * 86_400)
+    text = calibration_report(found, now=lambda: 1e9 + 3 * 86_400)
     assert "measured 3 days ago on" in text
     assert "error of CPU rates, each program predicted from the others" in text
     assert 0 < found.work_error < 1
@@ -46,10 +51,10 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
 
 def test_a_report_says_which_checks_are_off() -> None:
     good = replace(PRIOR, machine=HERE, errors={"CPU rates, repeated": 0.5})
-    assert "doubtful" not in report(good, now=lambda: 1e9)
+    assert "doubtful" not in calibration_report(good, now=lambda: 1e9)
     bad = replace(good, errors={"CPU rates, repeated": 0.51})
-    assert "doubtful" in report(bad, now=lambda: 1e9)
-    assert "(CPU rates, repeated: 51%): calibrate again" in report(bad, now=lambda: 1e9)
+    assert "doubtful" in calibration_report(bad, now=lambda: 1e9)
+    assert "(CPU rates, repeated: 51%): calibrate again" in calibration_report(bad, now=lambda: 1e9)
 
 
 def test_rates_and_links_are_timed_in_the_same_turns(monkeypatch) -> None:
@@ -71,7 +76,7 @@ def test_the_reference_program_runs_again(monkeypatch) -> None:
     ran = []
     with Reference("") as reference:
         monkeypatch.setattr(reference, "_call", lambda: ran.append("once"))
-        reference.run()
+        reference.run_step()
     assert ran == ["once"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jflow.lab.calibration.timing import typical_times
+from jflow.lab.calibration.site import typical_times
 
 
 class Machine:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from jflow.base.failpoints import VARIABLE
-from jflow.launch.testing.zygotes import shared_zygote
+from jflow.launch.testing.processes import shared_zygote
 from jflow.testing import ProgramProcess, Zygote, no_leaks, wait_until
 
 ECHO = ("-m", "tests.programs.echo")
@@ -99,7 +99,7 @@ def test_a_zygote_that_cannot_import_says_so(capfd: pytest.CaptureFixture[str]) 
 def test_clusters_share_a_zygote_if_libraries_would_read_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jflow.launch.testing.zygotes.CHILD", ECHO[1])  # which imports little
+    monkeypatch.setattr("jflow.launch.testing.processes.CHILD", ECHO[1])  # which imports little
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     first = shared_zygote()
     monkeypatch.setenv("JFLOW_LOG", "error")  # read when it is used

@@ -58,11 +58,11 @@ def _min_cut_devices(problem: Problem) -> dict[int, int]:
     """The device of each operation, as if each could go anywhere."""
     order, capacities = problem.graph.order, capacity_of(problem)
     n, crossing = len(order), _crossing(problem)
-    kept, resident = [0.0], resident_of(problem)
+    resident_before, resident = [0.0], resident_of(problem)
     for operation in order:
-        kept.append(kept[-1] + resident[operation])
+        resident_before.append(resident_before[-1] + resident[operation])
     for device, capacity in enumerate(capacities):
-        if kept[-1] <= capacity:  # nothing has to be cut, and the search is quadratic
+        if resident_before[-1] <= capacity:  # nothing has to be cut, and the search is quadratic
             return dict.fromkeys(order, device)
     # best[k][i]: the least bytes if the first k devices run the first i operations.
     best = [[0.0] + [math.inf] * n]
@@ -71,7 +71,7 @@ def _min_cut_devices(problem: Problem) -> dict[int, int]:
         row, cut = [math.inf] * (n + 1), [0] * (n + 1)
         for i in range(n + 1):
             for j in range(i, -1, -1):
-                if kept[i] - kept[j] > capacity:
+                if resident_before[i] - resident_before[j] > capacity:
                     break
                 cost = best[-1][j] + (crossing[j] if 0 < j < i else 0.0)
                 if cost < row[i]:

@@ -59,17 +59,17 @@ class _Classes:
     """Colocation classes that grow (union by find), as far as the constraints let them."""
 
     def __init__(self, problem: Problem) -> None:
-        given = classes_of(problem)
+        classes = classes_of(problem)
         n_devices = len(problem.devices)
         self._problem = problem
-        self._parent = {number: number for number in given}
-        self._classes = given
+        self._parent = {number: number for number in classes}
+        self._classes = classes
         self._allowed = {
             number: problem.constraints.allowed.get(number, tuple(range(n_devices)))
-            for number in given
+            for number in classes
         }
-        self._resident = dict.fromkeys(given, 0.0)
-        for number, n_bytes in zip(given, resident_of(problem), strict=True):
+        self._resident = dict.fromkeys(classes, 0.0)
+        for number, n_bytes in zip(classes, resident_of(problem), strict=True):
             self._resident[number] += n_bytes
 
     def join(self, one: int, other: int) -> None:

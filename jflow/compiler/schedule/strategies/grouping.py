@@ -87,8 +87,8 @@ class _Groups:
         self._resident = np.array(resident_of(problem), float)
         self._room = max(capacity_of(problem))
         self._depth = depth
-        given = np.array(classes_of(problem))
-        numbers, self.of = np.unique(given, return_inverse=True)
+        classes = np.array(classes_of(problem))
+        numbers, self.of = np.unique(classes, return_inverse=True)
         kinds: dict[tuple[int, ...] | None, int] = {}
         allowed = problem.constraints.allowed
         self._kind = np.array(
@@ -107,7 +107,7 @@ class _Groups:
         a, b = self.of[self._uses.producer], self.of[self._uses.consumer]
         may = (a != b) & (self._kind[a] == self._kind[b])
         may &= self._work[a] + self._work[b] <= limit
-        may &= self._kept[a] + self._kept[b] <= self._room / 2
+        may &= self._group_bytes[a] + self._group_bytes[b] <= self._room / 2
         if only_chains:
             may &= (self._last[a] < self._first[b]) | (self._last[b] < self._first[a])
         a, b, sent = a[may], b[may], self._sent[may]
@@ -140,7 +140,7 @@ class _Groups:
             other = open_of.pop(kind, -1)
             if other < 0 or joined >= room:
                 open_of[kind] = group
-            elif self._kept[group] + self._kept[other] <= self._room / 2:
+            elif self._group_bytes[group] + self._group_bytes[other] <= self._room / 2:
                 target[group] = other
                 joined += 1
         self._renumber(target)
@@ -169,7 +169,7 @@ class _Groups:
         self.of = number[joined]
         self._kind = self._kind[order]
         self._work = np.bincount(self.of, weights=self._seconds)
-        self._kept = np.bincount(self.of, weights=self._resident)
+        self._group_bytes = np.bincount(self.of, weights=self._resident)
         self._first, self._last = np.full(len(order), np.inf), np.full(len(order), -np.inf)
         np.minimum.at(self._first, self.of, self._level)
         np.maximum.at(self._last, self.of, self._level)

@@ -108,16 +108,16 @@ def etf(problem: Problem, *, books_ports: bool = False) -> Schedule:
     partial = PartialSchedule(problem, books_ports=books_ports)
     ranks = upward_ranks(problem)
     queues = [_ReadyQueue(partial, device, ranks) for device in range(len(problem.devices))]
-    missing = [len(found) for found in problem.graph.predecessors]
+    missing = [len(before) for before in problem.graph.predecessors]
     ready = [operation for operation, count in enumerate(missing) if not count]
     while True:
         for operation in ready:
             for device in partial.options(operation):
                 queues[device].enter(operation)
-        found = [entry for queue in queues if (entry := queue.first()) is not None]
-        if not found:
+        entries = [entry for queue in queues if (entry := queue.first()) is not None]
+        if not entries:
             return partial.schedule()
-        _, _, operation, device = min(found)
+        _, _, operation, device = min(entries)
         partial.place(operation, device)
         ready = []
         for successor in problem.graph.successors[operation]:
@@ -144,7 +144,7 @@ class _ReadyQueue:
         heapq.heappush(self._waiting, (ready, -self._ranks[operation], operation))
 
     def first(self) -> tuple[float, float, int, int] | None:
-        """What could start first: start, rank with a minus, operation and device."""
+        """The entry that could start first: start, negative rank, operation, device."""
         free = self._partial.is_free_at(self._device)
         while True:
             while self._waiting and self._waiting[0][0] <= free:
@@ -182,7 +182,7 @@ def _by_urgency(problem: Problem, urgency: Urgency) -> Iterator[int]:
     """The operations, each after its inputs, of those that are ready the most urgent first."""
     graph = problem.graph
     position = {operation: i for i, operation in enumerate(graph.order)}
-    missing = [len(found) for found in graph.predecessors]
+    missing = [len(before) for before in graph.predecessors]
     ready = [(-urgency(i), position[i], i) for i, count in enumerate(missing) if not count]
     heapq.heapify(ready)
     while ready:
@@ -209,7 +209,7 @@ def _downward_ranks(problem: Problem) -> list[float]:
 def _critical_path(problem: Problem, priority: list[float]) -> list[int]:
     """The operations of the longest path, from a first one to a last one."""
     graph = problem.graph
-    starts = [i for i, found in enumerate(graph.predecessors) if not found]
+    starts = [i for i, before in enumerate(graph.predecessors) if not before]
     at = max(starts, key=priority.__getitem__)
     path = [at]
     while graph.successors[at]:

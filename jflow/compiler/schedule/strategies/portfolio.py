@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 
 from jflow.compiler.schedule.bounds import lower_bound
-from jflow.compiler.schedule.compiled import can_compile
+from jflow.compiler.schedule.compact import can_compile
 from jflow.compiler.schedule.exact import Optimum, optimal
 from jflow.compiler.schedule.exhaustive import exhaustive_optimum
 from jflow.compiler.schedule.problem import Problem, capacity_of
@@ -93,7 +93,7 @@ _BASELINES: tuple[PlaceFunction, ...] = (m_topo, greedy_lpt, greedy_load, round_
 
 @dataclass(frozen=True)
 class PortfolioResult:
-    """What `auto` chose and why.
+    """The choice of `auto` and its reasons.
 
     Attributes:
       schedule: the choice.
@@ -109,11 +109,6 @@ class PortfolioResult:
     predicted: Mapping[str, float]
     bound: float
     reasons: Mapping[str, str]
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether the bound proves that no schedule takes less."""
-        return self.predicted[self.strategy] <= self.bound * (1 + 1e-6)
 
 
 @strategy
@@ -159,7 +154,7 @@ def choose(
     every: Iterator[PlaceFunction] = chain((single,), tried)
     for place in every:
         portfolio.add(place)
-    if not portfolio.found:
+    if not portfolio.candidates:
         raise portfolio.infeasible()
     if len(problem.devices) > 1:
         portfolio.search(_moves(problem) if moves is None else moves)
@@ -179,7 +174,7 @@ class _Portfolio:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.bound = lower_bound(problem)
-        self.found: dict[str, tuple[float, Schedule]] = {}
+        self.candidates: dict[str, tuple[float, Schedule]] = {}
         self.reasons: dict[str, str] = {}
         self._may_fit = True
         self._not_fitting = ""  # why even placements made to hold the limits do not
@@ -187,11 +182,11 @@ class _Portfolio:
     @property
     def best(self) -> str:
         """The name of the candidate with the least predicted time."""
-        return min(self.found, key=lambda name: self.found[name][0])
+        return min(self.candidates, key=lambda name: self.candidates[name][0])
 
     @property
     def _is_optimal(self) -> bool:
-        return self.found[self.best][0] <= self.bound * (1 + 1e-9)
+        return self.candidates[self.best][0] <= self.bound * (1 + 1e-9)
 
     def add(self, place: PlaceFunction) -> None:
         """Adds the schedule of a strategy; what breaks memory limits is made to hold them."""
@@ -214,8 +209,8 @@ class _Portfolio:
             self._add(name_of(changed), scheduled(self.problem, changed))
         except OpError as error:
             self.reasons[name_of(changed)] = error.message
-            self._may_fit = bool(self.found)
-            if not self.found:
+            self._may_fit = bool(self.candidates)
+            if not self.candidates:
                 self._not_fitting = error.message
 
     def infeasible(self) -> ResourceExhaustedError:
@@ -234,20 +229,20 @@ class _Portfolio:
         is_small = n <= _SMALL
         hots = _STARTS if is_small else ()
         last = _STARTS[0] if is_small else _OPERATION_HEAT / n
-        names = sorted(self.found, key=lambda name: self.found[name][0])
+        names = sorted(self.candidates, key=lambda name: self.candidates[name][0])
         runs = [*zip(names, hots, strict=False), ("", last)]
         for seed, (name, hot) in enumerate(runs):
             if self._is_optimal:
                 return
             start = name or self.best
-            schedule = self.found[start][1]
+            schedule = self.candidates[start][1]
             schedule = improved(
                 self.problem, schedule, moves=moves // len(runs), seed=seed, hot=hot
             )
             time = makespan(self.problem, schedule)
-            if time < self.found[self.best][0]:
+            if time < self.candidates[self.best][0]:
                 label = start if start.endswith("+search") else f"{start}+search"
-                self.found[label] = (time, schedule)
+                self.candidates[label] = (time, schedule)
 
     def solve(self) -> None:
         """Adds what exact methods find in a limited search, and their bounds."""
@@ -259,61 +254,63 @@ class _Portfolio:
             if self._is_optimal:
                 return
             try:
-                best = method(self.problem, upper=self.found[self.best][1])
+                best = method(self.problem, upper=self.candidates[self.best][1])
             except OpError as error:
                 self.reasons[name] = error.message
                 continue
             self.bound = max(self.bound, best.bound)
             time = makespan(self.problem, best.schedule)
-            if time < self.found[self.best][0]:
-                self.found[name] = (time, best.schedule)
+            if time < self.candidates[self.best][0]:
+                self.candidates[name] = (time, best.schedule)
 
     def predict(self) -> None:
         """Predicts the steps of all candidates; until now, only their operations were looked at."""
         if is_makespan(self.problem.costs):
             return
-        self.found = {
+        self.candidates = {
             name: (predicted_seconds(self.problem, schedule), schedule)
-            for name, (_, schedule) in self.found.items()
+            for name, (_, schedule) in self.candidates.items()
         }
 
     def search_stages(self, moves: int) -> None:
         """Improves the best candidate, and the best other one than a single device, in stages."""
-        names = sorted(self.found, key=lambda name: self.found[name][0])
+        names = sorted(self.candidates, key=lambda name: self.candidates[name][0])
         starts = dict.fromkeys([*names[:1], *[name for name in names if name != "single"][:1]])
         for seed, name in enumerate(starts):
             if self._is_optimal or moves < len(starts):
                 return
             schedule = improved_in_stages(
-                self.problem, self.found[name][1], moves=moves // len(starts), seed=seed
+                self.problem, self.candidates[name][1], moves=moves // len(starts), seed=seed
             )
             time = predicted_seconds(self.problem, schedule)
-            if time < self.found[name][0]:
-                self.found[f"{name}+stages"] = (time, schedule)
+            if time < self.candidates[name][0]:
+                self.candidates[f"{name}+stages"] = (time, schedule)
 
     def result(self, margin: float) -> PortfolioResult:
         """The best candidate of those that are certain to be faster than a single device."""
-        alone = self.found.get("single", (math.inf,))[0]
-        faster = [name for name in self.found if self.found[name][0] <= alone * (1 - margin)]
-        faster.sort(key=lambda name: self.found[name][0])
+        alone = self.candidates.get("single", (math.inf,))[0]
+        faster = [
+            name for name in self.candidates if self.candidates[name][0] <= alone * (1 - margin)
+        ]
+        faster.sort(key=lambda name: self.candidates[name][0])
         certain = (name for name in faster[:_MOST_CHECKED] if self._is_faster_at_worst(name))
         best = next(certain, "single" if math.isfinite(alone) else self.best)
-        predicted = {name: time for name, (time, _) in self.found.items()}
+        predicted = {name: time for name, (time, _) in self.candidates.items()}
         bound = min(self.bound, *predicted.values())
-        return PortfolioResult(self.found[best][1], best, predicted, bound, self.reasons)
+        return PortfolioResult(self.candidates[best][1], best, predicted, bound, self.reasons)
 
     def _is_faster_at_worst(self, name: str) -> bool:
         costs = self.problem.costs
-        if name == "single" or "single" not in self.found:
+        if name == "single" or "single" not in self.candidates:
             return True
         if not (costs.work_error or costs.message_error):
             return True
         worst = self.problem._replace(costs=costs.at_worst())
-        time, alone = (predicted_seconds(worst, self.found[n][1]) for n in (name, "single"))
+        time, alone = (predicted_seconds(worst, self.candidates[n][1]) for n in (name, "single"))
         return time < alone
 
     def _add(self, name: str, schedule: Schedule) -> None:
-        self.found[name] = (makespan(self.problem, schedule), schedule)
+        self.candidates[name] = (makespan(self.problem, schedule), schedule)
 
 
 def _moves(problem: Problem) -> int:

@@ -25,7 +25,7 @@ def m_sct(problem: Problem) -> Schedule:
     favorites = favorite_children(problem)
     partial, ranks = PartialSchedule(problem), upward_ranks(problem)
     latest: dict[int, int] = {}  # the last operation of each device
-    missing = [len(found) for found in problem.graph.predecessors]
+    missing = [len(before) for before in problem.graph.predecessors]
     ready = [operation for operation, count in enumerate(missing) if not count]
     sent = _largest_transfers(problem)
 
@@ -33,8 +33,8 @@ def m_sct(problem: Problem) -> Schedule:
         start = partial.earliest_start(operation, device)
         child = favorites.get(latest.get(device, -1))
         if child is not None and child != operation and partial.devices[child] < 0:
-            kept_until = partial.finish[latest[device]] + sent[latest[device]]
-            start = max(start, kept_until)
+            reserved_until = partial.finish[latest[device]] + sent[latest[device]]
+            start = max(start, reserved_until)
         return start, -ranks[operation], operation, device
 
     while ready:
@@ -108,7 +108,7 @@ def _solved(rows: list[tuple[dict[int, float], float]], n: int, n_edges: int) ->
 
 def _largest_transfers(problem: Problem) -> list[float]:
     """For each operation the time of its largest result to another device."""
-    found = [0.0] * len(problem.graph)
+    largest = [0.0] * len(problem.graph)
     for edge, sent in zip(problem.graph.edges, mean_transfers(problem), strict=True):
-        found[edge.producer] = max(found[edge.producer], sent)
-    return found
+        largest[edge.producer] = max(largest[edge.producer], sent)
+    return largest

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from jflow.compiler.schedule.anneal import HELPERS, anneal
-from jflow.compiler.schedule.compact import compact, room_of
-from jflow.compiler.schedule.compiled import can_compile, compiled
+from jflow.compiler.schedule.compact import can_compile, compact, compiled, room_of
 from jflow.compiler.schedule.problem import Problem
 from jflow.compiler.schedule.replay import new_plan, new_run, new_saved
 from jflow.compiler.schedule.schedule import Schedule

@@ -47,8 +47,8 @@ class _Search:
         self._members: dict[int, list[int]] = {}
         for i, number in enumerate(classes):
             self._members.setdefault(number, []).append(i)
-        given = problem.constraints.allowed
-        self._allowed = {number: given.get(number, every) for number in self._members}
+        restricted = problem.constraints.allowed
+        self._allowed = {number: restricted.get(number, every) for number in self._members}
         self.free = [number for number, allowed in self._allowed.items() if len(allowed) > 1]
         self._neighbors: dict[int, dict[int, None]] = {number: {} for number in self._members}
         for edge in problem.graph.edges:
@@ -85,13 +85,13 @@ class _Search:
 
     def _together(self, first: int, size: int) -> dict[int, None]:
         """A class and others that are connected with it."""
-        found, around = {first: None}, [*self._neighbors[first]]
-        while around and len(found) < size:
+        members, around = {first: None}, [*self._neighbors[first]]
+        while around and len(members) < size:
             chosen = around.pop(self._rng.randrange(len(around)))
-            if chosen not in found:
-                found[chosen] = None
+            if chosen not in members:
+                members[chosen] = None
                 around += self._neighbors[chosen]
-        return found
+        return members
 
     def _fits(self, devices: Sequence[int]) -> bool:
         used = [0.0] * len(self._capacity)

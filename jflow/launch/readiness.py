@@ -36,7 +36,7 @@ _FINAL = (UnauthenticatedError, FailedPreconditionError)
 
 
 class Waiting:
-    """A wait that says what it waits for, again and again, and ends after a time.
+    """A wait with a time limit that logs a notice of what it waits for every 10 s.
 
     Args:
       task: the task that waits.
@@ -46,10 +46,10 @@ class Waiting:
     def __init__(self, task: Task, limit: float) -> None:
         self._task = task
         self._limit = limit
-        self._since = self._said = now()
+        self._since = self._last_notice = now()
 
     def goes_on(self, what: str) -> None:
-        """Says it if it is time to.
+        """Logs a notice if one is due.
 
         Args:
           what: what is waited for, and why it is not there.
@@ -65,8 +65,8 @@ class Waiting:
                 "an earlier chief have to be started again",
                 task=str(self._task),
             )
-        if now() - self._said >= _NOTICE_S:
-            self._said = now()
+        if now() - self._last_notice >= _NOTICE_S:
+            self._last_notice = now()
             _LOG.warning("%s still waits for %s", self._task, what)
 
 

@@ -1,4 +1,4 @@
-"""The parts of the processes of one program: the chief's, an evaluator's, and all others'."""
+"""What the processes of one program do: the chief, the workers and servers, an evaluator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from jflow.base.cluster import Task
-from jflow.launch.attendance import CONNECT_S, ChiefWatch, stop_others, wait_for_tasks
-from jflow.launch.program import ProgramRole
+from jflow.launch.readiness import CONNECT_S, ChiefWatch, stop_others, wait_for_tasks
+from jflow.launch.role import ProgramRole
 from jflow.net.wire import connect
 from jflow.task.server import Server
 from jflow.task.server.loop import exempt_from_collection
@@ -23,7 +23,7 @@ _POLL_S = 0.2
 
 
 class RoleOfTask(NamedTuple):
-    """What a process of a cluster knows of its role."""
+    """The role of a process with its task, the chief, and the time limit of waits."""
 
     role: ProgramRole
     own: Task
@@ -31,8 +31,8 @@ class RoleOfTask(NamedTuple):
     timeout: float
 
 
-def lead(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
-    """The chief's part: serves, waits for all tasks, calls the function and stops the others."""
+def run_chief(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
+    """Runs the chief: serves, waits for all tasks, calls the function and stops the others."""
     with _server(assigned) as server:
         client = connect(server.target, CONNECT_S)
         try:
@@ -43,8 +43,8 @@ def lead(main: Callable[[ProgramRole], T], assigned: RoleOfTask) -> T:
             client.close()
 
 
-def follow(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T | None:
-    """The part of a task that serves until the chief is done, and calls the function if any."""
+def run_worker(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T | None:
+    """Runs another task: serves until the chief is done, and calls the function if there is one."""
     cluster, result = assigned.role.cluster_spec, None
     with (
         _server(assigned) as server,
@@ -87,8 +87,8 @@ def _end_with(server: Server, watch: ChiefWatch, done: threading.Event) -> None:
     done.set()
 
 
-def evaluate(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T:
-    """The part of an evaluator."""
+def run_evaluator(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) -> T:
+    """Runs an evaluator, which has no server, and sets `done` when the program is over."""
     role, own = assigned.role, assigned.own
     if function is None:
         raise ValueError(
@@ -98,13 +98,13 @@ def evaluate(function: Callable[[ProgramRole], T] | None, assigned: RoleOfTask) 
     with ChiefWatch(
         own, role.cluster_spec, assigned.chief, assigned.timeout, is_served=False
     ) as watch:
-        threading.Thread(target=_tell, args=(watch, role.done), daemon=True).start()
+        threading.Thread(target=_set_when_over, args=(watch, role.done), daemon=True).start()
         result = function(role)
         if watch.error is not None:
             raise watch.error
     return result
 
 
-def _tell(watch: ChiefWatch, done: threading.Event) -> None:
+def _set_when_over(watch: ChiefWatch, done: threading.Event) -> None:
     watch.over.wait()
     done.set()

@@ -1,4 +1,4 @@
-"""W1: a multilayer perceptron that replicas train together, with parameter servers."""
+"""W1 and the classifier of `make demo`: multilayer perceptrons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ import jax
 import jax.numpy as jnp
 
 import jflow as tf
-from jflow.lab.workloads.workload import Servers, Workload, apply, data, mean, update
+from jflow.lab.workloads.workload import (
+    Servers,
+    Workload,
+    apply,
+    cross_entropy,
+    data,
+    descend,
+    labels,
+    mean,
+    update,
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ def _graph(scale: MlpScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:
                 x = apply(_layer, x, *layer)
             losses.append(apply(_error, x, wanted))
             slopes.append(tf.gradients(losses[-1], [*weights, *biases]))
-    averages = [apply(_average, *found) for found in zip(*slopes, strict=True)]
+    averages = [apply(_average, *of_replicas) for of_replicas in zip(*slopes, strict=True)]
     return mean(losses), update([*weights, *biases], averages, 0.1)
 
 
@@ -59,5 +69,48 @@ MLP = Workload(
         "large": MlpScale(replicas=6, layers=4, width=512, batch=128),
     },
     _graph,
+)
+"""The workload."""
+
+
+_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class DigitsScale:
+    """The size: pixels of an image, neurons of the hidden layer, batch."""
+
+    pixels: int
+    hidden: int
+    batch: int
+
+
+def _class_loss(x: jax.Array, weights: jax.Array, bias: jax.Array, classes: jax.Array) -> jax.Array:
+    return cross_entropy(x @ weights + bias, classes)
+
+
+def _digits_graph(scale: DigitsScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:
+    hidden = (
+        servers.weights(0.0, "hidden_w", scale.pixels, scale.hidden),
+        servers.zeros(0.0, "hidden_b", scale.hidden),
+    )
+    output = (
+        servers.weights(0.5, "output_w", scale.hidden, _CLASSES),
+        servers.zeros(0.5, "output_b", _CLASSES),
+    )
+    x = apply(_layer, data(0, scale.batch, scale.pixels), *hidden)
+    loss = apply(_class_loss, x, *output, labels(1, _CLASSES, scale.batch))
+    return descend(loss, [*hidden, *output], 0.5)
+
+
+DIGITS = Workload(
+    "digits",
+    "the classifier of `make demo`; so small that no second device is worth a message",
+    {
+        "small": DigitsScale(pixels=64, hidden=16, batch=8),
+        "cpu": DigitsScale(pixels=64, hidden=64, batch=64),
+        "large": DigitsScale(pixels=784, hidden=1024, batch=1024),
+    },
+    _digits_graph,
 )
 """The workload."""
