@@ -1,6 +1,6 @@
 """Proves optima without contention by CP-SAT (OR-tools), in an environment of its own.
 
-OR-tools holds protobuf back, so it is no dependency; see docs/decisions/0021-schedules.md.
+OR-tools holds protobuf back, so it is no dependency; see docs/decisions/placement.md#0021.
 """
 
 from __future__ import annotations
