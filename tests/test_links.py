@@ -20,7 +20,7 @@ _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./{{}},*-]*")
 _CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
-_ANCHOR = re.compile(r'<a (?:id|name)="([^"]+)"')
+_ID = re.compile(r'<a (?:id|name)="([^"]+)"')
 
 
 def _tracked(*patterns: str) -> list[Path]:
@@ -39,8 +39,8 @@ def _prose(page: Path) -> str:
 
 
 @cache
-def _anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page: those that it writes, and those that GitHub makes of its headings."""
+def _fragments(page: Path) -> frozenset[str]:
+    """The fragments of a page: those that it writes, and those that GitHub makes of its headings."""
     text = _prose(page)
     slugs: list[str] = []
     for heading in _HEADING.findall(text):
@@ -48,23 +48,23 @@ def _anchors(page: Path) -> frozenset[str]:
         slug = re.sub(r"[^\w\- ]", "", shown.lower()).strip().replace(" ", "-")
         n_before = sum(re.sub(r"-\d+$", "", other) == slug for other in slugs)
         slugs.append(f"{slug}-{n_before}" if slug in slugs else slug)
-    return frozenset(slugs) | frozenset(_ANCHOR.findall(text))
+    return frozenset(slugs) | frozenset(_ID.findall(text))
 
 
 def _broken(page: Path, link: str) -> Iterator[str]:
     """What is wrong with a link of a page; nothing if it leads out of the repository."""
     if re.match(r"[a-z][a-z+.-]*:", link):
         return
-    name, _, anchor = link.partition("#")
+    name, _, fragment = link.partition("#")
     target = (page.parent / name).resolve() if name else page
     if not target.exists():
         yield f"{link}: no such file"
-    elif anchor and target.suffix == ".md" and anchor not in _anchors(target):
+    elif fragment and target.suffix == ".md" and fragment not in _fragments(target):
         yield f"{link}: no such anchor"
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_link_leads_to_a_file_and_an_anchor(page: str) -> None:
+def test_each_link_leads_to_a_file_and_a_fragment(page: str) -> None:
     path = ROOT / page
     text = _prose(path)
     links = [*_LINK.findall(_CODE.sub("", text)), *_SOURCE.findall(text)]
