@@ -40,7 +40,7 @@ def _prose(page: Path) -> str:
 
 @cache
 def _fragments(page: Path) -> frozenset[str]:
-    """The fragments of a page: those that it writes, and those that GitHub makes of its headings."""
+    """The fragments of a page: those that it writes, and those that follow from headings."""
     text = _prose(page)
     slugs: list[str] = []
     for heading in _HEADING.findall(text):
