@@ -13,13 +13,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 PAGES = {
-    "distribute": 2,
+    "distribute": 3,
     "export": 2,
-    "monitored": 2,
     "programs": 2,
     "queues": 3,
     "saving": 4,
-    "training": 2,
+    "training": 4,
     "unknown_ranks": 2,
     "variables": 2,
 }

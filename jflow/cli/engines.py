@@ -15,10 +15,10 @@ from jflow.launch.slurm import SlurmJob
 
 _K8S_EPILOG = """\
 The output is for `kubectl apply -f -`. The program behind `--`, if there is
-one, runs as a Job when all tasks answer. See docs/kubernetes.md.
+one, runs as a Job when all tasks answer. See docs/deploy.md.
 """
 _SLURM_EPILOG = """\
-The script is for sbatch; it starts the cluster and then the program behind `--`. See docs/slurm.md.
+The script is for sbatch; it starts the cluster, then the program behind `--`. See docs/deploy.md.
 """
 
 

@@ -1,4 +1,4 @@
-"""The code of docs/workloads.md runs as it stands, and the page names every workload."""
+"""The code of docs/lab.md on workloads runs as it stands, and the page names every workload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from jflow.lab.workloads import WORKLOADS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+_LAB = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+PAGE = _LAB.partition("\n## Workloads\n")[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

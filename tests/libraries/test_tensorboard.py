@@ -48,10 +48,10 @@ def test_tensorboard_shows_numbers_histograms_and_images(tmp_path: Path) -> None
 def test_the_summaries_of_the_page_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "monitored.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
     (block,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, "monitored.md", "exec"), {"tf": tf})
+    exec(compile(block, "training.md", "exec"), {"tf": tf})
     assert len(opened(tmp_path / "logs").Scalars("loss")) == 10
 
 

@@ -48,7 +48,7 @@ class Executable(Protocol):
         """Runs the step and returns the fetched values as NumPy arrays, which the caller owns.
 
         With an effect, what the step writes is applied once, on all tasks or on none, however often
-        the step is attempted and wherever each attempt runs (docs/exactly_once.md).
+        the step is attempted and wherever each attempt runs (docs/failures.md).
 
         Args:
           feeds: the fed values.

@@ -1,6 +1,6 @@
 """What devices and links do in a second: a prior, and what was measured on a machine instead.
 
-A calibration is data. `jflow calibrate` measures one and writes it to a file (docs/calibration.md);
+A calibration is data. `jflow calibrate` measures one and writes it to a file (docs/lab.md);
 sessions read the file and give it to what estimates costs.
 """
 
@@ -151,7 +151,7 @@ class Calibration:
         measured again, it tells how much slower the machine is than it was; 0 if not measured.
       made: when, as seconds since 1970; 0 for the prior.
       machine: where; None for the prior.
-      errors: relative errors by what they are of, see docs/calibration.md.
+      errors: relative errors by what they are of, see docs/lab.md.
     """
 
     rates: Mapping[str, Rates]

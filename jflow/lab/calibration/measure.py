@@ -45,7 +45,7 @@ _PORT_BYTES = 1 << 23
 _MOST_WORK_ERROR = 0.9
 _LEAST_MESSAGE_ERROR = 1.0
 """What is sent in a training step takes up to two or three times what the exchanges tell, though
-their own steps are explained within 10 % (docs/decisions/0068-short-steps.md)."""
+their own steps are explained within 10 % (docs/decisions/placement.md#0068)."""
 
 
 @dataclass

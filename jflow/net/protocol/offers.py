@@ -1,7 +1,7 @@
 """Offers of a data stream: good once, for one session, and not for long; no I/O.
 
 A server offers each caller that it has admitted a stream of its own for the messages of the session
-(docs/decisions/0044-data-streams.md). The offer travels over the stream of the handshake, so only
+(docs/decisions/transport.md#0044). The offer travels over the stream of the handshake, so only
 the caller knows its nonce. The caller attaches the data stream by proving that, once and within
 `OFFER_S`; the server proves the same, because another process may listen at the path by then.
 """

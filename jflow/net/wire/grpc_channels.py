@@ -2,7 +2,7 @@
 
 With other values, or without some of them, a second server silently shares a port that is in use, a
 dead peer goes unnoticed for a minute, or a restarted one is found again only after six seconds
-(docs/decisions/0001-foundations.md has the measurements).
+(docs/decisions/foundations.md#0001 has the measurements).
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         Arguments can be a `RemoteValue`, the result of another scheduled function, which runs
         first; and `PerWorkerValues`, such as an iterator of `create_per_worker_dataset`, of which
         the function gets that of its worker. A result of 64 KiB or more stays on its worker, where
-        the functions that take it read it; docs/scheduling.md says when this process has a copy.
+        the functions that take it read it; docs/distribute.md says when this process has a copy.
 
         Args:
           fn: a `jflow.function`, or a method that is one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+from jflow.base.text import printable
 from jflow.view.drawing.layout import Rect
 
 SEND = "#D55E00"

@@ -1,4 +1,4 @@
-"""The gRPC settings that both ends must agree on; see docs/decisions/0001-foundations.md."""
+"""The gRPC settings that both ends must agree on; see docs/decisions/foundations.md#0001."""
 
 import os
 

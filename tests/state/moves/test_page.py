@@ -1,11 +1,12 @@
-"""The code of docs/replacement.md runs as it stands."""
+"""The code of docs/placement.md on moving state runs as it stands."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[3] / "docs" / "replacement.md").read_text()
+_PLACEMENT = (Path(__file__).parents[3] / "docs" / "placement.md").read_text()
+PAGE = _PLACEMENT.partition("\n## Moving state\n")[2].partition("\n## ")[0]
 
 
 def test_the_code_of_the_page_runs() -> None:
