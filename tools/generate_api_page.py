@@ -146,7 +146,8 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 
 def _line(name: str, parameters: str, value: Any) -> str:
-    about = "" if isinstance(value, enum.Enum) else first_line(value)
+    is_of_jax = not type(value).__module__.startswith("jflow")
+    about = "" if isinstance(value, enum.Enum) and is_of_jax else first_line(value)
     return f"- `{name}{parameters}`" + (f": {about}" if about else "")
 
 

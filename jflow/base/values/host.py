@@ -36,6 +36,8 @@ class HostDtype(Enum):
     def __repr__(self) -> str:
         return f"jflow.{self.name}"
 
+    __str__ = __repr__
+
 
 string = HostDtype.string
 

@@ -228,7 +228,7 @@ def test_a_wait_for_a_variable_names_the_operation_that_writes_it():
     reason = cell.reason(access)
     assert re.fullmatch(
         r"waited for variable 'x' \(container ''\) on /job:ps/task:0/device:CPU:0, which "
-        r"operation 'x/add' of another step has been writing for [\d.]+ (us|ms|s)",
+        r"operation 'x/add' of another step has been writing for [\d.]+ (µs|ms|s)",
         reason,
     )
 
