@@ -142,12 +142,13 @@ def _entry(name: str, value: Any) -> Iterator[str]:
         for each, member in class_members(value):
             is_method = not isinstance(member, staticmethod)
             function = member.__func__ if isinstance(member, classmethod) else member
-            yield "  " + _line(each, signature(function, is_method=is_method), member)
+            documented = None if isinstance(member, enum.Enum) else member
+            yield "  " + _line(each, signature(function, is_method=is_method), documented)
 
 
 def _line(name: str, parameters: str, value: Any) -> str:
-    is_of_jax = not type(value).__module__.startswith("jflow")
-    about = "" if isinstance(value, enum.Enum) and is_of_jax else first_line(value)
+    """The line of a name; `value` is what is documented, None if nothing is."""
+    about = first_line(value) if value is not None else ""
     return f"- `{name}{parameters}`" + (f": {about}" if about else "")
 
 
