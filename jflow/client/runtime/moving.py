@@ -37,7 +37,7 @@ def until_found(
 
     Args:
       act: does nothing if it raises MovedError.
-      learn: is told where state is now, before the next attempt.
+      learn: gets the error, which says where state is now, before the next attempt.
       deadline: of the call.
 
     Raises:
@@ -59,7 +59,7 @@ class MovingExecutable:
 
     Args:
       register: places, compiles and registers the step.
-      learn: is told where state is now, before the step is registered again.
+      learn: gets the error, which says where state is now, before the step is registered again.
       deadline: of the call that makes it.
 
     Attributes:
