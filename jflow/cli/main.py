@@ -203,8 +203,8 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _server(options: argparse.Namespace) -> None:
     from jflow.task.server import Server  # noqa: PLC0415 - watchers need none
+    from jflow.task.server.definition import which_task  # noqa: PLC0415
     from jflow.task.server.loop import exempt_from_collection  # noqa: PLC0415
-    from jflow.task.server.role import which_task  # noqa: PLC0415
 
     cluster, job, index = _task(options)
     log_to_stderr(log_options(options), str(which_task(cluster, job, index)))

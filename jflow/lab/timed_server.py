@@ -124,7 +124,7 @@ class _SlowTransport:
 class TimedWorker(Worker):
     """A worker with the host function `WORK`, and ports; arguments as for `Worker`."""
 
-    lets_ride: ClassVar[bool] = False  # each value passes the ports
+    can_piggyback: ClassVar[bool] = False  # each value passes the ports
 
     def __init__(
         self, task: Task, devices: Any, transport: TensorTransport, *others: Any, **named: Any

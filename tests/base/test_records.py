@@ -29,7 +29,7 @@ from jflow.state.resources import KERNELS
 from jflow.state.resources.accumulator import AccumulatorSpec
 from jflow.state.resources.accumulator import snapshot as accumulator
 from jflow.state.resources.iterator_state import IteratorStateSnapshot, IteratorStateSpec
-from jflow.state.resources.ledger import LedgerSpec
+from jflow.state.resources.kinds import LedgerSpec
 from jflow.state.resources.moving import SavedQueue, SavedStates, SavedVariable
 from jflow.state.resources.queue import QueueSpec
 from jflow.state.resources.queue import snapshot as queue

@@ -116,7 +116,7 @@ def preview(array: jax.Array | None) -> str | None:
 def _comes(array: jax.Array) -> bool:
     """Whether the value is computed within a short time."""
     deadline = time.monotonic() + _MAX_WAIT_S
-    while not cast(Any, array).is_ready():
+    while not cast("Any", array).is_ready():
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE_S)
@@ -127,6 +127,6 @@ def _on_host(array: jax.Array) -> np.ndarray[Any, Any] | None:
     """The elements on the host, without a copy where possible."""
     try:
         # Unlike np.asarray, this does not cache a view that would make the next update copy.
-        return np.from_dlpack(cast(Any, array))
+        return np.from_dlpack(cast("Any", array))
     except (BufferError, RuntimeError, TypeError):  # on an accelerator, or not a dtype of DLPack
         return np.asarray(array) if array.nbytes <= MAX_COPIED_BYTES else None

@@ -64,4 +64,4 @@ def function_of(placement: str | Callable[..., Any]) -> PlaceFunction:
         raise InvalidArgumentError(
             f"the placement strategy {placement!r} is not a function, but {function!r:.80}"
         )
-    return cast(PlaceFunction, function)
+    return cast("PlaceFunction", function)

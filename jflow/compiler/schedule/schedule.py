@@ -99,7 +99,7 @@ def strategy(fun: Callable[Concatenate[Problem, P], Schedule]) -> Scheduler[P]:
     ) -> Schedule:
         return fun(Problem(graph, devices, costs, constraints), *args, **kwargs)
 
-    return cast(Scheduler[P], place)
+    return cast("Scheduler[P]", place)
 
 
 def scheduled(problem: Problem, place: PlaceFunction) -> Schedule:

@@ -46,8 +46,8 @@ from jflow.net.protocol.proxy import TaskProxy as TaskProxy
 from jflow.net.protocol.records import Artifacts as Artifacts
 from jflow.net.protocol.records import Client as Client
 from jflow.net.protocol.records import DeviceRecord as DeviceRecord
+from jflow.net.protocol.records import Piggybacked as Piggybacked
 from jflow.net.protocol.records import Registered as Registered
-from jflow.net.protocol.records import Riding as Riding
 from jflow.net.protocol.records import ServerInfo as ServerInfo
 from jflow.net.protocol.services import MasterSession as MasterSession
 from jflow.net.protocol.services import ServerRoles as ServerRoles
@@ -56,5 +56,5 @@ from jflow.net.protocol.services import WorkerService as WorkerService
 from jflow.net.protocol.services import WorkerSession as WorkerSession
 from jflow.net.protocol.tasks import TaskSet as TaskSet
 from jflow.net.protocol.transport import Transport as Transport
-from jflow.state.core.records import Staging as Staging
 from jflow.state.core.task import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
+from jflow.state.effects.effect import Staging as Staging

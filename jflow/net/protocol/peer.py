@@ -38,7 +38,7 @@ from jflow.net.protocol.rpcs import (
     RELEASE,
     RUN_PLANS,
 )
-from jflow.net.protocol.run_rpcs import PlansRequest, ridden
+from jflow.net.protocol.run_rpcs import PlansRequest, piggybacked_values
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.stream import Received
 from jflow.net.protocol.traced import without_records
@@ -49,8 +49,8 @@ from jflow.net.protocol.transport import (
 )
 from jflow.plan import Plan
 from jflow.plan.trace.record import TaskRecord
-from jflow.state.core.records import Staging
 from jflow.state.core.task import RECONNECT_TIMEOUT_S
+from jflow.state.effects.effect import Staging
 from jflow.state.fencing import Claim
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Peer:
       caller: the caller, and the server that it means.
 
     Attributes:
-      arrivals: takes values that ride on replies; None if none may.
+      arrivals: takes values that are piggybacked on replies; None if none may.
     """
 
     is_direct = False
@@ -187,7 +187,7 @@ class Peer:
         reply, tensors = await self._reply(incarnation, request, connection, step)
         if records is None:
             if arrivals is not None and reply.HasField("ran_plans"):
-                for edge, value in ridden(reply.ran_plans, tensors).items():
+                for edge, value in piggybacked_values(reply.ran_plans, tensors).items():
                     arrivals.deliver(step, edge, value)
             return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)

@@ -20,7 +20,7 @@ from jflow.net.protocol.services import WorkerSession
 from jflow.net.protocol.signatures import rpc_of
 from jflow.plan import Plan
 from jflow.plan.trace.record import TaskRecord
-from jflow.state.core.records import Staging
+from jflow.state.effects.effect import Staging
 from jflow.state.fencing import Claim
 
 S = TypeVar("S")

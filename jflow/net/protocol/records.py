@@ -97,15 +97,15 @@ class Registered:
 
 
 @dataclass(frozen=True)
-class Riding:
-    """Values that plans send at their end to the task that asked for them: they ride on the reply.
+class Piggybacked:
+    """Values that plans send at their end to the task that runs them, on the reply to its call.
 
     Attributes:
-      asker: the task.
-      values: what rides, by edge; None for signals. The run of the plans fills it.
+      caller: the task.
+      values: the values by edge; None for signals. The run of the plans fills it.
     """
 
-    asker: Task
+    caller: Task
     values: dict[int, Array | None] = field(default_factory=dict)
 
 

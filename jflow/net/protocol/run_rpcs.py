@@ -19,7 +19,7 @@ from jflow.base.values import Array
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.frame import new_tuple
-from jflow.net.protocol.records import Riding, effect_from_proto, effect_to_proto
+from jflow.net.protocol.records import Piggybacked, effect_from_proto, effect_to_proto
 from jflow.net.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
 from jflow.net.protocol.services import MasterSession, WorkerSession
 from jflow.net.protocol.templates import (
@@ -31,8 +31,8 @@ from jflow.net.protocol.templates import (
 )
 from jflow.net.protocol.traced import serve_traced
 from jflow.net.protocol.v1 import service_pb2 as pb
-from jflow.state.core.records import Staging
 from jflow.state.effects import Effect
+from jflow.state.effects.effect import Staging
 
 _DONE: Outgoing = (None, ())
 _RECEIVED = TemplateReply(())
@@ -156,7 +156,7 @@ class PlansRequest:
     Attributes:
       step, handle, feeds, staging: as for `WorkerSession.run`.
       is_traced: whether what the task notes is returned, too.
-      asker: the name of the task that takes values which ride on the reply; "" if none may.
+      asker: the name of the task that takes piggybacked values; "" if it takes none.
     """
 
     step: int
@@ -216,24 +216,30 @@ def _begin_plans(
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     elif (begun := worker.begin(numbers[0], body.handle, call.tensors)) is not None:
-        return _fetched(begun)  # nothing rides on its reply: it sends nothing
-    riding = Riding(parsed_task(body.asker)) if body.asker else None
-    run = Started(worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding))
-    if riding is None:
+        return _fetched(begun)  # nothing is piggybacked: it sends nothing
+    piggybacked = Piggybacked(parsed_task(body.asker)) if body.asker else None
+    run = Started(
+        worker.run(numbers[0], body.handle, call.tensors, staging=staging, piggybacked=piggybacked)
+    )
+    if piggybacked is None:
         return _fetched(run)
-    return _beside(run.result, riding) if run.is_done else partial(_beside_later, run, riding)
+    return (
+        _reply_of(run.result, piggybacked)
+        if run.is_done
+        else partial(_reply_later, run, piggybacked)
+    )
 
 
-async def _beside_later(run: Started[Sequence[Array]], riding: Riding) -> TemplateReply:
-    return _beside(await run.rest(), riding)
+async def _reply_later(run: Started[Sequence[Array]], piggybacked: Piggybacked) -> TemplateReply:
+    return _reply_of(await run.rest(), piggybacked)
 
 
-def _beside(fetched: Sequence[Array], riding: Riding) -> TemplateReply:
-    """The fetched values, and those that ride beside them, as a reply."""
-    if not riding.values:
+def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateReply:
+    """The fetched values, and those that are piggybacked, as a reply."""
+    if not piggybacked.values:
         return TemplateReply(fetched)
-    tensors = {edge: value for edge, value in riding.values.items() if value is not None}
-    signals = tuple(edge for edge in riding.values if edge not in tensors)
+    tensors = {edge: value for edge, value in piggybacked.values.items() if value is not None}
+    signals = tuple(edge for edge in piggybacked.values if edge not in tensors)
 
     def make() -> pb.Envelope:
         return pb.Envelope(ran_plans=pb.RanPlans(edges=tensors, signals=signals))
@@ -241,8 +247,8 @@ def _beside(fetched: Sequence[Array], riding: Riding) -> TemplateReply:
     return TemplateReply([*fetched, *tensors.values()], (tuple(tensors), signals), make)
 
 
-def ridden(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
-    """Takes the values that ride on a reply, by edge, out of its tensors.
+def piggybacked_values(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
+    """Takes the values that are piggybacked on a reply, by edge, out of its tensors.
 
     Raises:
       InternalError: if the reply is malformed.

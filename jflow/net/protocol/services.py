@@ -20,8 +20,8 @@ from jflow.net.protocol.records import (
     Artifacts,
     Client,
     DeviceRecord,
+    Piggybacked,
     Registered,
-    Riding,
     ServerInfo,
 )
 from jflow.plan import Plan
@@ -30,10 +30,10 @@ from jflow.state.core.claims import ClaimedRuns
 from jflow.state.core.cluster_state import ClusterState
 from jflow.state.core.effects import TaskEffects
 from jflow.state.core.moves import StateMoves
-from jflow.state.core.records import Staging
 from jflow.state.core.remote import remote
 from jflow.state.core.saves import StateSaves
 from jflow.state.effects import Effect
+from jflow.state.effects.effect import Staging
 from jflow.state.fencing import Claim
 from jflow.state.watch import SessionWaits, StatusRequest, TaskReport
 
@@ -102,14 +102,14 @@ class WorkerService(Protocol):
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
         staging: Staging | None = None,
-        riding: Riding | None = None,
+        piggybacked: Piggybacked | None = None,
     ) -> Sequence[Array]:
         """Runs registered plans; values are in the order of their indices.
 
         `client` is given only on the task that the client is connected to. If there are `records`,
         the step is traced, and what this task notes is added to them. With `staging`, what the
         plans write is applied once: when `TaskEffects.decide` says so, or at once if this task is
-        alone. What may ride on the reply is added to `riding` instead of being sent.
+        alone. What may leave with the reply is added to `piggybacked` instead of being sent.
 
         Raises:
           ConflictError: if an older step has what it waits for; nothing was done.

@@ -20,12 +20,12 @@ from jflow.state.core.effects import WritesOfTask as WritesOfTask
 from jflow.state.core.mover import StateMover as StateMover
 from jflow.state.core.moves import SavedState as SavedState
 from jflow.state.core.moves import StateMoves as StateMoves
-from jflow.state.core.records import Staging as Staging
 from jflow.state.core.remote import remote as remote
 from jflow.state.core.saver import CheckpointSaver as CheckpointSaver
 from jflow.state.core.saves import StateSaves as StateSaves
 from jflow.state.core.task import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
+from jflow.state.core.task import ClusterView as ClusterView
 from jflow.state.core.task import TaskCore as TaskCore
 from jflow.state.core.task import every as every
 from jflow.state.core.task import is_of as is_of
-from jflow.state.core.view import ClusterView as ClusterView
+from jflow.state.effects.effect import Staging as Staging

@@ -8,8 +8,7 @@ from typing import Any
 from jflow.base.cluster import Task
 from jflow.errors import AbortedError, UnavailableError
 from jflow.state.core.claims import ClaimedRuns
-from jflow.state.core.task import RECONNECT_TIMEOUT_S, call_task
-from jflow.state.core.view import ClusterView
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, ClusterView, call_task
 from jflow.state.fencing import Claim, next_epoch
 
 _MAX_TRIES = 16

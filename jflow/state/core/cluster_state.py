@@ -9,12 +9,12 @@ from typing import Any
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.drivers import Job
+from jflow.base.drivers.driver import Mutex
 from jflow.state.core.claiming import SessionClaim
 from jflow.state.core.mover import StateMover
-from jflow.state.core.mutex import Mutex
 from jflow.state.core.remote import remote
 from jflow.state.core.saver import CheckpointSaver
-from jflow.state.core.view import ClusterView
+from jflow.state.core.task import ClusterView
 from jflow.state.moves import StateId
 from jflow.state.saves import StateItems
 

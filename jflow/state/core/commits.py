@@ -18,10 +18,9 @@ from jflow.base.failpoints import async_failpoint
 from jflow.base.values import Array
 from jflow.errors import OpError
 from jflow.state.core.effects import TaskEffects, repeated, take_over
-from jflow.state.core.records import Staging
-from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCalls, call_task, every
-from jflow.state.core.view import ClusterView
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, ClusterView, TaskCalls, call_task, every
 from jflow.state.effects import ConflictError, Effect, kept_results
+from jflow.state.effects.effect import Staging
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.1

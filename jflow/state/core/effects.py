@@ -11,14 +11,14 @@ from typing import Any
 
 from jflow.base.cluster import Task
 from jflow.base.drivers import CoreDriver, Event, Started, TimerHandle
+from jflow.base.drivers.driver import Mutex
 from jflow.base.failpoints import async_failpoint
 from jflow.base.values import Array
 from jflow.errors import AbortedError, DataLossError, InvalidArgumentError, OpError
-from jflow.state.core.mutex import Mutex
-from jflow.state.core.records import Staging
 from jflow.state.core.remote import remote
 from jflow.state.core.task import RECONNECT_TIMEOUT_S, TaskCore, call_task, every
 from jflow.state.effects import Earlier, Effect, EffectKey, Ledger, Phase, kept_results, verdict
+from jflow.state.effects.effect import Staging
 from jflow.state.resources import Containers, SingleWrite, Transaction, VariableId
 
 _LOG = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from jflow.errors import (
     OpError,
 )
 from jflow.state.core.moves import SavedState, StateMoves
-from jflow.state.core.task import ConnectedTasks, new_name
-from jflow.state.core.view import ClusterView
+from jflow.state.core.task import ClusterView, ConnectedTasks, new_name
 from jflow.state.moves import (
     EndHold,
     Failed,

@@ -33,8 +33,7 @@ from jflow.errors import (
 )
 from jflow.state.core.claiming import SessionClaim
 from jflow.state.core.saves import StateSaves
-from jflow.state.core.task import RECONNECT_TIMEOUT_S, ConnectedTasks, new_name
-from jflow.state.core.view import ClusterView
+from jflow.state.core.task import RECONNECT_TIMEOUT_S, ClusterView, ConnectedTasks, new_name
 from jflow.state.fencing import CLAIMS
 from jflow.state.moves import StateId
 from jflow.state.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task

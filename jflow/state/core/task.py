@@ -1,10 +1,10 @@
-"""`TaskCore`: what the services of a task share, and how they reach other tasks."""
+"""`TaskCore` and `ClusterView`: what the services of a task, and its master, know of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import jax
 
@@ -12,7 +12,8 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.drivers import CoreDriver, Event
 from jflow.errors import AbortedError, OpError
-from jflow.state.moves import StateId
+from jflow.state.fencing import Fences
+from jflow.state.moves import Gate, StateId
 from jflow.state.resources import Attempt, Containers
 from jflow.state.resources.kernel import Wanted
 
@@ -193,3 +194,28 @@ async def every(driver: CoreDriver, coroutines: Iterable[Coroutine[Any, Any, Non
         await ended.wait()
     if errors:
         raise errors[0]
+
+
+I_co = TypeVar("I_co", bound=TaskInfo, covariant=True)
+T_co = TypeVar("T_co", bound=TasksOfCluster, covariant=True)
+
+
+@dataclass(frozen=True)
+class ClusterView(Generic[I_co, T_co]):
+    """A master's view of the cluster.
+
+    Attributes:
+      info: gives what its own task says of itself at present.
+      tasks: the tasks of the cluster, its own among them.
+      driver: runs the master.
+      gate: what steps wait at while the state that they use is moved.
+      fences: the claims that its own task has heard of.
+      liveness_s: gives after how many seconds without a sign of life a task counts as lost.
+    """
+
+    info: Callable[[], I_co]
+    tasks: T_co
+    driver: CoreDriver
+    gate: Gate
+    fences: Fences
+    liveness_s: Callable[[], float]

@@ -1,4 +1,4 @@
-"""`Effect`: the name of one attempt of a step that is to be applied once."""
+"""`Effect`: the name of one attempt of a step that is applied once; how a task stages it."""
 
 from __future__ import annotations
 
@@ -107,3 +107,18 @@ def writes_once(plans: Sequence[Plan]) -> bool:
     ]
     is_alone = len({plan.device.task for plan in plans}) == 1
     return is_alone and len(writing) == 1 and unsupported(plans) is None
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How a task keeps what the plans of a step write that is applied once.
+
+    Attributes:
+      effect: the attempt.
+      is_alone: whether the task is the only one of the step; it applies what it wrote at once then.
+      participants: the names of the tasks that the step writes on.
+    """
+
+    effect: Effect
+    is_alone: bool
+    participants: tuple[str, ...]

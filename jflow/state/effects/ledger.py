@@ -19,11 +19,40 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from jflow.base.values import Array
+import numpy as np
+
+from jflow.base.values import Array, memory_bytes
 from jflow.errors import AbortedError, OpError, ResourceExhaustedError
 from jflow.state.effects.effect import Effect
 from jflow.state.effects.outcome import Earlier, Phase, SupersededError
-from jflow.state.effects.results import total_bytes
+
+MAX_KEPT_BYTES = 1 << 20
+"""Results of one step are kept up to this size."""
+
+MAX_BYTES_OF_SESSION = 1 << 16
+"""As `MAX_KEPT_BYTES`, for steps of a session that only a lost connection can repeat."""
+
+
+def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...] | None:
+    """Copies of the results of a step; None if they are too large to keep."""
+    limit = MAX_KEPT_BYTES if is_saved else MAX_BYTES_OF_SESSION
+    kept, n_bytes = [], 0
+    for value in values:  # not a generator, each step of which would be a call of a function
+        n_bytes += value.nbytes
+        if n_bytes > limit:
+            return None
+        # A copy: it may be a view of a variable, which a lease would make slow to update.
+        kept.append(np.array(value))
+    return tuple(kept) if total_bytes(kept) <= limit else None
+
+
+def total_bytes(values: Sequence[Array]) -> int:
+    """The memory of arrays; calls `memory_bytes` for strings only, because each step needs it."""
+    n_bytes = 0
+    for one in values:
+        n_bytes += memory_bytes(one) if one.dtype.hasobject else one.nbytes
+    return n_bytes
+
 
 MAX_UNACKNOWLEDGED = 1 << 18
 """How many steps of one client a task remembers that the client has not acknowledged."""

@@ -9,6 +9,7 @@ Until that moment the copy at the source is the state, after it the one at the t
 from jflow.state.moves.directory import Directory as Directory
 from jflow.state.moves.directory import Use as Use
 from jflow.state.moves.gate import Gate as Gate
+from jflow.state.moves.move import End as End
 from jflow.state.moves.move import EndHold as EndHold
 from jflow.state.moves.move import Failed as Failed
 from jflow.state.moves.move import HoldState as HoldState
@@ -17,7 +18,6 @@ from jflow.state.moves.move import MoveAction as MoveAction
 from jflow.state.moves.move import Moved as Moved
 from jflow.state.moves.move import PutState as PutState
 from jflow.state.moves.move import SaveState as SaveState
-from jflow.state.moves.outcome import End as End
 from jflow.state.moves.states import Change as Change
 from jflow.state.moves.states import MovedError as MovedError
 from jflow.state.moves.states import StateId as StateId

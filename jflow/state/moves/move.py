@@ -19,11 +19,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 from jflow.base.cluster import Task
 from jflow.errors import OpError
-from jflow.state.moves.outcome import End
+
+
+class End(IntEnum):
+    """How a hold ends; the values are those on the wire."""
+
+    KEPT = 0
+    """The state is where it was."""
+    MOVED = 1
+    """The state is at the target."""
+    UNKNOWN = 2
+    """Only the source knows."""
 
 
 @dataclass(frozen=True)

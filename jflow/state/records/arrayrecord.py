@@ -7,9 +7,8 @@ from typing import Any
 
 from jflow.errors import DataLossError
 from jflow.state.records.allowed_directories import AllowedDirectories
-from jflow.state.records.block import BlockRecords
 from jflow.state.records.extras import needed
-from jflow.state.records.reader import count_of, text_of
+from jflow.state.records.reader import BlockRecords, count_of, text_of
 
 
 class ArrayRecords(BlockRecords):

@@ -8,9 +8,8 @@ from typing import Any
 from jflow.errors import InvalidArgumentError
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.records.arrow import ArrowBatches
-from jflow.state.records.block import BlockRecords
 from jflow.state.records.example import BYTES, FLOATS, INTEGERS, encode_lists
-from jflow.state.records.reader import count_of, text_of
+from jflow.state.records.reader import BlockRecords, count_of, text_of
 
 
 class ParquetRecords(BlockRecords):

@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
+from jflow.state.effects import SavedLedger, SavedWindows
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.accumulator import ACCUMULATOR
 from jflow.state.resources.iterator_state import ITERATOR_STATE
 from jflow.state.resources.kernel import Kernel
 from jflow.state.resources.kind import Kind
-from jflow.state.resources.ledger import LedgerSnapshot
 from jflow.state.resources.queue import QUEUE
 from jflow.state.resources.reader import READER
-from jflow.state.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable
+from jflow.state.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable, check_count
+from jflow.state.resources.spec import Spec
 from jflow.state.resources.value_table import VALUE_TABLE
+
+
+class LedgerSpec(Spec, frozen=True):
+    """The spec of every ledger; it has no parameters."""
+
+    what = "ledger of effects"
+
+
+@dataclass(frozen=True, eq=False)
+class LedgerSnapshot:
+    """Which steps a task has applied that may still be repeated."""
+
+    ledger: SavedLedger
+
+    @property
+    def spec(self) -> LedgerSpec:
+        """See `Snapshot`."""
+        return LedgerSpec()
+
+    def packed(self) -> PackedSnapshot:
+        """See `Snapshot`."""
+        return PackedSnapshot(self.ledger.saved.to_bytes(), self.ledger.arrays)
+
+    @classmethod
+    def unpacked(cls, packed: PackedSnapshot) -> Self:
+        """See `Snapshot`."""
+        ledger = SavedLedger(SavedWindows.from_bytes(packed.record), packed.arrays)
+        check_count(packed.arrays, ledger.n_arrays, LedgerSpec.what)
+        return cls(ledger)
+
 
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
@@ -25,7 +57,7 @@ KINDS: tuple[Kind[Any], ...] = (
     READER,
     VALUE_TABLE,
 )
-"""All kinds of resources; a new kind is a package and an entry here."""
+"""All kinds of resources; a new kind is a module or package, and an entry here."""
 
 _BY_NAME: Mapping[str, Kind[Any]] = {kind.name: kind for kind in KINDS}
 

@@ -14,7 +14,7 @@ from jflow.plan import VARYING
 from jflow.state.checkpoint_files import Checkpoint, SavedTensor
 from jflow.state.effects import NOTHING_APPLIED
 from jflow.state.resources import Containers, Snapshot, VariableId, VariableSnapshot, Wanted
-from jflow.state.resources.ledger import LedgerSnapshot
+from jflow.state.resources.kinds import LedgerSnapshot
 from jflow.state.resources.variable import declared_shape
 from jflow.state.saves.items import StateItem, StateItems
 from jflow.state.saves.snapshot import effects_key, resource_id, variable_id

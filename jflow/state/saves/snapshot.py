@@ -17,8 +17,7 @@ from jflow.state.checkpoint_files import Item, ShardRecord, locate, write_shard
 from jflow.state.effects import SavedLedger
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources import Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
-from jflow.state.resources.kinds import make
-from jflow.state.resources.ledger import LedgerSnapshot
+from jflow.state.resources.kinds import LedgerSnapshot, make
 from jflow.state.resources.variable import LeasedVariable
 from jflow.state.saves.items import StateItem, StateItems
 

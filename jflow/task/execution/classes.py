@@ -24,6 +24,7 @@ from typing import Any
 import jax
 
 from jflow.plan.xla.compile import CompiledProgram
+from jflow.state.core import WritesOfTask
 from jflow.task.execution.link import LinkedKernel, LinkedPlan, LinkedRun
 
 
@@ -140,3 +141,15 @@ def _single_program(linked: LinkedPlan, run: LinkedRun) -> SingleProgram | None:
         given=None if gives_all else given,
         n_in_order=len(taken) if is_in_order else -1,
     )
+
+
+def writes_of(plans: Sequence[LinkedPlan]) -> WritesOfTask:
+    """What linked plans of one task write."""
+    writing = [
+        one.written
+        for plan in plans
+        for stage in plan.stages
+        for one in stage
+        if isinstance(one, LinkedRun) and one.written
+    ]
+    return WritesOfTask(frozenset(key for keys in writing for key in keys), len(writing))

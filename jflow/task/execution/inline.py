@@ -27,14 +27,13 @@ from jflow.state.resources import Containers, Writing
 from jflow.state.resources.kernel import Wanted
 from jflow.task.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
 from jflow.task.execution.callback import ClientFunction
-from jflow.task.execution.classes import SingleProgram, classify
+from jflow.task.execution.classes import SingleProgram, classify, writes_of
 from jflow.task.execution.interpreter import interpret
 from jflow.task.execution.link import LinkedInstruction, LinkedPlan
 from jflow.task.execution.local_task import LocalTask
 from jflow.task.execution.step_state import StepState
 from jflow.task.execution.tracing import TracedState, traced
 from jflow.task.execution.variables import QUEUED_S
-from jflow.task.execution.writes import writes_of
 
 _Numbered = tuple[int, LinkedInstruction]
 """An instruction and the number of its plan."""

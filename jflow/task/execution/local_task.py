@@ -12,6 +12,7 @@ import jax
 from jflow.base.cluster import LOCAL_TASK, Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.drivers import ThreadDriver
+from jflow.base.drivers.driver import Mutex
 from jflow.base.values import Array
 from jflow.state.core import (
     ClaimedRuns,
@@ -26,7 +27,6 @@ from jflow.state.core import (
     WritesOfTask,
     is_of,
 )
-from jflow.state.core.mutex import Mutex
 from jflow.state.effects import Effect
 from jflow.state.fencing import Fences
 from jflow.state.moves import Change, StateId, Use

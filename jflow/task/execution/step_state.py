@@ -19,7 +19,6 @@ from jflow.state.resources import Containers, EnterWriting, Lease, SingleWrite, 
 from jflow.state.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.task.execution.callback import LinkedCallback
 from jflow.task.execution.devices import put
-from jflow.task.execution.leased_view import leased_view, unkept_view
 from jflow.task.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.task.execution.variables import (
     COMPUTED,
@@ -27,6 +26,8 @@ from jflow.task.execution.variables import (
     Computed,
     StagedAccess,
     VariableAccess,
+    leased_view,
+    unkept_view,
 )
 
 COPIED_BYTES = 4096

@@ -40,9 +40,8 @@ from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirector
 from jflow.task.execution import local_devices, memory_limits
 from jflow.task.master import Master
 from jflow.task.server.address import are_loopback, listening_hosts, location_at
-from jflow.task.server.definition import ServerDef, defined, packed_defaults
+from jflow.task.server.definition import ServerDef, defined, packed_defaults, which_task
 from jflow.task.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
-from jflow.task.server.role import which_task
 from jflow.task.server.slow_steps import SlowSteps
 from jflow.task.server.watched import ServedTask
 from jflow.task.worker import Worker

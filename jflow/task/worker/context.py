@@ -1,28 +1,75 @@
-"""`WorkerContext`: what the plans that run on one task share."""
+"""`WorkerContext`: what the plans of one task share; `RegisteredPlans`: what it keeps of a step."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from jflow.base.cluster import Task
 from jflow.base.deadline.clock import now
-from jflow.errors import UnavailableError
-from jflow.net.protocol import Array, Riding, Waited
+from jflow.base.values import Array
+from jflow.errors import InvalidArgumentError, UnavailableError, UnimplementedError
+from jflow.net.protocol import Piggybacked, Waited
+from jflow.plan import Recv, Send
 from jflow.plan.trace.record import Recorder
+from jflow.state.core import WritesOfTask
 from jflow.state.core.task import TasksOfCluster
-from jflow.state.moves import StateId
+from jflow.state.fencing import Claim
+from jflow.state.moves import StateId, Use
 from jflow.state.resources import Containers
+from jflow.task.execution.link import LinkedPlan
 from jflow.task.execution.parked import ParkedAttempts
 from jflow.task.execution.step_state import Watch
 from jflow.task.worker.device_pool import DevicePool
-from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.task.worker.senders import Sender, Senders
+
+
+@dataclass(frozen=True)
+class RegisteredPlans:
+    """One task's plans of a step, and the indices of the values they are fed and give.
+
+    Attributes:
+      handle: the number by which their master runs them.
+      use: the state that they use.
+      is_restartable: whether the step can be run again if it ends while it waits for a queue.
+      writes_often: whether they write variables more than once.
+      claim: what their client had claimed when they were registered.
+      writes: what they write.
+      refusal: the error of a step that is to be applied once, because of what it does.
+      master: the task whose client they are of.
+    """
+
+    handle: int
+    plans: tuple[LinkedPlan, ...]
+    feeds: tuple[int, ...]
+    fetches: tuple[int, ...]
+    use: Use
+    is_restartable: bool
+    writes_often: bool
+    claim: Claim | None
+    writes: WritesOfTask
+    refusal: UnimplementedError | None
+    master: Task
+
+    def check_feeds(self, feeds: Sequence[Array]) -> None:
+        """Raises InvalidArgumentError if fed values are too few or too many."""
+        if len(feeds) != len(self.feeds):
+            raise InvalidArgumentError(f"expected {len(self.feeds)} fed values, got {len(feeds)}")
+
+    @cached_property
+    def exchanges(self) -> bool:
+        """Whether they send or receive values; if not, the rendezvous need not know their steps."""
+        return any(
+            isinstance(one, Send | Recv)
+            for linked in self.plans
+            for stage in linked.stages
+            for one in stage
+        )
 
 
 class TensorTransport(TasksOfCluster, Protocol):
@@ -53,7 +100,7 @@ class WorkerContext:
       blocked: by step, what a cancelled plan of it was waiting for; for error messages.
       recorders: by step, what notes the traced ones.
       senders: the tasks that send it values, and what waits for these.
-      riding: by step, what takes values that ride on the reply.
+      piggybacked: by step, what takes the values that are piggybacked.
       begun: by step, when it began, by `now`, and what it runs.
       orphaned: by step that has ended while a device ran a program of it: when it began, when it
         ended, and what it ran; see `orphaned_steps`.
@@ -70,7 +117,7 @@ class WorkerContext:
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
     senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
-    riding: dict[int, Riding] = field(default_factory=dict)
+    piggybacked: dict[int, Piggybacked] = field(default_factory=dict)
     begun: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
     orphaned: dict[int, tuple[float, float, RegisteredPlans]] = field(default_factory=dict)
     plans: set[object] = field(default_factory=set)
@@ -106,7 +153,7 @@ class WorkerContext:
         began = self.begun.pop(step, None)
         if began is not None and self.devices.runs(step):
             self.orphaned_steps()[step] = began[0], now(), registered
-        for noted in (self.riding, self.blocked, self.recorders):
+        for noted in (self.piggybacked, self.blocked, self.recorders):
             if noted:
                 noted.pop(step, None)
 

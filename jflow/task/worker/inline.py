@@ -31,11 +31,10 @@ from jflow.task.execution.classes import (
     classify,
 )
 from jflow.task.execution.step_state import StepState, run_program
-from jflow.task.worker.context import WorkerContext
+from jflow.task.worker.context import RegisteredPlans, WorkerContext
+from jflow.task.worker.device_pool import is_quick, timed
 from jflow.task.worker.failures import raise_of_plan
 from jflow.task.worker.plan_run import PlanRun, SubmittedWait
-from jflow.task.worker.quick import is_quick, timed
-from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.waker import Waker
 
 Found = TypeVar("Found", bound=SingleProgram | SeveralPrograms | SingleAccess | SingleOperation)

@@ -3,25 +3,79 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import jax
+import numpy as np
 
 from jflow.base.cluster import Device, Task
 from jflow.base.drivers.loop import all_of
+from jflow.base.values import memory_bytes
 from jflow.errors import InvalidArgumentError
-from jflow.net.protocol import Artifacts
+from jflow.net.protocol import Array, Artifacts
 from jflow.plan import Plan, Program
 from jflow.plan.validator import VALIDATOR
 from jflow.plan.xla.cache import ProgramCache
 from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.export import digest_of
 from jflow.plan.xla.validation import ValidProgram
+from jflow.task.execution.devices import put
 from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import LinkedPlan, link
-from jflow.task.worker.artifacts import DroppedError, sent
-from jflow.task.worker.constants import ConstantCache
+
+
+@dataclass
+class DroppedError(Exception):
+    """A cache evicted an artifact after the worker had found it."""
+
+    digest: str
+
+
+def sent(artifacts: Artifacts, digest: str) -> Callable[[], np.ndarray[Any, Any]]:
+    """What returns an artifact that was sent, or raises DroppedError."""
+
+    def artifact() -> np.ndarray[Any, Any]:
+        if digest not in artifacts:
+            raise DroppedError(digest)
+        return artifacts[digest]
+
+    return artifact
+
+
+class ConstantCache:
+    """LRU cache of arrays by digest and device; thread-safe.
+
+    Args:
+      capacity_bytes: how much to keep; linked plans keep their constants alive beyond it.
+    """
+
+    def __init__(self, capacity_bytes: int = 4 << 30) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._lock = threading.Lock()
+        self._arrays: OrderedDict[tuple[str, str], Any] = OrderedDict()
+
+    def has(self, digest: str, device: jax.Device) -> bool:
+        """Whether the constant is on the device."""
+        with self._lock:
+            return (digest, str(device)) in self._arrays
+
+    def get(self, digest: str, device: jax.Device, source: Callable[[], Array]) -> Any:
+        """A constant on the device, transferred from `source()` if it is not cached; see `put`."""
+        key = (digest, str(device))
+        with self._lock:
+            if key not in self._arrays:
+                self._arrays[key] = put(source(), device)
+            self._arrays.move_to_end(key)
+            array = self._arrays[key]
+            while sum(map(memory_bytes, self._arrays.values())) > self._capacity_bytes:
+                self._arrays.popitem(last=False)
+        return array
+
 
 ValidPrograms = Mapping[str, ValidProgram]
 """Programs by their digests."""

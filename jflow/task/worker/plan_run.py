@@ -9,13 +9,9 @@ from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
-import jax.numpy as jnp
-
-from jflow.base.cluster import Task
 from jflow.base.drivers.loop import all_of
-from jflow.base.values import memory_bytes
 from jflow.errors import CancelledError, InvalidArgumentError
-from jflow.net.protocol import Array, Client, Waited, begin
+from jflow.net.protocol import Array, Client, Waited
 from jflow.plan import Recv, Send, Slot
 from jflow.state.core import StepEffect
 from jflow.state.effects import ConflictError
@@ -35,13 +31,11 @@ from jflow.task.execution.step_state import StepState
 from jflow.task.execution.tracing import TracedState, traced
 from jflow.task.execution.variables import VariableAccess
 from jflow.task.worker.context import WorkerContext
+from jflow.task.worker.device_pool import QUICK_S, is_quick, timed
 from jflow.task.worker.failures import raise_of_plan
 from jflow.task.worker.in_threads import in_threads
-from jflow.task.worker.quick import QUICK_S, is_quick, timed
+from jflow.task.worker.sends import Sends
 from jflow.task.worker.waker import Waker
-
-MAX_RIDING_BYTES = 64 << 10
-"""A larger value leaves in its own message, as soon as it is there."""
 
 _Interpreter = Generator[Wanted | Awaitable[None], None, None]
 
@@ -97,9 +91,8 @@ class PlanRun:
     """
 
     __slots__ = (
-        *("_client", "_context", "_interpret", "_is_cancelled", "_leaving", "_linked"),
-        *("_may_be_quick", "_programs", "_riders", "_riding", "_sends", "_state", "_step"),
-        *("_transaction", "_waiters"),
+        *("_client", "_context", "_interpret", "_is_cancelled", "_linked"),
+        *("_may_be_quick", "_programs", "_sends", "_state", "_step", "_transaction", "_waiters"),
     )
 
     def __init__(
@@ -131,10 +124,7 @@ class PlanRun:
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
-        self._riding = context.riding.get(step) if context.riding else None
-        self._riders: list[Send] = []
-        self._leaving: list[Send] = []
-        self._sends: list[asyncio.Future[None]] = []
+        self._sends = Sends(linked, step, self._state, context, self._fail_waits)
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
         self._is_cancelled = False
@@ -149,12 +139,7 @@ class PlanRun:
             await self._in_dataflow_order(linked.plan.after)
         else:
             await self._perform_all(chain.from_iterable(linked.stages))
-        if self._riders:
-            self._ride()
-        if len(self._sends) == 1:
-            await self._sends[0]
-        elif self._sends:
-            await all_of(self._sends)
+        await self._sends.finish()
         # Values are fetched after all stages, so that no stage waits for the device.
         fetched = {}
         for fetch in linked.fetches:
@@ -165,8 +150,7 @@ class PlanRun:
 
     def close(self) -> None:
         self._context.plans.discard(self)
-        for send in self._sends:
-            send.cancel()
+        self._sends.close()
         if not self._programs:
             self._state.close()
             return
@@ -273,17 +257,20 @@ class PlanRun:
         """Waits for an event that other plans bring about.
 
         They may depend on a value that this plan sends. If that is lost they never act, so a
-        failed send fails the wait; `_sent` does so for sends that fail later.
+        failed send fails the wait, also one that fails later.
         """
         self._check_cancelled()
         self._waiters.add(waiter)
         try:
-            for send in self._sends:
-                if send.done():
-                    self._sent(send)
+            self._sends.check()
             return await waiter
         finally:
             self._waiters.discard(waiter)
+
+    def _fail_waits(self, error: BaseException) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _check_cancelled(self) -> None:
         if self._is_cancelled:
@@ -302,9 +289,7 @@ class PlanRun:
     # Programs ---------------------------------------------------------------------------------
 
     def _is_alone(self) -> bool:
-        if len(self._context.plans) != 1:
-            return False
-        return not self._sends or all(send.done() for send in self._sends)
+        return len(self._context.plans) == 1 and self._sends.are_done
 
     def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
         if self._may_be_quick and is_quick(run, self._is_alone):
@@ -426,75 +411,5 @@ class PlanRun:
         finally:
             senders.end(source, waiter)
 
-    def send(self, state: StepState, send: Send, /) -> None:
-        if send.target.task == self._context.task:
-            self._context.deliver(self._step, send.edge, self._own_value(send.slot))
-        elif self._may_ride(send):
-            self._riders.append(send)
-        else:
-            self._leaving.append(send)
-        if self._leaving and send.edge in self._linked.ends_of_sends:
-            leaving, self._leaving = self._leaving, []
-            self._send_off(leaving)
-
-    def _may_ride(self, send: Send) -> bool:
-        """Whether a value may leave with the reply of this plan, instead of in its own message."""
-        riding = self._riding
-        if riding is None or send.target.task != riding.asker:
-            return False
-        if send.edge not in self._linked.last_sends:
-            return False
-        return send.slot is None or memory_bytes(self._state[send.slot]) <= MAX_RIDING_BYTES
-
-    def _ride(self) -> None:
-        """Lets the last values leave with the reply, if that leaves now: they wait for nothing."""
-        slots = [fetch.slot for fetch in self._linked.fetches]
-        slots += [send.slot for send in self._riders if send.slot is not None]
-        if self._riding is None or self._sends or not all(map(self._state.is_computed, slots)):
-            self._send_off(self._riders)
-            return
-        for send in self._riders:
-            value = None if send.slot is None else self._state.fetch(send.slot)
-            self._riding.values[send.edge] = value
-
-    def _send_off(self, sends: Iterable[Send]) -> None:
-        """Sends values: what is computed now in one message to each task, the others in another."""
-        groups: dict[tuple[Task, bool], list[Send]] = {}
-        for send in sends:
-            is_computed = send.slot is None or self._state.is_computed(send.slot)
-            groups.setdefault((send.target.task, is_computed), []).append(send)
-        for (target, _), group in groups.items():
-            sending = begin(self._send(target, group))
-            if not sending.done() or sending.exception() is not None:
-                sending.add_done_callback(self._sent)
-                self._sends.append(sending)
-
-    async def _send(self, target: Task, sends: Sequence[Send]) -> None:
-        slots = [send.slot for send in sends if send.slot is not None]
-        await self._computed(*slots)
-        state = self._state
-        values = {
-            send.edge: None if send.slot is None else state.host_value(send.slot, copy=False)
-            for send in sends
-        }
-        sending = self._context.transport.deliver(target, self._step, values)
-        if sending is not None:
-            await sending
-        for slot in slots:
-            state.has_sent(slot)
-
-    def _sent(self, sending: asyncio.Future[None]) -> None:
-        """Fails every wait if a send failed: the plans that depend on it send nothing back."""
-        error = None if sending.cancelled() else sending.exception()
-        if error is None:
-            return
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-
-    def _own_value(self, slot: Slot | None) -> Any:
-        """A slot's value that remains valid after this plan has ended; a copy if it is leased."""
-        if slot is None:
-            return None
-        value = self._state[slot]
-        return jnp.copy(value) if self._state.is_leased(slot) else value
+    def send(self, _: StepState, send: Send, /) -> None:
+        self._sends.add(send)

@@ -14,8 +14,7 @@ from jflow.state.moves import Gate
 from jflow.state.resources import Cell
 from jflow.state.watch import StatusRequest, StepStatus, WaitStatus, bounded_name
 from jflow.task.execution.waiting import waiting_op
-from jflow.task.worker.context import WorkerContext
-from jflow.task.worker.registered import RegisteredPlans
+from jflow.task.worker.context import RegisteredPlans, WorkerContext
 from jflow.task.worker.waker import Waker
 
 _N_WAITS = 100

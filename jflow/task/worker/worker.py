@@ -26,8 +26,8 @@ from jflow.net.protocol import (
     Array,
     Artifacts,
     Client,
+    Piggybacked,
     Registered,
-    Riding,
     Started,
 )
 from jflow.plan import Plan, feed_indices, fetch_indices
@@ -47,12 +47,11 @@ from jflow.state.moves import MovedError, changes_of, sessions_of, states_of, wr
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.state.resources import Containers, Writing
 from jflow.state.watch import StatusRequest, WatchedTask
+from jflow.task.execution.classes import writes_of
 from jflow.task.execution.functions import HostFunction
 from jflow.task.execution.link import NO_FUNCTIONS
 from jflow.task.execution.parked import ParkedAttempts
-from jflow.task.execution.writes import writes_of
-from jflow.task.worker.artifacts import DroppedError
-from jflow.task.worker.context import TensorTransport, WorkerContext
+from jflow.task.worker.context import RegisteredPlans, TensorTransport, WorkerContext
 from jflow.task.worker.device_pool import DevicePool
 from jflow.task.worker.early import EarlyValues
 from jflow.task.worker.inline import (
@@ -62,9 +61,8 @@ from jflow.task.worker.inline import (
     InlinePrograms,
     inline_plan,
 )
-from jflow.task.worker.linking import PlanLinker
+from jflow.task.worker.linking import DroppedError, PlanLinker
 from jflow.task.worker.plan_run import run_plan
-from jflow.task.worker.registered import RegisteredPlans
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.task.worker.watching import RunningSteps
 
@@ -90,14 +88,14 @@ class Worker:
       saves: what it does when state is saved or restored.
       claims: what runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
-      lets_ride: whether values may leave with the replies of plans.
+      can_piggyback: whether values may leave with the replies of plans.
       running: the steps that it runs, for its watchers.
       watched: what its server lets others see of the task.
     """
 
     watched: WatchedTask
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS
-    lets_ride: ClassVar[bool] = True
+    can_piggyback: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -230,7 +228,7 @@ class Worker:
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
         staging: Staging | None = None,
-        riding: Riding | None = None,
+        piggybacked: Piggybacked | None = None,
     ) -> list[Array]:
         """Runs registered plans: what this task does in a step.
 
@@ -241,7 +239,7 @@ class Worker:
           client: calls functions of the client; None if it is not connected to this task.
           records: if given, the step is traced, and what this task notes is added to them.
           staging: how what they write is kept, if the step is applied once.
-          riding: takes what they send to the caller at their end; None to send it.
+          piggybacked: takes what they send to the caller at their end; None to send it.
 
         Returns:
           Their fetched values in the order of their indices.
@@ -255,12 +253,12 @@ class Worker:
             `Waited`, if that is known.
         """
         registered = self._registered.get(handle) or self._missing_plans(handle)
-        lets_ride = riding is not None and self.lets_ride and len(registered.plans) == 1
-        rides = riding if lets_ride else None
+        if not self.can_piggyback or len(registered.plans) != 1:
+            piggybacked = None
         if registered.claim is None:
-            return await self._run(step, registered, feeds, client, records, staging, rides)
+            return await self._run(step, registered, feeds, client, records, staging, piggybacked)
         with self.claims.running(registered.claim):
-            return await self._run(step, registered, feeds, client, records, staging, rides)
+            return await self._run(step, registered, feeds, client, records, staging, piggybacked)
 
     def begin(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
@@ -328,7 +326,7 @@ class Worker:
         client: Client | None,
         records: list[TaskRecord] | None,
         staging: Staging | None,
-        riding: Riding | None,
+        piggybacked: Piggybacked | None,
     ) -> list[Array]:
         context = self._context
         if len(feeds) != len(registered.feeds):
@@ -337,8 +335,8 @@ class Worker:
         recorder = None if records is None else Recorder(str(context.task), now)
         if recorder is not None:
             context.recorders[step] = recorder
-        if riding is not None:
-            context.riding[step] = riding
+        if piggybacked is not None:
+            context.piggybacked[step] = piggybacked
         context.begin(step, registered)
         gate, use = self.moves.plans, registered.use
         has_entered = False

@@ -11,8 +11,8 @@ import pytest
 
 from jflow.base.deadline import Deadline
 from jflow.base.drivers import ThreadDriver
+from jflow.base.drivers.driver import Mutex
 from jflow.errors import DeadlineExceededError
-from jflow.state.core.mutex import Mutex
 from jflow.testing import PATIENCE_S, wait_until
 
 N_THREADS = 8

@@ -105,7 +105,7 @@ class Session:
       closed: set when the session is closed.
       closed_after: the calls up to then.
       effects, stagings: those of the runs so far.
-      asker: the task that the last plans were run for, if values may ride on their reply.
+      caller: the task that the last plans were run for, if values may be piggybacked.
     """
 
     def __init__(self, script):
@@ -114,7 +114,7 @@ class Session:
         self.started = self.cancelled = 0
         self.closed = threading.Event()
         self.closed_after = None
-        self.asker = None
+        self.caller = None
         self.effects, self.stagings = [], []
 
     async def _call(self, name, default, *args):
@@ -134,12 +134,12 @@ class Session:
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
 
-    async def run(self, *args, effect=None, staging=None, riding=None):
+    async def run(self, *args, effect=None, staging=None, piggybacked=None):
         self.effects.append(effect)
         self.stagings.append(staging)
-        if riding is not None:
-            self.asker = riding.asker
-            riding.values.update(self.script.get("ridden", {}))
+        if piggybacked is not None:
+            self.caller = piggybacked.caller
+            piggybacked.values.update(self.script.get("piggybacked", {}))
         return await self._call("run", args[-1], *args)
 
     def begin(self, number, within, feeds, effect=None):

@@ -234,9 +234,9 @@ def test_values_on_a_reply_arrive_and_the_others_are_returned(value):
     async def check(peer):
         for step in (5, 6):
             same(await peer.run(INCARNATION, step, 1, [ONE]), [ONE])
-        assert host.sessions[0].asker == ASKER
+        assert host.sessions[0].caller == ASKER
 
-    host = Host(script={"ridden": {3: value, 4: None, 9: ONE}})
+    host = Host(script={"piggybacked": {3: value, 4: None, 9: ONE}})
     with_peer(host, check, delivered)
     assert [one[:2] for one in delivered] == [(s, e) for s in (5, 6) for e in (3, 9, 4)]
     same(delivered[0][2], value)
@@ -244,15 +244,15 @@ def test_values_on_a_reply_arrive_and_the_others_are_returned(value):
     assert delivered[2][2] is None
 
 
-def test_nothing_rides_where_nothing_takes_it_and_in_traced_steps():
+def test_nothing_is_piggybacked_where_nothing_takes_it_and_in_traced_steps():
     async def check(peer):
         await peer.run(INCARNATION, 5, 1, [ONE])
-        assert host.sessions[0].asker is None
+        assert host.sessions[0].caller is None
 
     async def check_traced(peer):
         records = []
         await peer.run(INCARNATION, 5, 1, [ONE], records=records)
-        assert host.sessions[0].asker is None
+        assert host.sessions[0].caller is None
 
     host = Host()
     with_peer(host, check)

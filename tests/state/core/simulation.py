@@ -41,11 +41,11 @@ from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources import Containers, Transaction
 from jflow.task.execution import link
 from jflow.task.execution.blocking import BlockingDriver
+from jflow.task.execution.classes import writes_of
 from jflow.task.execution.interpreter import interpret
 from jflow.task.execution.link import LinkedPlan
 from jflow.task.execution.parked import ParkedAttempts
 from jflow.task.execution.step_state import StepState
-from jflow.task.execution.writes import writes_of
 from tests.base.drivers.driven import SimulatedDriver
 from tests.variables import set_variable
 

@@ -26,7 +26,7 @@ from jflow.state.core import CheckpointSaver, StateMover, TaskEffects
 from jflow.state.effects import Effect
 from jflow.state.moves import MovedError, StateId, Use
 from jflow.state.saves import StateItem, StateItems
-from jflow.task.execution.writes import writes_of
+from jflow.task.execution.classes import writes_of
 from jflow.testing import wait_until
 from tests.drawn import examples
 from tests.state.core.simulation import CoreTask, Direct, plan_of

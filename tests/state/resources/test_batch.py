@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jflow.base.values import TensorSpec
-from jflow.state.resources.queue.batch import row_of, stack
+from jflow.state.resources.queue.column import row_of, stack
 
 
 @pytest.mark.parametrize("shape", [(), (2,), (2, 1)])

@@ -17,9 +17,8 @@ from jflow.state.resources import Containers
 from jflow.task.execution import LinkedRun, link
 from jflow.task.execution.link import N_LATENCIES
 from jflow.task.worker.context import WorkerContext
-from jflow.task.worker.device_pool import DevicePool
+from jflow.task.worker.device_pool import ALONE_S, QUICK_S, DevicePool
 from jflow.task.worker.plan_run import run_plan
-from jflow.task.worker.quick import ALONE_S, QUICK_S
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.testing import PATIENCE_S
 from tests.variables import get_variable, set_variable

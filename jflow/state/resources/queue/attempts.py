@@ -21,7 +21,7 @@ from jflow.errors import (
     OutOfRangeError,
     ResourceExhaustedError,
 )
-from jflow.state.resources.queue.batch import ends_in_bytes
+from jflow.state.resources.queue.column import ends_in_bytes
 from jflow.state.resources.queue.spec import PRIORITY
 from jflow.state.resources.queue.state import Queue, QueueAttempt
 from jflow.state.resources.queue.table import Block

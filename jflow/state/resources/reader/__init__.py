@@ -4,9 +4,9 @@ from jflow.state.records import open_records
 from jflow.state.records.allowed_directories import AllowedDirectories
 from jflow.state.resources.kind import Kind
 from jflow.state.resources.reader.kernels import KERNELS
-from jflow.state.resources.reader.snapshot import ReaderSnapshot as ReaderSnapshot
-from jflow.state.resources.reader.spec import ReaderSpec as ReaderSpec
 from jflow.state.resources.reader.state import AcquireReader as AcquireReader
+from jflow.state.resources.reader.state import ReaderSnapshot as ReaderSnapshot
+from jflow.state.resources.reader.state import ReaderSpec as ReaderSpec
 from jflow.state.resources.reader.state import ReaderState as ReaderState
 from jflow.state.resources.reader.state import ReleaseReader as ReleaseReader
 from jflow.state.resources.snapshot import Snapshottable

@@ -12,15 +12,72 @@ the former one (`advance`, `finish`) has no effect. So its read counts as done b
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
+import msgspec
+
+from jflow.base.packing import Limits
 from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.state.records import Records
-from jflow.state.resources.reader.snapshot import Offset, ReaderSnapshot
-from jflow.state.resources.reader.spec import ReaderSpec
-from jflow.state.resources.snapshot import inconsistent
+from jflow.state.resources.snapshot import PlainSnapshot, inconsistent
+from jflow.state.resources.spec import Spec
 from jflow.state.resources.wait_queue import QueuedAttempt, QueuedResource
+
+
+class ReaderSpec(Spec, frozen=True):
+    """The kind of a reader, and the options of that kind.
+
+    Attributes:
+      kind: the kind of records, such as "TextLineReader".
+      options: keyword arguments for opening each work item.
+    """
+
+    what = "reader"
+
+    kind: str
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    def facts(self) -> Iterator[tuple[str, Any]]:
+        yield "kind", self.kind
+        yield "options", self.options
+
+    def check_same(self, found: ReaderSpec, name: str) -> None:
+        if self != found:
+            raise InvalidArgumentError(
+                f"Shared reader {name!r} has a different definition. Expected {self.kind} with "
+                f"{self.options}, found {found.kind} with {found.options}; use another name or "
+                "container, or reset the container"
+            )
+
+
+Offset = int | tuple[int, ...] | None
+"""How far a work item has been read, in the units of its kind; None at its beginning."""
+
+
+class ReaderSnapshot(PlainSnapshot, frozen=True):
+    """The position of a reader.
+
+    Records that a step is reading at the moment count as not read. After a restore the next step
+    that reads opens the file of the work item.
+
+    Attributes:
+      spec: the definition of the reader.
+      work: the current work item; None between two of them.
+      position: how far it has been read.
+      n_records: the number of records read.
+      n_work_units: the number of work items read to their end.
+    """
+
+    what = "snapshot of a reader"
+    limits: ClassVar[Limits] = Limits(1 << 28, 1 << 28)
+
+    spec: ReaderSpec
+    work: bytes | None
+    position: Offset
+    n_records: int
+    n_work_units: int
+
 
 _ACQUIRES, _RELEASES = range(2)
 _RESTORABLE = ("IdentityReader", "WholeFileReader")

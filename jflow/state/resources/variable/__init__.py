@@ -6,6 +6,7 @@ from jflow.state.resources.variable.access import Cut as Cut
 from jflow.state.resources.variable.snapshot import LeasedVariable as LeasedVariable
 from jflow.state.resources.variable.snapshot import RestoreVariables as RestoreVariables
 from jflow.state.resources.variable.snapshot import VariableCut as VariableCut
+from jflow.state.resources.variable.snapshot import VariableId as VariableId
 from jflow.state.resources.variable.snapshot import VariableSnapshot as VariableSnapshot
 from jflow.state.resources.variable.snapshot import declared_shape as declared_shape
 from jflow.state.resources.variable.snapshot import renamed as renamed
@@ -14,4 +15,3 @@ from jflow.state.resources.variable.state import Lease as Lease
 from jflow.state.resources.variable.state import VariableState as VariableState
 from jflow.state.resources.variable.state import Write as Write
 from jflow.state.resources.variable.state import is_computed as is_computed
-from jflow.state.resources.variable.variable_id import VariableId as VariableId

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from jflow.base.cluster import Device
 from jflow.base.values import (
     NUMBERS,
     Array,
@@ -26,10 +28,26 @@ from jflow.base.values import (
     type_name,
 )
 from jflow.errors import InvalidArgumentError
-from jflow.plan import VARYING, VariableSpec
+from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.state.resources.variable.access import Access, Cut
 from jflow.state.resources.variable.state import Buffer, Lease, VariableState
-from jflow.state.resources.variable.variable_id import VariableId
+
+
+class VariableId(NamedTuple):
+    """Identifies a variable of a task; the default container is ""."""
+
+    container: str
+    device: str
+    name: str
+
+    @classmethod
+    def of(cls, device: Device, key: VariableKey) -> VariableId:
+        """The variable that a plan for a device names."""
+        container = "" if key.container == device.task.job else key.container
+        return cls(container, str(device), key.name)
+
+    def __str__(self) -> str:
+        return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
 
 
 @dataclass(frozen=True, eq=False)

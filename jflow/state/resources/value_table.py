@@ -1,14 +1,36 @@
-"""Values by number, which steps leave on a task for later steps."""
+"""Value tables: arrays that a step leaves on a task for later steps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jflow.base.values import Array
 from jflow.errors import NotFoundError
-from jflow.state.resources.value_table.snapshot import ValueTableSnapshot
-from jflow.state.resources.value_table.spec import ValueTableSpec
+from jflow.state.records.allowed_directories import AllowedDirectories
+from jflow.state.resources.attempt import Attempt
+from jflow.state.resources.kernel import Kernel, single_attempt
+from jflow.state.resources.kind import Kind
+from jflow.state.resources.snapshot import PlainSnapshot, Snapshottable
+from jflow.state.resources.spec import Spec
 from jflow.state.resources.wait_queue import QueuedAttempt, QueuedResource
+
+
+class ValueTableSpec(Spec, frozen=True):
+    """The spec of every value table; it has no parameters."""
+
+    what = "value table"
+
+
+class ValueTableSnapshot(PlainSnapshot, frozen=True):
+    """What is saved of a value table, whose values are no state of a program: only what it is.
+
+    Attributes:
+      spec: the definition of the table.
+    """
+
+    what = "snapshot of a value table"
+
+    spec: ValueTableSpec
 
 
 class ValueTable(QueuedResource[ValueTableSnapshot]):
@@ -109,3 +131,29 @@ class FreeValues(QueuedAttempt[ValueTable]):
             state.values.pop(number, None)
         self.succeed()
         return True
+
+
+def _put(number: Array, *values: Array) -> Attempt:
+    return PutValues(number.item(), values)
+
+
+def _get(number: Array) -> Attempt:
+    return GetValues(number.item())
+
+
+def _free(numbers: Array) -> Attempt:
+    return FreeValues(numbers.tolist())
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "value_table.put": single_attempt(_put),
+    "value_table.get": single_attempt(_get),
+    "value_table.free": single_attempt(_free),
+}
+
+
+def _make(spec: ValueTableSpec, name: str, _: AllowedDirectories) -> Snapshottable:
+    return ValueTable(spec, name)
+
+
+VALUE_TABLE = Kind("value_table", ValueTableSpec, _make, ValueTableSnapshot, KERNELS)

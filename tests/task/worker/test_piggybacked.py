@@ -9,10 +9,10 @@ import pytest
 import jflow as tf
 from jflow import errors
 from jflow.base.cluster import Device, Task
-from jflow.net.protocol import Peer, Riding
+from jflow.net.protocol import Peer, Piggybacked
 from jflow.plan import Feed, Fetch, Plan, Run, Send
 from jflow.task.execution import StepState
-from jflow.task.worker import plan_run
+from jflow.task.worker import sends
 from tests.clusters import in_process
 from tests.task.worker.two_workers import (
     A0,
@@ -38,21 +38,21 @@ UNORDERED = Plan(B0, 2, (), ((Feed(0, 0), Send(5, A0, 0)),), after=((),))
 ELSEWHERE = Device(Task("c", 0), "CPU", 0)
 
 
-async def ridden(worker, *plans, feeds=(), asker=A):
-    """What rides on the reply of plans for a task."""
-    riding = Riding(asker)
-    fetched = await worker.run(1, await registered(worker, *plans), feeds, riding=riding)
-    return fetched, riding.values
+async def run_piggybacked(worker, *plans, feeds=(), caller=A):
+    """What is piggybacked on the reply of plans for a task."""
+    piggybacked = Piggybacked(caller)
+    fetched = await worker.run(1, await registered(worker, *plans), feeds, piggybacked=piggybacked)
+    return fetched, piggybacked.values
 
 
-def test_the_last_values_for_the_caller_ride_and_are_not_sent():
+def test_the_last_values_for_the_caller_are_piggybacked_and_not_sent():
     async def use(_, b, transport):
         plan = plan_on(
             B0,
             *(Feed(0, 0), program_run(double, inputs=(0,), outputs=(1,))),
             *(Send(5, A0, 1), Send(6, A1, None), Fetch(1, 0)),
         )
-        fetched, values = await ridden(b, plan, feeds=[vector(2)])
+        fetched, values = await run_piggybacked(b, plan, feeds=[vector(2)])
         np.testing.assert_array_equal(fetched[0], vector(4))
         assert [*values] == [5, 6]
         np.testing.assert_array_equal(values[5], vector(4))
@@ -72,7 +72,7 @@ def test_without_a_caller_that_takes_them_all_values_are_sent():
 
 
 @pytest.mark.parametrize(
-    ("plans", "asker"),
+    ("plans", "caller"),
     [
         pytest.param([PRODUCE], B, id="for another task than the caller"),
         pytest.param(
@@ -88,9 +88,9 @@ def test_without_a_caller_that_takes_them_all_values_are_sent():
         pytest.param([UNORDERED], A, id="in any order"),
     ],
 )
-def test_other_values_are_sent(plans, asker):
+def test_other_values_are_sent(plans, caller):
     async def use(a, b, transport):
-        _, values = await ridden(b, *plans, feeds=[vector(2)], asker=asker)
+        _, values = await run_piggybacked(b, *plans, feeds=[vector(2)], caller=caller)
         assert values == {}
         assert transport.sent == [(A, 1, 5)]
         a._context.rendezvous.end(1)
@@ -99,10 +99,10 @@ def test_other_values_are_sent(plans, asker):
 
 
 def test_a_large_value_is_sent(monkeypatch):
-    monkeypatch.setattr(plan_run, "MAX_RIDING_BYTES", vector(0).nbytes - 1)
+    monkeypatch.setattr(sends, "MAX_PIGGYBACKED_BYTES", vector(0).nbytes - 1)
 
     async def use(a, b, transport):
-        _, values = await ridden(b, PRODUCE, feeds=[vector(2)])
+        _, values = await run_piggybacked(b, PRODUCE, feeds=[vector(2)])
         assert values == {}
         assert transport.sent == [(A, 1, 5)]
         a._context.rendezvous.end(1)
@@ -114,7 +114,7 @@ def test_a_value_that_is_not_computed_yet_is_sent_when_it_is(monkeypatch):
     monkeypatch.setattr(StepState, "is_computed", lambda *_: False)
 
     async def use(a, b, transport):
-        _, values = await ridden(b, PRODUCE, feeds=[vector(2)])
+        _, values = await run_piggybacked(b, PRODUCE, feeds=[vector(2)])
         assert values == {}
         assert transport.sent == [(A, 1, 5)]
         a._context.rendezvous.end(1)
@@ -133,22 +133,22 @@ def test_a_value_waits_for_no_other_send():
 
         transport.deliver = slow
         plan = plan_on(B0, Feed(0, 0), Send(4, ELSEWHERE, 0), Send(5, A0, 0))
-        riding = Riding(A)
+        piggybacked = Piggybacked(A)
         handle = await registered(b, plan)
-        running = asyncio.ensure_future(b.run(1, handle, [vector(2)], riding=riding))
+        running = asyncio.ensure_future(b.run(1, handle, [vector(2)], piggybacked=piggybacked))
         await until(lambda: len(transport.sent) == 2)
         assert not running.done()
         gate.set()
         await running
-        assert riding.values == {}
+        assert piggybacked.values == {}
 
     check(use)
 
 
-def test_a_variable_that_rides_keeps_its_value():
+def test_a_piggybacked_variable_keeps_its_value():
     async def use(_, b, __):
         set_up(b, B0, 3.0)
-        _, values = await ridden(b, plan_on(B0, READ, Send(5, A0, 1)))
+        _, values = await run_piggybacked(b, plan_on(B0, READ, Send(5, A0, 1)))
         await b.run(2, await registered(b, update_on(B0)), [])
         np.testing.assert_array_equal(values[5], vector(3))
         np.testing.assert_array_equal(value_of(b, B0), vector(6))
@@ -156,15 +156,15 @@ def test_a_variable_that_rides_keeps_its_value():
     check(use)
 
 
-def test_what_fails_leaves_nothing_to_ride():
+def test_what_fails_leaves_nothing_to_piggyback():
     async def use(_, b, transport):
-        riding = Riding(A)
+        piggybacked = Piggybacked(A)
         handle = await registered(b, plan_on(B0, READ, Send(5, A0, 1)))
         with pytest.raises(errors.FailedPreconditionError):
-            await b.run(1, handle, [], riding=riding)
-        assert riding.values == {}
+            await b.run(1, handle, [], piggybacked=piggybacked)
+        assert piggybacked.values == {}
         assert transport.sent == []
-        assert b._context.riding == {}
+        assert b._context.piggybacked == {}
 
     check(use)
 

@@ -1,0 +1,154 @@
+"""`Sends`: what a run of a plan sends to other tasks, in messages or on the reply of its plan."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jflow.base.cluster import Task
+from jflow.base.drivers.loop import all_of
+from jflow.base.values import memory_bytes
+from jflow.net.protocol import begin
+from jflow.plan import Send, Slot
+from jflow.task.execution.link import LinkedPlan
+from jflow.task.execution.step_state import StepState
+from jflow.task.worker.context import WorkerContext
+
+MAX_PIGGYBACKED_BYTES = 64 << 10
+"""A larger value leaves in its own message, as soon as it is there."""
+
+
+class Sends:
+    """The values that one run of a plan sends. Must be closed.
+
+    Args:
+      linked: the plan.
+      step: the number of its step.
+      state: has the values.
+      context: what the task provides.
+      fail: called with the error of a send that failed after it had begun.
+    """
+
+    __slots__ = (
+        *("_context", "_fail", "_last", "_leaving", "_linked", "_piggybacked", "_sending"),
+        *("_state", "_step"),
+    )
+
+    def __init__(
+        self,
+        linked: LinkedPlan,
+        step: int,
+        state: StepState,
+        context: WorkerContext,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._linked = linked
+        self._step = step
+        self._state = state
+        self._context = context
+        self._fail = fail
+        self._piggybacked = context.piggybacked.get(step) if context.piggybacked else None
+        self._last: list[Send] = []
+        self._leaving: list[Send] = []
+        self._sending: list[asyncio.Future[None]] = []
+
+    @property
+    def are_done(self) -> bool:
+        """Whether no message is on its way."""
+        return not self._sending or all(sending.done() for sending in self._sending)
+
+    def add(self, send: Send) -> None:
+        """Sends a value with its neighbours, or at the end of the plan if it can be piggybacked."""
+        if send.target.task == self._context.task:
+            self._context.deliver(self._step, send.edge, self._own_value(send.slot))
+        elif self._can_piggyback(send):
+            self._last.append(send)
+        else:
+            self._leaving.append(send)
+        if self._leaving and send.edge in self._linked.ends_of_sends:
+            leaving, self._leaving = self._leaving, []
+            self._send_all(leaving)
+
+    async def finish(self) -> None:
+        """Sends what is left, and waits until all of it has been sent."""
+        if self._last:
+            self._piggyback()
+        if len(self._sending) == 1:
+            await self._sending[0]
+        elif self._sending:
+            await all_of(self._sending)
+
+    def check(self) -> None:
+        """Calls `fail` if a send has failed."""
+        for sending in self._sending:
+            if sending.done():
+                self._ended(sending)
+
+    def close(self) -> None:
+        """Cancels what has not been sent."""
+        for sending in self._sending:
+            sending.cancel()
+
+    def _can_piggyback(self, send: Send) -> bool:
+        """Whether a value may leave with the reply of this plan, instead of in its own message."""
+        piggybacked = self._piggybacked
+        if piggybacked is None or send.target.task != piggybacked.caller:
+            return False
+        if send.edge not in self._linked.last_sends:
+            return False
+        return send.slot is None or memory_bytes(self._state[send.slot]) <= MAX_PIGGYBACKED_BYTES
+
+    def _piggyback(self) -> None:
+        """Adds the last values to the reply if that leaves now, because it waits for nothing."""
+        slots = [fetch.slot for fetch in self._linked.fetches]
+        slots += [send.slot for send in self._last if send.slot is not None]
+        is_computed = all(map(self._state.is_computed, slots))
+        if self._piggybacked is None or self._sending or not is_computed:
+            self._send_all(self._last)
+            return
+        for send in self._last:
+            value = None if send.slot is None else self._state.fetch(send.slot)
+            self._piggybacked.values[send.edge] = value
+
+    def _send_all(self, sends: Iterable[Send]) -> None:
+        """Sends values: what is computed now in one message to each task, the others in another."""
+        groups: dict[tuple[Task, bool], list[Send]] = {}
+        for send in sends:
+            is_computed = send.slot is None or self._state.is_computed(send.slot)
+            groups.setdefault((send.target.task, is_computed), []).append(send)
+        for (target, _), group in groups.items():
+            sending = begin(self._send(target, group))
+            if not sending.done() or sending.exception() is not None:
+                sending.add_done_callback(self._ended)
+                self._sending.append(sending)
+
+    async def _send(self, target: Task, sends: Sequence[Send]) -> None:
+        state = self._state
+        slots = [send.slot for send in sends if send.slot is not None]
+        for slot in slots:
+            if not state.is_computed(slot):
+                await self._context.devices.wait(state[slot])
+        values = {
+            send.edge: None if send.slot is None else state.host_value(send.slot, copy=False)
+            for send in sends
+        }
+        sending = self._context.transport.deliver(target, self._step, values)
+        if sending is not None:
+            await sending
+        for slot in slots:
+            state.has_sent(slot)
+
+    def _ended(self, sending: asyncio.Future[None]) -> None:
+        error = None if sending.cancelled() else sending.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _own_value(self, slot: Slot | None) -> Any:
+        """A slot's value that remains valid after this plan has ended; a copy if it is leased."""
+        if slot is None:
+            return None
+        value = self._state[slot]
+        return jnp.copy(value) if self._state.is_leased(slot) else value
