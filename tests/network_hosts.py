@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.testing import wait_until
 
 

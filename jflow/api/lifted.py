@@ -11,7 +11,7 @@ import jax
 
 import jflow.api.root  # noqa: F401 - makes tracebacks end at methods of the returned tensors
 from jflow.api.missing import missing
-from jflow.base.arguments import explain_arguments
+from jflow.base.suggestions import explain_arguments
 from jflow.base.tracebacks import hide_frames
 from jflow.client.ops.variable import Variable, VariableLike, read
 from jflow.compiler.graph import Graph, Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 
-from jflow.base.spelling import did_you_mean
+from jflow.base.suggestions import did_you_mean
 
 # Imported for a message only: a program that starts a cluster needs no JAX itself.
 _NAMESPACES = {

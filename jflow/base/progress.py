@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import Any
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 
 
 class Progress(Closing):

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
-from jflow.base.arguments import explain_arguments
+from jflow.base.suggestions import explain_arguments
 
 F = TypeVar("F", bound=Callable[..., Any])
 

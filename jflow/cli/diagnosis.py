@@ -13,7 +13,7 @@ from jflow.base.cluster.membership import (
     find_membership,
     is_client,
 )
-from jflow.base.spelling import nearest
+from jflow.base.suggestions import nearest
 
 _MAX_SHOWN = 200
 _VARIABLES = (

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from jflow.base.closing import Closing
 from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
+from jflow.base.handles import Closing
 from jflow.errors import UnavailableError
 from jflow.net.protocol import MasterClient, MasterSession, WatchedCluster
 from jflow.net.wire import connect

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.base.tracebacks import handled, hide_frames
 from jflow.data.position import PositionStore, packed, parsed, unpacked
 from jflow.data.stream import Cursor, State

@@ -16,8 +16,8 @@ import jax.extend.core as jex
 import numpy as np
 
 import jflow as tf
-from jflow.base.closing import Closing
 from jflow.base.cluster import LOCAL_TASK, Device
+from jflow.base.handles import Closing
 from jflow.base.values import Array
 from jflow.compiler.pipeline import StepRequest, compile_placed, prune_step
 from jflow.errors import InternalError, UnimplementedError

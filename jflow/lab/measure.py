@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import jflow as tf
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.client.runtime.calibration_file import VARIABLE, write_calibration
 from jflow.client.runtime.steps import named_strategy
 from jflow.compiler.placement.calibration import Calibration

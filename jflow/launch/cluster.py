@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from jflow.base import forks
-from jflow.base.closing import Closing
 from jflow.base.cluster import ClusterSpec, Task
 from jflow.base.cluster.jobs import numbered_tasks
+from jflow.base.handles import Closing
 from jflow.errors import DeadlineExceededError, UnavailableError, from_code
 from jflow.launch.resources import HUGE_PAGES, TUNABLES, TaskResources, check_cores, divide_machine
 from jflow.launch.zygote import Zygote

@@ -7,10 +7,10 @@ import threading
 import time
 from contextlib import suppress
 
-from jflow.base.closing import Closing
 from jflow.base.cluster import ClusterSpec, Target, Task
 from jflow.base.deadline import Deadline
 from jflow.base.deadline.clock import now
+from jflow.base.handles import Closing
 from jflow.base.text import seconds_text
 from jflow.errors import (
     DeadlineExceededError,

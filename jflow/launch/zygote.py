@@ -23,10 +23,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any, NoReturn
 
-from jflow.base.closing import Closing
 from jflow.base.failpoints import VARIABLE
 from jflow.base.failpoints.actions import switch_on
 from jflow.base.failpoints.points import actions
+from jflow.base.handles import Closing
 
 _POLL_S = 0.002
 _MAX_MESSAGE = 1 << 20

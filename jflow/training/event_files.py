@@ -9,7 +9,7 @@ import time
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.state.records import checked_summary, needed, scalar_value
 
 _NUMBERS = itertools.count()

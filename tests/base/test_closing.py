@@ -1,6 +1,6 @@
 import pytest
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 
 
 class _Thing(Closing):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.errors import DeadlineExceededError
 from jflow.launch.zygote import Zygote
 from jflow.testing import PATIENCE_S, ProcessCluster, ProgramProcess

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.errors import UnavailableError
 from jflow.testing import Kill, ProcessCluster, ProgramProcess, cpu_time, wait_until
 from tests.chaos.coordinated import FENCED

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jflow.base.cluster.spec import ClusterSpec
-from jflow.base.spelling import nearest
+from jflow.base.suggestions import nearest
 
 # The keys that TensorFlow and the cluster managers for it write; others are ignored.
 _KEYS = (

@@ -15,7 +15,7 @@ from jflow.base.cluster.jobs import (
     told_jobs,
     told_port,
 )
-from jflow.base.cluster.ranked import RankedClusterResolver
+from jflow.base.cluster.resolvers import RankedClusterResolver
 from jflow.base.cluster.spec import ClusterSpec
 
 SERVICE_VARIABLE = "JFLOW_SERVICE"

@@ -26,7 +26,7 @@ from jflow.base.cluster.device import Task
 from jflow.base.cluster.jobs import JOBS_VARIABLE
 from jflow.base.cluster.kubernetes import SERVICE_VARIABLE, KubernetesClusterResolver
 from jflow.base.cluster.open_mpi import OpenMPIClusterResolver
-from jflow.base.cluster.ranked import RankedClusterResolver
+from jflow.base.cluster.resolvers import RankedClusterResolver
 from jflow.base.cluster.slurm import SlurmClusterResolver, is_one_of_several
 from jflow.base.cluster.spec import ClusterSpec
 

@@ -14,7 +14,7 @@ from jflow.base.cluster.jobs import (
     told_jobs,
     told_port,
 )
-from jflow.base.cluster.ranked import RankedClusterResolver
+from jflow.base.cluster.resolvers import RankedClusterResolver
 
 HOSTS_VARIABLE = "JFLOW_HOSTS"
 """The hosts of all processes, as `mpirun --host` takes them: "a:2,b:2"."""

@@ -15,7 +15,7 @@ from jflow.base.cluster.jobs import (
     told_jobs,
     told_port,
 )
-from jflow.base.cluster.ranked import RankedClusterResolver
+from jflow.base.cluster.resolvers import RankedClusterResolver
 
 PORT = 8888
 """The port of the first task on a host unless something says otherwise, as in TensorFlow."""

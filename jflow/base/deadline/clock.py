@@ -1,8 +1,9 @@
-"""The clock that traces are taken by."""
+"""The clock that traces are taken by, and the pauses between attempts of a call."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,3 +24,11 @@ def clock_name() -> str:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def backoff(first_s: float, longest_s: float) -> Iterator[float]:
+    """Endless pauses in seconds: each is twice as long as the one before, up to the longest."""
+    pause_s = first_s
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, longest_s)

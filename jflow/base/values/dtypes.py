@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from jflow.base.spelling import did_you_mean
+from jflow.base.suggestions import did_you_mean
 from jflow.base.values.dims import plain_shape
 from jflow.base.values.host import Array, HostArray, HostDtype, as_strings, is_string_tensor, string
 from jflow.base.values.physical import is_key

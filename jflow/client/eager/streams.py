@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.base.values import memory_bytes
 from jflow.errors import OpError, OutOfRangeError
 

@@ -16,9 +16,9 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow.base import forks
-from jflow.base.closing import Closing
 from jflow.base.cluster import Device, DeviceSpec
 from jflow.base.deadline import Deadline
+from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
 from jflow.client.functions.concrete import Concrete
 from jflow.client.runtime.backend import Backend, DeviceInfo, Executable
@@ -32,8 +32,8 @@ from jflow.client.runtime.steps import (
 )
 from jflow.client.runtime.target import checked_config, checked_target, open_backend
 from jflow.compiler.graph import Graph, Operation, Tensor, VariableRef, owners, tracing
-from jflow.compiler.graph.completion import visible
 from jflow.compiler.graph.hoisting import hoist_state
+from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import EFFECTS, initialize_p
 from jflow.compiler.graph.request import device_request_scope, empty_request_scope
 from jflow.compiler.pipeline import StepRequest

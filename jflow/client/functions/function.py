@@ -16,8 +16,8 @@ from jax.tree_util import SequenceKey, keystr, tree_flatten
 from jflow.base import forks
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
+from jflow.base.handles import Uncopyable
 from jflow.base.tracebacks import boundary, hide_frames
-from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import is_key, refuse_host
 from jflow.client.functions.arguments import PLAIN, check_outputs, paths, refused
 from jflow.client.functions.captures import trace_with_captures
@@ -30,8 +30,8 @@ from jflow.client.ops.variable import VariableLike
 from jflow.client.ops.variable import read as read_variable
 from jflow.client.runtime.steps import named_strategy
 from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing, unify
-from jflow.compiler.graph.completion import visible
 from jflow.compiler.graph.hoisting import hoist_state
+from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import state_of
 from jflow.compiler.graph.request import default_request_scope
 from jflow.compiler.graph.tracing import Static

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.uncopyable import Uncopyable
+from jflow.base.handles import Uncopyable
 from jflow.base.values import Dtype, SaveSliceInfo, TensorShape, declared
 from jflow.client.eager import EagerVariable
 from jflow.client.ops.creators import CreatedByScope
@@ -29,7 +29,7 @@ from jflow.compiler.graph import (
     request,
 )
 from jflow.compiler.graph import get_default_graph as _default_graph
-from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import read_p
 from jflow.plan.xla import internals
 

@@ -12,7 +12,7 @@ from jflow.base.deadline import Deadline
 from jflow.base.deadline.clock import now
 from jflow.base.options import RunOptions
 from jflow.client.runtime.backend import Executable
-from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.members import visible
 from jflow.plan.trace import Trace
 from jflow.plan.trace.measured import StepNames, measured
 from jflow.plan.trace.record import TaskRecord

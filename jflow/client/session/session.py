@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from jflow.base import forks
-from jflow.base.closing import Closing
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
+from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto, RunOptions
 from jflow.base.tracebacks import handled, hide_frames
 from jflow.client.runtime.backend import Backend, DeviceInfo, Executable

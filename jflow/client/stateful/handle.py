@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from jflow.base.handles import Uncopyable
 from jflow.base.packing import Record
-from jflow.base.uncopyable import Uncopyable
 from jflow.base.values import Conversions
 from jflow.client.stateful.calls import GraphCalls
 from jflow.compiler.graph import Graph, Operation, ResourceRef, owners
 from jflow.compiler.graph import get_default_graph as _default_graph
-from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import resource_p
 from jflow.errors import InvalidArgumentError
 

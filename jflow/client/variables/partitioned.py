@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.base.uncopyable import Uncopyable
+from jflow.base.handles import Uncopyable
 from jflow.base.values import Dtype, TensorShape, declared
 from jflow.client.ops import Variable
 from jflow.client.ops.in_place import check_flag

@@ -19,7 +19,7 @@ from jflow.client.stateful.updates import ROWS_IN_RANGE, report_indices
 from jflow.client.variables.partitioners import split
 from jflow.compiler.graph import Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
-from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.members import visible
 from jflow.compiler.graph.primitives import check_p
 from jflow.plan.xla import internals
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.base.spelling import did_you_mean
+from jflow.base.suggestions import did_you_mean
 from jflow.base.values import SaveSliceInfo, as_array, as_dtype, as_shape, is_compatible, is_static
 from jflow.client.ops import Variable
 from jflow.client.variables import initializers

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import jax.extend.core as jex
 
-from jflow.base.spelling import did_you_mean
-from jflow.base.uncopyable import Uncopyable
+from jflow.base.handles import Uncopyable
+from jflow.base.suggestions import did_you_mean
 from jflow.compiler.graph.collections import Collections
+
+
+def visible(names: Iterable[str], *internal: str) -> list[str]:
+    """Returns names for `dir`, without those that are internal to jflow."""
+    return [name for name in names if name not in internal]
+
 
 _FILE = "write the graph to a file: jflow.train.export_meta_graph(path)"
 

@@ -6,13 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import jax
+import jax.numpy as jnp
+
 from jflow.base.cluster import Device
+from jflow.base.packing import pack
 from jflow.base.values import Array, TensorSpec, as_strings, is_known, unwrapping
 from jflow.compiler.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.compiler.graph.bundle import Bundle
-from jflow.compiler.graph.primitives import check_p, constant_p, is_initialized_p, value_or_p
-from jflow.compiler.partition.nans import nan_attributes
-from jflow.compiler.partition.segment import Segment
+from jflow.compiler.graph.primitives import (
+    WRITES,
+    check_p,
+    constant_p,
+    is_initialized_p,
+    read_p,
+    value_or_p,
+)
 from jflow.compiler.partition.state import analyse, varying_reads
 from jflow.errors import UnimplementedError
 from jflow.plan import (
@@ -30,6 +39,62 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of the graph that becomes one pure program.
+
+    The program takes the old values of `reads`, then `inputs`, and returns the new values of
+    `writes`, then `outputs`.
+    """
+
+    device: Device
+    ops: tuple[Operation, ...]
+    reads: tuple[VariableRef, ...]
+    inputs: tuple[Tensor | Bundle, ...]
+    writes: tuple[VariableRef, ...]
+    outputs: tuple[Tensor | Bundle, ...]
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """Positions of the arguments whose memory the results may reuse."""
+        return tuple(i for i, ref in enumerate(self.reads) if ref in self.writes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        has_effects = any(op.eqn.effects for op in self.ops)
+        return not self.writes and not self.outputs and not has_effects
+
+
+def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor]:
+    """Returns the tensors that XLA operations compute and that can be NaN."""
+    return [
+        tensor
+        for op in ops
+        if op.eqn.primitive is not read_p
+        for tensor in op.outputs
+        if tensor not in fed and jax.dtypes.issubdtype(tensor.dtype, jnp.inexact)
+    ]
+
+
+def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> bytes:
+    """The attributes of a check of some tensors.
+
+    As under `jax.jit`, a NaN counts if it is a result: leaves its program, or goes to a variable.
+    """
+    return pack(
+        {
+            "ops": [tensor.op.name for tensor in checked],
+            "results": [
+                i
+                for i, tensor in enumerate(checked)
+                if tensor in escaping or tensor.op.eqn.primitive in WRITES
+            ],
+        }
+    )
+
 
 _NO_BUNDLES: Mapping[Tensor, Bundle] = MappingProxyType({})
 

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
 
-from jflow.base.closing import Closing
 from jflow.base.cluster import Device, Wiring
+from jflow.base.handles import Closing
 from jflow.compiler.graph import Tensor
 from jflow.compiler.placement.calibration import Calibration, Link
 from jflow.compiler.schedule import Problem, Schedule

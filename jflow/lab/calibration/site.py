@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jflow.base.closing import Closing
 from jflow.base.cluster import Device, Wiring
 from jflow.base.deadline import FOREVER
+from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
 from jflow.client.ops import Variable, as_string, string_to_number, variables_initializer
 from jflow.client.runtime import open_backend

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.compiler.schedule import PlaceFunction, scheduled
 from jflow.lab.families import random_problem
 from jflow.lab.measure import FUSED, CheckedAlternative, Measurement, MeasuringCluster

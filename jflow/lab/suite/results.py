@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.errors import InvalidArgumentError
 from jflow.lab.suite.measured import MeasuredResult
 from jflow.lab.suite.scoring import CaseResult, Score

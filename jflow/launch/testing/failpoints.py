@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from jflow.base.closing import Closing
 from jflow.base.failpoints import NAMES, VARIABLE
 from jflow.base.failpoints.actions import (
     Armed,
@@ -18,6 +17,7 @@ from jflow.base.failpoints.actions import (
     to_text,
 )
 from jflow.base.failpoints.points import actions
+from jflow.base.handles import Closing
 from jflow.launch.testing.waiting import wait_until
 
 FAILPOINTS = NAMES

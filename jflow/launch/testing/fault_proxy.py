@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Literal
 
-from jflow.base.closing import Closing
 from jflow.base.cluster import join_address
+from jflow.base.handles import Closing
 
 _CHUNK_BYTES = 1 << 16
 _RESET = struct.pack("ii", 1, 0)

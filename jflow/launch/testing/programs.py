@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.launch.testing.waiting import PATIENCE_S, cpu_time, wait_until
 from jflow.launch.zygote import ForkedProgram, Zygote
 

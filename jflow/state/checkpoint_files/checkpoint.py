@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.base.values import NUMBERS, Array, string
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.state.checkpoint_files.regions import TensorBox, empty

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.errors import InvalidArgumentError
 from jflow.state.checkpoint_files.local import LocalStorage
 from jflow.state.checkpoint_files.remote import SEPARATOR, RemoteStorage

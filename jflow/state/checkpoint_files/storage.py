@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 
 
 class FileSink(ABC):

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jflow.base.closing import Closing
+from jflow.base.handles import Closing
 from jflow.base.values import Array
 from jflow.errors import (
     DataLossError,

@@ -12,9 +12,9 @@ from functools import partial
 from typing import ClassVar, NamedTuple, Self
 
 from jflow.base import forks
-from jflow.base.closing import Closing
 from jflow.base.cluster import ClusterDef, ClusterDeviceFilters, ClusterSpec, Task, split_address
 from jflow.base.failpoints import async_failpoint
+from jflow.base.handles import Closing
 from jflow.base.logs import LogOptions, event, log_to_stderr
 from jflow.base.logs.setup import LEVEL_VARIABLE
 from jflow.base.options import ConfigProto

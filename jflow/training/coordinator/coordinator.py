@@ -13,13 +13,13 @@ from typing import Any
 import jax
 
 from jflow.base import forks
-from jflow.base.closing import Closing
 from jflow.base.cluster import Task
+from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto
 from jflow.base.progress import Progress
 from jflow.client.functions import Connection
 from jflow.client.runtime.saving import SaveReport
-from jflow.compiler.graph.completion import visible
+from jflow.compiler.graph.members import visible
 from jflow.errors import (
     CancelledError,
     FailedPreconditionError,

@@ -16,7 +16,7 @@ import jax
 
 from jflow.base.deadline import Deadline
 from jflow.base.deadline.notices import WaitNotice
-from jflow.base.uncopyable import Uncopyable
+from jflow.base.handles import Uncopyable
 from jflow.base.values import Conversions, is_key
 from jflow.errors import OpError, UnavailableError
 from jflow.plan.xla import internals

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from jflow.base.logs import LineFormatter, LogOptions, RateLimit, event
-from jflow.base.logs.formatter import MAX_VALUE
-from jflow.base.logs.rates import BURST
+from jflow.base.logs.events import MAX_VALUE
+from jflow.base.logs.setup import BURST
 from jflow.errors import InvalidArgumentError
 
 AT = 1_790_000_000.25

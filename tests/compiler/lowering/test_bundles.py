@@ -10,7 +10,7 @@ import pytest
 import jflow as tf
 from jflow.compiler import lowering
 from jflow.compiler.graph.bundle import Bundle
-from jflow.compiler.lowering.bundles import MIN_APART
+from jflow.compiler.lowering.segment import MIN_APART
 from jflow.compiler.partition import prune
 from tests.compiler.lowering.programs import run
 
