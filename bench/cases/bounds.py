@@ -29,9 +29,8 @@ from jflow.net.protocol.stream import MessageStream
 from jflow.net.protocol.v1 import plan_pb2 as pb_plan
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import load_secret
-from jflow.net.wire.grpc_channels import aio_channel, method_of
+from jflow.net.wire.grpc_channels import aio_channel, method_of, raise_limit
 from jflow.net.wire.grpc_stream import GrpcStream, connect
-from jflow.net.wire.open_files import raise_limit
 from jflow.testing import FaultProxy
 
 TASK = Task("worker", 0)

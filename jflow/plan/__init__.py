@@ -1,10 +1,10 @@
 """Plans: what each device does in a step, as records independent of graphs and of the wire."""
 
-from jflow.plan.callback import CallbackAttributes as CallbackAttributes
 from jflow.plan.plan import CALLBACK as CALLBACK
 from jflow.plan.plan import NAN_CHECK as NAN_CHECK
 from jflow.plan.plan import VARYING as VARYING
 from jflow.plan.plan import Call as Call
+from jflow.plan.plan import CallbackAttributes as CallbackAttributes
 from jflow.plan.plan import EqualSizes as EqualSizes
 from jflow.plan.plan import Feed as Feed
 from jflow.plan.plan import Fetch as Fetch
@@ -21,8 +21,8 @@ from jflow.plan.plan import VariableKey as VariableKey
 from jflow.plan.plan import VariableSpec as VariableSpec
 from jflow.plan.plan import feed_indices as feed_indices
 from jflow.plan.plan import fetch_indices as fetch_indices
-from jflow.plan.private import owner_of as owner_of
-from jflow.plan.private import private_container as private_container
+from jflow.plan.plan import owner_of as owner_of
+from jflow.plan.plan import private_container as private_container
 from jflow.plan.verify import MAX_OPERANDS as MAX_OPERANDS
 from jflow.plan.verify import MAX_SLOTS as MAX_SLOTS
 from jflow.plan.verify import check_size as check_size

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Annotated, ClassVar
 
 from jflow.base.cluster import Device
-from jflow.base.packing import pack
+from jflow.base.packing import Meta, Record, pack
+from jflow.base.values import TensorSpec
 from jflow.plan import text as notation
 
 Slot = int
@@ -385,3 +387,33 @@ def fetch_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
 def _indices(plans: Iterable[Plan], kind: type[Feed] | type[Fetch]) -> tuple[int, ...]:
     found = {one.index for plan in plans for one in plan.instructions if isinstance(one, kind)}
     return tuple(sorted(found))
+
+
+class CallbackAttributes(Record, frozen=True):
+    """The attributes of a `Call` of the function `CALLBACK`.
+
+    Attributes:
+      number: by which the client knows the Python function.
+      results: what it returns, of dtypes that programs take; None for an unknown size.
+      is_conditional: whether the first input says if the function is called; if it is not, the
+        results are zeros.
+    """
+
+    what: ClassVar[str] = "attributes of a callback"
+
+    number: Annotated[int, Meta(ge=0, le=2**32 - 1)]
+    results: tuple[TensorSpec, ...]
+    is_conditional: bool = False
+
+
+_MARK = "@"
+
+
+def private_container(container: str, owner: str) -> str:
+    """The container that a session has in place of one that is shared."""
+    return f"{container}{_MARK}{owner}"
+
+
+def owner_of(container: str) -> str:
+    """The session that a container belongs to, "" if it is shared."""
+    return container.rpartition(_MARK)[2] if _MARK in container else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,9 +15,8 @@ from jflow.base.deadline import Deadline
 from jflow.base.options import ConfigProto
 from jflow.base.values import Array
 from jflow.client.runtime.backend import DeviceInfo, Executable
-from jflow.client.runtime.paths import path_on_tasks
-from jflow.client.runtime.process_options import warn_of_process_options
 from jflow.client.runtime.restarts import Restarts
+from jflow.client.runtime.saving import path_on_tasks
 from jflow.compiler.graph import VariableRef
 from jflow.compiler.graph.callbacks import Callback
 from jflow.compiler.lowering import compile_all
@@ -37,6 +38,41 @@ from jflow.task.execution import (
     put,
 )
 from jflow.task.execution.local_task import LocalTask
+
+_LOG = logging.getLogger(__name__)
+
+_VARIABLES = {
+    "allow_growth": ("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
+    "per_process_gpu_memory_fraction": ("XLA_PYTHON_CLIENT_MEM_FRACTION", None),
+    "visible_device_list": ("CUDA_VISIBLE_DEVICES", None),
+}
+"""By the name of an option of GPUs: the variable of the environment that does the same, and the
+value that it then has; None for that of the option."""
+
+_warned: set[str] = set()
+
+
+def warn_of_process_options(config: ConfigProto, device_types: Collection[str]) -> None:
+    """Warns once of each option that a process with GPUs should have had in its environment.
+
+    Args:
+      config: the options.
+      device_types: the types of the devices of this process.
+    """
+    if "GPU" not in device_types:
+        return
+    for name, (variable, fixed) in _VARIABLES.items():
+        value = getattr(config.gpu_options, name)
+        if value and variable not in os.environ and name not in _warned:
+            _warned.add(name)
+            _LOG.warning(
+                "ConfigProto.gpu_options.%s has no effect, because JAX has started; set the "
+                "environment variable %s=%s before the program starts",
+                name,
+                variable,
+                value if fixed is None else fixed,
+            )
+
 
 R = TypeVar("R")
 

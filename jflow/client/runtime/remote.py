@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from msgspec import structs
+
 from jflow.base import forks
 from jflow.base.cluster import Device, DeviceFilters, Target, Task, Wiring, split_address
 from jflow.base.deadline import Deadline
 from jflow.base.failpoints import failpoint
 from jflow.base.options import ConfigProto, SessionDefaults
 from jflow.client.runtime.backend import DeviceInfo, Executable
-from jflow.client.runtime.isolation import Isolation
-from jflow.client.runtime.numbering import Numbering
-from jflow.client.runtime.paths import path_on_tasks
-from jflow.client.runtime.remote_step import RemoteExecutable
+from jflow.client.runtime.remote_step import Numbering, RemoteExecutable
 from jflow.client.runtime.restarts import Restarts
+from jflow.client.runtime.saving import path_on_tasks
 from jflow.compiler.graph import VariableRef
 from jflow.compiler.pipeline import CompiledStep
 from jflow.compiler.placement import Inventory
@@ -33,12 +33,56 @@ from jflow.errors import (
 from jflow.net.protocol import DeviceRecord, MasterClient, MasterSession, ServerInfo
 from jflow.net.protocol.call_notices import described
 from jflow.net.wire import connect
+from jflow.plan import Plan, private_container
 from jflow.plan.trace.measured import NO_NAMES
 from jflow.state.core import ClusterState
 from jflow.state.fencing import Claim
 from jflow.state.moves import StateId, states_of
 from jflow.state.saves import SaveReport, StateItems, by_task
 from jflow.state.watch import SessionWait
+
+
+class Isolation:
+    """Renames the containers of what a session sends to a cluster.
+
+    Args:
+      owner: the name of the session.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+
+    def step(self, compiled: CompiledStep) -> CompiledStep:
+        """A step whose plans use state of the session only."""
+        return replace(compiled, plans=tuple(map(self._plan, compiled.plans)))
+
+    def items(self, items: StateItems) -> StateItems:
+        """What is saved or restored, under the same keys."""
+        return StateItems(
+            tuple(
+                structs.replace(item, container=self._own(item.container, item.device))
+                for item in items.items
+            )
+        )
+
+    def _plan(self, plan: Plan) -> Plan:
+        device = str(plan.device)
+        return replace(
+            plan,
+            variables=tuple(
+                replace(one, key=replace(one.key, container=self._own(one.key.container, device)))
+                for one in plan.variables
+            ),
+            resources=tuple(
+                replace(one, container=self._own(one.container, device)) for one in plan.resources
+            ),
+        )
+
+    def _own(self, container: str, device: str) -> str:
+        """The private container; the job of a task is another name of its default container."""
+        job = Device.parse(device).task.job
+        return private_container("" if container == job else container, self._owner)
+
 
 _RECONNECT_TIMEOUT_S = 2.0
 _MAX_RESTARTS = 10

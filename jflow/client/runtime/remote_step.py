@@ -16,7 +16,6 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.failpoints import failpoint
 from jflow.base.values import Array, narrowed
-from jflow.client.runtime.numbering import Numbering
 from jflow.client.runtime.restarts import Restarts
 from jflow.compiler.pipeline import CompiledStep
 from jflow.errors import (
@@ -30,6 +29,36 @@ from jflow.net.protocol import MasterClient
 from jflow.plan.trace.record import TaskRecord
 from jflow.plan.xla import internals
 from jflow.state.effects import Effect, unsupported, writes_once
+
+
+class Numbering:
+    """The sequences of a session's steps; thread-safe.
+
+    Args:
+      client: the name of the session.
+    """
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._n_begun = 0
+        # Those that have not ended, in ascending order.
+        self._open: dict[int, None] = {}
+
+    def begin(self) -> Effect:
+        """The first attempt of a step. When no other will follow, `end` has to be called."""
+        with self._lock:
+            sequence = self._n_begun
+            self._n_begun += 1
+            self._open[sequence] = None
+            acknowledged = next(iter(self._open))
+        return Effect(self._client, 0, sequence, acknowledged=acknowledged, is_saved=False)
+
+    def end(self, sequence: int) -> None:
+        """All attempts of a step have ended."""
+        with self._lock:
+            del self._open[sequence]
+
 
 _STALE = (None, 0)
 """What stands before a registration that is not used any more."""

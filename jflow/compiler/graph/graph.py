@@ -51,7 +51,7 @@ from jflow.compiler.graph.refinement import refined, retype
 from jflow.compiler.graph.resolve import resolve
 from jflow.compiler.graph.scope import Names
 from jflow.compiler.graph.symbolic import Symbolic
-from jflow.plan.xla import jaxprs, wide
+from jflow.plan.xla import jaxprs
 
 graphs: Stack[Graph] = Stack()
 
@@ -369,7 +369,7 @@ class Graph(Members[Operation, Tensor]):
 
     def _traced_constant(self, value: Any, like: jaxprs.Atom) -> Tensor:
         """Adds a constant of equations, which has 64 bits if it had them when these were traced."""
-        with wide.allowing(wide.are_wide([like.aval])):
+        with jaxprs.allow_64_bits(jaxprs.have_64_bits([like.aval])):
             return self.constant(value)
 
     def constant(

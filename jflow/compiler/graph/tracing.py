@@ -20,8 +20,7 @@ from jflow.compiler.graph import origin, request
 from jflow.compiler.graph.hoisting import WRITE_REFUSED, hoist_state
 from jflow.compiler.graph.primitives import ensure_sizes
 from jflow.plan.xla import internals
-from jflow.plan.xla.jaxprs import shape_of
-from jflow.plan.xla.wide import allowing, are_wide
+from jflow.plan.xla.jaxprs import allow_64_bits, have_64_bits, shape_of
 
 _NEEDS_A_VALUE = (
     jax.errors.ConcretizationTypeError,  # the one for `if` among them
@@ -155,10 +154,10 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
     Errors about code that needs concrete values get a note with the user's line.
     """
     try:
-        if not are_wide(shapes):
+        if not have_64_bits(shapes):
             return jax.make_jaxpr(fun)(*shapes)
         # Arguments of 64 bits keep them, as under `jax.jit`; the function has its own setting.
-        with allowing(True):
+        with allow_64_bits(True):
             return jax.make_jaxpr(_narrow(fun))(*shapes)
     except _NEEDS_A_VALUE as error:
         location = origin.location_in(error.__traceback__)

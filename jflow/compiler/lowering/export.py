@@ -24,8 +24,8 @@ from jflow.compiler.graph import request
 from jflow.plan.xla import internals, jaxprs
 from jflow.plan.xla.cache import SharedCache
 from jflow.plan.xla.export import serialize
+from jflow.plan.xla.jaxprs import allow_64_bits, needs_64_bits
 from jflow.plan.xla.structure import structure_of
-from jflow.plan.xla.wide import allowing, needs_64_bits
 
 N_KEPT = 128
 """How many exported programs a process keeps, those that were used last."""
@@ -39,7 +39,7 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
 
     It is exported once, as long as it is kept, whatever graphs it is of.
     """
-    with allowing(needs_64_bits(jaxpr.jaxpr)):
+    with allow_64_bits(needs_64_bits(jaxpr.jaxpr)):
         return _exported(jaxpr, platform)
 
 

@@ -16,8 +16,8 @@ from jflow.compiler.lowering.export import export
 from jflow.compiler.lowering.segment import Lowered
 from jflow.plan.xla import CompiledProgram, compile_exported, export_platform, inspected, jaxprs
 from jflow.plan.xla.compile import jitted
+from jflow.plan.xla.jaxprs import allow_64_bits, needs_64_bits
 from jflow.plan.xla.validation import is_dynamic
-from jflow.plan.xla.wide import allowing, needs_64_bits
 
 
 def compile_all(
@@ -54,11 +54,11 @@ def _prepare(
     """Returns a function that compiles a program; any thread may call it."""
     if not needs_64_bits(jaxpr.jaxpr):
         return _prepared(jaxpr, device, donated)
-    with allowing(True):
+    with allow_64_bits(True):
         compile_ = _prepared(jaxpr, device, donated)
 
     def compiled() -> CompiledProgram:
-        with allowing(True):
+        with allow_64_bits(True):
             return _wide(compile_(), [aval.dtype for aval in jaxpr.in_avals])
 
     return compiled
@@ -72,7 +72,7 @@ def _wide(program: CompiledProgram, dtypes: Sequence[Any]) -> CompiledProgram:
     """
 
     def call(*args: Any) -> list[jax.Array]:
-        with allowing(True):
+        with allow_64_bits(True):
             return program(*map(_narrowed, args, dtypes))
 
     return call

@@ -23,7 +23,7 @@ from jflow.compiler.lowering.sizes import with_equal_sizes
 from jflow.compiler.lowering.text import program_text, signature
 from jflow.plan import EqualSizes
 from jflow.plan.xla import jaxprs
-from jflow.plan.xla.wide import allowing, are_wide
+from jflow.plan.xla.jaxprs import allow_64_bits, have_64_bits
 
 MIN_APART = 8
 """So many tensors are joined apart from the operations that make them; XLA can fuse fewer."""
@@ -225,7 +225,9 @@ def lower(
       InvalidArgumentError: if an operation is larger or deeper than XLA can compile.
       UnimplementedError: if an operation requires several devices.
     """
-    with allowing(are_wide(tensor.aval for op in ops for tensor in (*op.inputs, *op.outputs))):
+    with allow_64_bits(
+        have_64_bits(tensor.aval for op in ops for tensor in (*op.inputs, *op.outputs))
+    ):
         return _lowered(ops, reads, inputs, writes, outputs, for_cpu)
 
 

@@ -30,6 +30,7 @@ from jflow.base.drivers.coroutines import Waited as Waited
 from jflow.base.drivers.coroutines import begin as begin
 from jflow.base.drivers.coroutines import completing as completing
 from jflow.base.drivers.coroutines import retrieve as retrieve
+from jflow.base.drivers.loop import TaskSet as TaskSet
 from jflow.base.values import Array as Array
 from jflow.net.protocol.client import MasterClient as MasterClient
 from jflow.net.protocol.cluster_tasks import ClusterTasks as ClusterTasks
@@ -54,7 +55,6 @@ from jflow.net.protocol.services import ServerRoles as ServerRoles
 from jflow.net.protocol.services import WatchedCluster as WatchedCluster
 from jflow.net.protocol.services import WorkerService as WorkerService
 from jflow.net.protocol.services import WorkerSession as WorkerSession
-from jflow.net.protocol.tasks import TaskSet as TaskSet
 from jflow.net.protocol.transport import Transport as Transport
 from jflow.state.core.task import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
 from jflow.state.effects.effect import Staging as Staging

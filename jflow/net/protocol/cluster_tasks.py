@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 from jflow.base.cluster import ClusterSpec, Target, Task
+from jflow.base.drivers.loop import TaskSet
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.handshake import Caller, Secret
 from jflow.net.protocol.peer import Arrivals, Peer
 from jflow.net.protocol.proxy import TaskProxy
 from jflow.net.protocol.rpcs import WORKER
-from jflow.net.protocol.tasks import TaskSet
 from jflow.net.protocol.transport import Transport
 
 

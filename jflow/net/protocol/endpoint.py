@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from jflow.base.drivers.loop import TaskSet
 from jflow.base.logs import event
 from jflow.net.protocol.admission import admit, introduce
 from jflow.net.protocol.dispatcher import Dispatcher
@@ -15,7 +16,6 @@ from jflow.net.protocol.rpc import Service
 from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.services import ServerRoles
 from jflow.net.protocol.stream import MessageStream
-from jflow.net.protocol.tasks import TaskSet
 from jflow.net.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.net.protocol.unproven import Unproven
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from jflow.base.cluster import Task
 from jflow.base.drivers.coroutines import begin, retrieve
+from jflow.base.drivers.loop import TaskSet
 from jflow.base.values import Array
 from jflow.errors import OpError, UnavailableError
 from jflow.net.protocol.codec import error_of
@@ -19,7 +20,6 @@ from jflow.net.protocol.reply import PendingReply
 from jflow.net.protocol.rpc import CallRequest
 from jflow.net.protocol.rpcs import SEND_TENSORS
 from jflow.net.protocol.stream import MessageStream, Received
-from jflow.net.protocol.tasks import TaskSet
 from jflow.net.protocol.templates import TemplateMessage
 from jflow.net.protocol.transport import BrokenStreamError, EndedStreamError, stream_error
 from jflow.net.protocol.v1 import service_pb2 as pb

@@ -10,9 +10,9 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jflow.base.drivers.loop import TaskSet
 from jflow.errors import OpError
 from jflow.net.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, OpenOffers
-from jflow.net.protocol.tasks import TaskSet
 from jflow.net.protocol.unproven import Unproven
 from jflow.net.wire import tcp_sockets, unix_sockets
 from jflow.net.wire.attaching import Resumable, carried, encrypted, received

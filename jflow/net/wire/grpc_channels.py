@@ -7,6 +7,7 @@ dead peer goes unnoticed for a minute, or a restarted one is found again only af
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 from urllib.parse import quote
 
@@ -18,8 +19,36 @@ from jflow.net.protocol.frame import MAX_FRAME_BYTES
 from jflow.net.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.net.protocol.settings import HELLO_S
 from jflow.net.wire.listening import check_free
-from jflow.net.wire.open_files import max_connections
 from jflow.net.wire.tls import Tls
+
+_ENOUGH = 1 << 16
+"""The limit that is asked for at most: some programs try all descriptors up to their limit."""
+
+
+def raise_limit() -> int:
+    """Raises the soft limit of open files to the hard one; returns the limit that is in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError):  # the system has another limit, as macOS does
+        return soft
+    return wanted
+
+
+def max_connections(n_addresses: int) -> int:
+    """How many connections callers may have to each of a server's addresses.
+
+    Together half of what this process may have open. The other half is for data streams, of which
+    each has a connection beside it, and for connections to other tasks and files.
+
+    Args:
+      n_addresses: how many addresses the server listens at.
+    """
+    return max(raise_limit() // 2 // n_addresses, 1)
+
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from jflow.base.cluster import Target, Task, split_address
 from jflow.base.deadline import Deadline
+from jflow.base.drivers.loop import TaskSet
 from jflow.errors import OpError, UnauthenticatedError
-from jflow.net.protocol.tasks import TaskSet
 from jflow.net.protocol.transport import (
     BrokenStreamError,
     ClientStream,

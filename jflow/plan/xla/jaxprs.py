@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
 import jax.export
 import jax.extend.core as jex
+import numpy as np
+
+from jflow.base.values import is_switched_off
 
 Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
 Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
@@ -168,3 +172,37 @@ class Resizing(Rewriting):
             changed: Any = value
             return changed.update(shape=tuple(map(self._size, value.shape)))
         return super()._param(value)
+
+
+_DOUBLE = np.dtype("float64")
+
+
+def needs_64_bits(jaxpr: jex.Jaxpr) -> bool:
+    """Whether a program has types of 64 bits that the setting of this thread does not allow."""
+    return is_switched_off(_DOUBLE) and _is_wide(jaxpr, set())
+
+
+def _is_wide(jaxpr: jex.Jaxpr, seen: set[int]) -> bool:
+    if id(jaxpr) in seen:
+        return False
+    seen.add(id(jaxpr))
+    return (
+        have_64_bits(var.aval for var in (*jaxpr.invars, *jaxpr.constvars))
+        or any(have_64_bits(var.aval for var in eqn.outvars) for eqn in jaxpr.eqns)
+        or any(
+            _is_wide(getattr(body, "jaxpr", body), seen)
+            for eqn in jaxpr.eqns
+            for body in jex.jaxprs_in_params(eqn.params)
+        )
+    )
+
+
+def have_64_bits(avals: Iterable[Any]) -> bool:
+    """Whether some abstract values have types that the setting of this thread does not allow."""
+    return any(is_switched_off(getattr(aval, "dtype", None)) for aval in avals)
+
+
+def allow_64_bits(is_needed: bool) -> AbstractContextManager[Any]:
+    """Returns a block in which this thread allows 64 bits, or one that changes nothing."""
+    block: AbstractContextManager[Any] = jax.enable_x64(True) if is_needed else nullcontext()
+    return block

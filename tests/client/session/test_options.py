@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.client.runtime import process_options
+from jflow.client.runtime import local
 
 
 def test_options_are_assigned_as_scripts_for_tensorflow_do() -> None:
@@ -154,7 +154,7 @@ def test_a_session_and_a_server_have_at_most_so_many_devices_of_a_type() -> None
 def test_an_option_that_jax_takes_from_the_environment_is_named_once_where_there_are_gpus(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process_options, "_warned", set())
+    monkeypatch.setattr(local, "_warned", set())
     monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.3")
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE", raising=False)
     options = tf.GPUOptions(allow_growth=True, per_process_gpu_memory_fraction=0.3)
@@ -162,7 +162,7 @@ def test_an_option_that_jax_takes_from_the_environment_is_named_once_where_there
     with caplog.at_level(logging.WARNING):
         tf.Session(config=config).close()
         for device_types in ({"CPU"}, {"GPU", "CPU"}, {"GPU", "CPU"}):
-            process_options.warn_of_process_options(config, device_types)
+            local.warn_of_process_options(config, device_types)
     (record,) = caplog.records
     assert "gpu_options.allow_growth has no effect" in record.getMessage()
     assert "XLA_PYTHON_CLIENT_PREALLOCATE=false" in record.getMessage()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jflow.net.wire import grpc_channels, open_files
-from jflow.net.wire.open_files import max_connections, raise_limit
+from jflow.net.wire import grpc_channels
+from jflow.net.wire.grpc_channels import max_connections, raise_limit
 from tests.net.protocol.hosts import PATIENCE_S, Host, on_loop, serving
 
 
@@ -31,7 +31,7 @@ def test_a_server_raises_the_soft_limit_of_open_files(limits: tuple[int, int]) -
 
     on_loop(start())
     found = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert found == (min(hard, open_files._ENOUGH), hard)
+    assert found == (min(hard, grpc_channels._ENOUGH), hard)
 
 
 @pytest.mark.parametrize(

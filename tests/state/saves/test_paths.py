@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.client.runtime import paths
+from jflow.client.runtime import saving
 from jflow.launch.testing.backends import BackendUnderTest
 from jflow.task.server import Server
 from jflow.task.server import server as servers
@@ -114,7 +114,7 @@ def test_an_error_names_the_path_and_the_task(backend: BackendUnderTest, tmp_pat
 def test_a_relative_path_is_refused_where_a_task_is_on_another_machine(
     shared_backend: BackendUnderTest, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "file_system_id", lambda: "of another machine")
+    monkeypatch.setattr(saving, "file_system_id", lambda: "of another machine")
     with tf.connect(shared_backend.target):
         variable = saved()
         for act in (tf.checkpoint.save, tf.checkpoint.restore):
