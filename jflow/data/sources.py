@@ -2,28 +2,131 @@
 
 from __future__ import annotations
 
+import collections.abc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from jflow.base.values import type_name
 from jflow.client.ops import default_of_column
+from jflow.compiler.graph.stack import EagerDecoding
 from jflow.data import element as elements
 from jflow.data import files as record_files
-from jflow.data.counted import Counted
+from jflow.data.element import as_element
 from jflow.data.engine import grain
 from jflow.data.files import Path
-from jflow.data.function import name_of
-from jflow.data.generators import find_generator
+from jflow.data.function import AtElement, name_of
 from jflow.data.rows import RowSlices
 from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
-from jflow.data.stream import Stream, Unbatched
-from jflow.errors import InvalidArgumentError
+from jflow.data.stream import State, Stream, Unbatched
+from jflow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError, NotFoundError
 from jflow.state.records import needed
+
+Generator = TypeVar("Generator", bound=Callable[..., Iterable[Any]])
+
+_generators: dict[str, Callable[..., Iterable[Any]]] = {}
+
+
+def register_generator(name: str) -> Callable[[Generator], Generator]:
+    """Registers a generator function under a name for `Dataset.from_generator`.
+
+    A repeated definition of the same function, as in a notebook, replaces it.
+
+    Args:
+      name: the name, which each process that reads the dataset has to register.
+
+    Returns:
+      A decorator that returns the function unchanged.
+
+    Raises:
+      AlreadyExistsError: if another function has the name.
+    """
+
+    def register(function: Generator) -> Generator:
+        before = _generators.get(name)
+        if before is not None and _origin(before) != _origin(function):
+            raise AlreadyExistsError(
+                f"the generator name {name!r} is registered for {_origin(before)}, got "
+                f"{_origin(function)}; choose another name"
+            )
+        _generators[name] = function
+        return function
+
+    return register
+
+
+def _origin(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def find_generator(name: str) -> Callable[..., Iterable[Any]]:
+    """Returns the generator function that is registered under a name."""
+    if name not in _generators:
+        raise NotFoundError(
+            f"no generator is registered as {name!r} in this process, only "
+            f"{sorted(_generators)}; decorate its function with "
+            f"@jflow.data.register_generator({name!r}) before the dataset is created"
+        )
+    return _generators[name]
+
+
+_END = object()
+
+
+class Counted(grain.DatasetIterator[Any]):
+    """Iterates an iterable; to restore a position it starts it again and skips elements."""
+
+    def __init__(self, transform: str, start: Callable[[], Iterable[Any]]) -> None:
+        super().__init__()
+        self._transform = transform
+        self._start = start
+        self._given = 0
+        self._values: collections.abc.Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        with AtElement(self._transform, self._given), EagerDecoding():
+            if self._values is None:
+                self._values = self._opened()
+            value = next(self._values, _END)
+            if value is not _END:
+                value = as_element(value)
+        if value is _END:
+            raise StopIteration
+        self._given += 1
+        return value
+
+    def _opened(self) -> collections.abc.Iterator[Any]:
+        values = iter(self._start())
+        for skipped in range(self._given):
+            if next(values, _END) is _END:
+                raise DataLossError(
+                    f"{self._transform} has {skipped} elements now, but the position to continue "
+                    f"from is after element {self._given}; provide the data of the first pass, or "
+                    "start without a position"
+                )
+        return values
+
+    def get_state(self) -> State:
+        return {"given": self._given}
+
+    def set_state(self, state: State) -> None:
+        self._close_values()
+        self._given = state["given"]
+
+    def _close_values(self) -> None:
+        # A generator may hold resources, such as files, until it is closed.
+        if isinstance(self._values, collections.abc.Generator):
+            self._values.close()
+        self._values = None
+
+    def close(self) -> None:
+        self._close_values()
+        super().close()
+
 
 Source = tuple[Sequence[str], Build, Callable[[], Any]]
 

@@ -23,13 +23,13 @@ import jax.extend.core as jex
 from jflow.compiler.graph import branches, origin, request
 from jflow.compiler.graph.callbacks import (
     SOLVE,
+    as_callback,
     as_operation,
     check_effects,
     has_callback,
     is_callback,
 )
 from jflow.compiler.graph.libraries import program_of
-from jflow.compiler.graph.mapped_callbacks import as_callback
 from jflow.compiler.graph.primitives import (
     ACCESSES,
     WRITES,

@@ -11,7 +11,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol import MasterClient, Secret, Transport
 from jflow.net.wire.data_streams import chosen_data_streams
-from jflow.net.wire.grpc_transport import GrpcTransport
+from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.inproc import InprocTransport
 from jflow.net.wire.tls import Tls, load_tls
 from jflow.net.wire.token import load_token

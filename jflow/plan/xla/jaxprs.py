@@ -1,4 +1,4 @@
-"""Jaxpr transformations: inlining, closing a list of equations, rewriting, resizing."""
+"""Jaxpr transformations: inlining, closing a list of equations, rewriting, resizing, 64 bits."""
 
 from __future__ import annotations
 

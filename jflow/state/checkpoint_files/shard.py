@@ -6,10 +6,12 @@ not copied, and nothing is larger in memory than the array that is being written
 
 from __future__ import annotations
 
+import json
 import math
+import struct
 import sys
 from array import array as machine_array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +27,6 @@ from jflow.base.values import (
     type_name,
 )
 from jflow.errors import InvalidArgumentError
-from jflow.state.checkpoint_files.header import NamedBytes, header
 from jflow.state.checkpoint_files.item import Item, logical_shape
 from jflow.state.checkpoint_files.layout import (
     BLOCK_BYTES,
@@ -40,6 +41,75 @@ from jflow.state.checkpoint_files.prefix import CheckpointPrefix
 from jflow.state.checkpoint_files.storage import FileSink
 from jflow.state.records.crc32c import checksum
 from jflow.state.resources.kinds import packed
+
+_LENGTH = struct.Struct("<Q")
+_ALIGNMENT = 64
+_METADATA = "__metadata__"
+
+_DTYPES = {
+    "bool": "BOOL",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "complex64": "C64",
+}
+
+
+class NamedBytes(NamedTuple):
+    """Bytes in the file as a tensor of the format.
+
+    Attributes:
+      name: its name.
+      dtype: the name of its dtype in jflow; one that the format lacks is written as bytes.
+      shape: its shape.
+      n_bytes: its size.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    n_bytes: int
+
+
+def header(tensors: Iterable[NamedBytes]) -> bytes:
+    """The first bytes of a file with these tensors, in the order of their bytes."""
+    names = {_METADATA}
+    fields: dict[str, object] = {_METADATA: {"format": "jflow"}}
+    begin = 0
+    for tensor in tensors:
+        name = tensor.name
+        while name in names:
+            name += "'"
+        names.add(name)
+        dtype, shape = _described(tensor)
+        offsets = [begin, begin + tensor.n_bytes]
+        fields[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        begin += tensor.n_bytes
+    text = json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
+    # Spaces after the JSON, as the format allows, so that the data are aligned.
+    n_padding = -(_LENGTH.size + len(text)) % _ALIGNMENT
+    return _LENGTH.pack(len(text) + n_padding) + text + b" " * n_padding
+
+
+def _described(tensor: NamedBytes) -> tuple[str, list[int]]:
+    known = _DTYPES.get(tensor.dtype)
+    if known is not None:
+        return known, [*tensor.shape]
+    if tensor.dtype in NUMBERS:
+        return "U8", [*tensor.shape, NUMBERS[tensor.dtype].itemsize]
+    return "U8", [tensor.n_bytes]
+
 
 _TABLE, _SUMS = "__jflow_table__", "__jflow_sums__"
 _SUM_BYTES = 4

@@ -11,7 +11,7 @@ from jflow.state.records.features import VarLenFeature as VarLenFeature
 from jflow.state.records.features import as_columns as as_columns
 from jflow.state.records.formats import DECODERS as DECODERS
 from jflow.state.records.formats import open_records as open_records
-from jflow.state.records.parquet_file import ParquetBlocks as ParquetBlocks
+from jflow.state.records.parquet import ParquetBlocks as ParquetBlocks
 from jflow.state.records.reader import Records as Records
 from jflow.state.records.summary import SUMMARIES as SUMMARIES
 from jflow.state.records.summary import checked_summary as checked_summary

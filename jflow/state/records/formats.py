@@ -16,9 +16,8 @@ from jflow.state.records.csv import decode_csv
 from jflow.state.records.fixed import FixedLengthRecords
 from jflow.state.records.image import decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png
 from jflow.state.records.parquet import ParquetRecords
-from jflow.state.records.parse import parse_example
+from jflow.state.records.parse import parse_example, parse_single_example
 from jflow.state.records.reader import Records, text_of
-from jflow.state.records.single import parse_single_example
 from jflow.state.records.strings import (
     as_string,
     string_join,

@@ -34,7 +34,7 @@ from jflow.task.worker.context import WorkerContext
 from jflow.task.worker.device_pool import QUICK_S, is_quick, timed
 from jflow.task.worker.failures import raise_of_plan
 from jflow.task.worker.in_threads import in_threads
-from jflow.task.worker.sends import Sends
+from jflow.task.worker.sends import PlanSends
 from jflow.task.worker.waker import Waker
 
 _Interpreter = Generator[Wanted | Awaitable[None], None, None]
@@ -124,7 +124,7 @@ class PlanRun:
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
-        self._sends = Sends(linked, step, self._state, context, self._fail_waits)
+        self._sends = PlanSends(linked, step, self._state, context, self._fail_waits)
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
         self._is_cancelled = False

@@ -10,20 +10,78 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import numpy as np
 
+from jflow.base.cluster import DeviceSpec
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array, physical_form
 from jflow.client.functions import Concrete
 from jflow.compiler.graph import ResourceRef
-from jflow.compiler.graph.primitives import CALLBACKS, WRITES, state_of
+from jflow.compiler.graph.primitives import ACCESSES, CALLBACKS, SOURCES, WRITES, state_of
+from jflow.compiler.graph.request import replaced, requested, resolved
 from jflow.errors import InvalidArgumentError
 from jflow.state.effects import MAX_KEPT_BYTES
 from jflow.training.coordinator.arguments import ScheduledArguments
-from jflow.training.coordinator.constants import with_local_constants
 from jflow.training.coordinator.events import Keeping
 from jflow.training.coordinator.remote_value import RemoteValue
 from jflow.training.parameter_servers import worker_index_p
+
+_LARGEST = 1024
+"""The most elements of a constant that is moved; the worker has more time for larger ones."""
+
+
+def with_local_constants(jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Returns a traced function whose small constants request the device of their variable.
+
+    Args:
+      jaxpr: equations whose accesses to variables are at the top level.
+    """
+    eqns = list(jaxpr.jaxpr.eqns)
+    constants = _constants(eqns)
+    wanted: dict[Any, set[DeviceSpec | None]] = {
+        var: {None} for var in jaxpr.jaxpr.outvars if isinstance(var, jex.Var)
+    }
+    for i in reversed(range(len(eqns))):
+        eqn = eqns[i]
+        device = None
+        if i in constants:
+            users = {spec for var in eqn.outvars for spec in wanted.get(var, ())}
+            device = users.pop() if len(users) == 1 else None
+            if device is not None:
+                eqns[i] = replaced(eqn, resolved(device, ()))
+        elif eqn.primitive in ACCESSES:
+            device = _device_of(eqn)
+        for var in eqn.invars:
+            if isinstance(var, jex.Var):
+                wanted.setdefault(var, set()).add(device)
+    moved: jex.ClosedJaxpr = jaxpr.replace(jaxpr=jaxpr.jaxpr.replace(eqns=eqns))
+    return moved
+
+
+def _constants(eqns: list[jex.JaxprEqn]) -> set[int]:
+    """The positions of equations that compute small constants."""
+    places: set[int] = set()
+    known: set[Any] = set()
+    for i, eqn in enumerate(eqns):
+        is_free = all(isinstance(x, jex.Literal) or x in known for x in eqn.invars)
+        is_plain = not eqn.effects and eqn.primitive not in SOURCES and requested(eqn).is_empty
+        if is_free and is_plain and all(map(_is_small, eqn.outvars)):
+            places.add(i)
+            known.update(eqn.outvars)
+    return places
+
+
+def _is_small(var: Any) -> bool:
+    return bool(var.aval.size <= _LARGEST)
+
+
+def _device_of(eqn: jex.JaxprEqn) -> DeviceSpec | None:
+    """The device of the variable that an equation accesses, if that is one device."""
+    specs = {ref.spec for ref in state_of(eqn)}
+    spec = specs.pop() if len(specs) == 1 else None
+    return spec if spec is not None and spec.task is not None else None
+
 
 _BATCH_SIZE = 32
 """How many closures run as one step, at most."""

@@ -26,8 +26,8 @@ from jflow.net.protocol.unproven import Unproven
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import connect, machine_id
 from jflow.net.wire.grpc_channels import aio_channel
+from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.grpc_server import RefusalLog
-from jflow.net.wire.grpc_transport import GrpcTransport
 from tests.net.protocol.hosts import (
     INCARNATION,
     PATIENCE_S,

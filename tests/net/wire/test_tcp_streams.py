@@ -18,7 +18,7 @@ from jflow.net.protocol.handshake import Caller
 from jflow.net.protocol.rpcs import WORKER
 from jflow.net.wire import attaching, connect, data_listener, load_tls, tcp_sockets
 from jflow.net.wire.data_streams import DataStreams
-from jflow.net.wire.grpc_transport import GrpcTransport
+from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.tls_connection import TlsConnection
 from jflow.testing import FaultProxy
 from tests.net.protocol.hosts import (

@@ -20,8 +20,8 @@ from jflow.net.protocol.handshake import Caller, CallerHandshake
 from jflow.net.protocol.rpcs import WORKER
 from jflow.net.wire import machine_id
 from jflow.net.wire.grpc_channels import aio_channel, method_of
+from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.grpc_stream import GrpcStream
-from jflow.net.wire.grpc_transport import GrpcTransport
 from jflow.net.wire.tls import Tls, load_tls
 from jflow.testing import PATIENCE_S
 from tests.certificates import make_certificates

@@ -389,7 +389,7 @@ def test_examples_together_are_what_they_are_one_by_one(batch, features):
 def test_an_example_by_itself_is_what_it_is_in_a_batch_of_one(batch, features):
     for data in batch:
         found = _outcome([data], features, "parse_single_example")
-        with mock.patch("jflow.state.records.single.find_lists", side_effect=MalformedError):
+        with mock.patch("jflow.state.records.parse.find_lists", side_effect=MalformedError):
             assert found == _outcome([data], features, "parse_single_example")
 
 

@@ -11,7 +11,7 @@ import pytest
 from jflow.base.cluster import DeviceSpec
 from jflow.compiler.graph.primitives import VariableRef, assign_p, read_p
 from jflow.compiler.graph.request import requested_device
-from jflow.training.coordinator.constants import with_local_constants
+from jflow.training.coordinator.closures import with_local_constants
 
 PS = DeviceSpec.parse("/job:ps/task:0/device:CPU:0")
 OTHER = DeviceSpec.parse("/job:ps/task:1/device:CPU:0")
