@@ -1,4 +1,4 @@
-"""`PlanSends`: what a run of a plan sends to other tasks, in messages or on the reply of its plan."""
+"""`PlanSends`: what one run of a plan sends to other tasks, by messages or on its reply."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PlanSends:
         return not self._sending or all(sending.done() for sending in self._sending)
 
     def add(self, send: Send) -> None:
-        """PlanSends a value with its neighbours, or at the end of the plan if it can be piggybacked."""
+        """Sends a value with its neighbours, or at the end of the plan if it can be piggybacked."""
         if send.target.task == self._context.task:
             self._context.deliver(self._step, send.edge, self._own_value(send.slot))
         elif self._can_piggyback(send):
@@ -73,7 +73,7 @@ class PlanSends:
             self._send_all(leaving)
 
     async def finish(self) -> None:
-        """PlanSends what is left, and waits until all of it has been sent."""
+        """Sends what is left, and waits until all of it has been sent."""
         if self._last:
             self._piggyback()
         if len(self._sending) == 1:
@@ -114,7 +114,7 @@ class PlanSends:
             self._piggybacked.values[send.edge] = value
 
     def _send_all(self, sends: Iterable[Send]) -> None:
-        """PlanSends values: what is computed now in one message to each task, the others in another."""
+        """Sends values: what is computed now in one message to each task, the others in another."""
         groups: dict[tuple[Task, bool], list[Send]] = {}
         for send in sends:
             is_computed = send.slot is None or self._state.is_computed(send.slot)
