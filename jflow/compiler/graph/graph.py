@@ -33,7 +33,7 @@ from jflow.base.values import (
 )
 from jflow.compiler.graph import origin, request, stack, text, tracing, unify
 from jflow.compiler.graph.effect_order import EffectOrder
-from jflow.compiler.graph.members import GraphMember, Members
+from jflow.compiler.graph.members import GraphMember, Members, Names
 from jflow.compiler.graph.primitives import (
     ACCESSES,
     ResourceRef,
@@ -49,7 +49,6 @@ from jflow.compiler.graph.primitives import (
 from jflow.compiler.graph.recorded import RecordedCall, record
 from jflow.compiler.graph.refinement import refined, retype
 from jflow.compiler.graph.resolve import resolve
-from jflow.compiler.graph.scope import Names
 from jflow.compiler.graph.symbolic import Symbolic
 from jflow.plan.xla import jaxprs
 

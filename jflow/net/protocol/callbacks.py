@@ -1,21 +1,14 @@
-"""Both ends of callbacks: a running step calls functions of its client."""
+"""The client's end of callbacks: calls of its functions by a running step."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
-from jflow.base.drivers.coroutines import begin, retrieve
 from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError, OpError, UnknownError
-from jflow.net.protocol.codec import error_of, error_to_status
-from jflow.net.protocol.records import Client
+from jflow.net.protocol.codec import error_to_status
 from jflow.net.protocol.rpcs import CALLED_BACK
-from jflow.net.protocol.stream import MessageStream
-from jflow.net.protocol.transport import BrokenStreamError
 from jflow.net.protocol.v1 import service_pb2 as pb
 
 CallbackFunction = Callable[[Sequence[Array]], Sequence[Array]]
@@ -72,55 +65,3 @@ def _described(error: Exception) -> OpError:
     notes: list[Any] = getattr(error, "__notes__", [])
     words = " ".join(map(str, (f"{type(error).__name__}: {error}", *notes)))
     return UnknownError(f"a callback of the client failed: {words}")
-
-
-class ClientFunctions:
-    """The functions of one client, for its server. Every method must be called on the event loop.
-
-    A pair of a call and a function number identifies a request, because a step calls each of its
-    functions at most once at a time.
-    """
-
-    def __init__(self, stream: MessageStream) -> None:
-        self._stream = stream
-        self._pending: dict[tuple[int, int], asyncio.Future[Sequence[Array]]] = {}
-
-    def of_call(self, call: int) -> Client:
-        """Calls functions of the step that the client's call with that id runs."""
-        return partial(self._request, call)
-
-    async def _request(
-        self,
-        call: int,
-        number: int,
-        operands: Sequence[Array],
-        answer: asyncio.Future[Sequence[Array]],
-    ) -> None:
-        key = call, number
-        if key in self._pending:
-            raise InvalidArgumentError(
-                f"a step calls its function {number} again before the client has answered"
-            )
-        self._pending[key] = answer
-        answer.add_done_callback(lambda _: self._pending.pop(key, None))
-        message = pb.Envelope(id=call, call_back=pb.CallBack(number=number))
-        sending = begin(self._send(message, operands))
-        sending.add_done_callback(retrieve)
-        # Shielded: a message that is sent in part would break the stream.
-        await asyncio.shield(sending)
-
-    async def _send(self, message: pb.Envelope, operands: Sequence[Array]) -> None:
-        # If the client is gone, its call is cancelled with the stream.
-        with suppress(BrokenStreamError):
-            await self._stream.send(message, operands)
-
-    def answered(self, message: pb.Envelope, tensors: Sequence[Array]) -> None:
-        """Takes an answer of the client; ignores one for a step that has ended."""
-        key = message.called_back.call, message.called_back.number
-        answer = self._pending.get(key)
-        if answer is None or answer.done():
-            return
-        if message.status.code:
-            answer.set_exception(error_of(message.status))
-        else:
-            answer.set_result(tensors)

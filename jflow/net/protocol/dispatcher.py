@@ -20,7 +20,7 @@ from jflow.errors import (
     ResourceExhaustedError,
 )
 from jflow.net.protocol import settings
-from jflow.net.protocol.callbacks import ClientFunctions
+from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.codec import error_to_status
 from jflow.net.protocol.credits import (
     MAX_UNSENT_BYTES,

@@ -11,7 +11,7 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array
 from jflow.errors import InternalError, InvalidArgumentError
-from jflow.net.protocol.callbacks import ClientFunctions
+from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.codec import control_of
 from jflow.net.protocol.credits import ReplySize
 from jflow.net.protocol.frame import new_tuple

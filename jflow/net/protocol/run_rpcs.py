@@ -17,7 +17,7 @@ from jflow.base.drivers.coroutines import Started
 from jflow.base.failpoints import async_failpoint
 from jflow.base.values import Array
 from jflow.errors import InternalError, InvalidArgumentError
-from jflow.net.protocol.callbacks import ClientFunctions
+from jflow.net.protocol.client_functions import ClientFunctions
 from jflow.net.protocol.frame import new_tuple
 from jflow.net.protocol.records import Piggybacked, effect_from_proto, effect_to_proto
 from jflow.net.protocol.rpc import Incoming, Outgoing, RepeatedCall, Rpc, deadline_of
