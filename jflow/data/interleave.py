@@ -39,7 +39,7 @@ class Interleaved(grain.DatasetIterator[Any]):
         self._block = block
         self._lanes: list[_Lane | None] = [None] * lanes
         self._current = 0
-        self._given = 0
+        self._n_yielded = 0
         self._read = 0
         self._ended = False
 
@@ -58,15 +58,15 @@ class Interleaved(grain.DatasetIterator[Any]):
                 self._lanes[self._current] = None
                 self._next_current()
                 continue
-            self._given += 1
-            if self._given == self._block:
+            self._n_yielded += 1
+            if self._n_yielded == self._block:
                 self._next_current()
             return element
         raise StopIteration
 
     def _next_current(self) -> None:
         self._current = (self._current + 1) % len(self._lanes)
-        self._given = 0
+        self._n_yielded = 0
 
     def _next_lane(self) -> _Lane | None:
         before = self._parent.get_state()
@@ -83,7 +83,7 @@ class Interleaved(grain.DatasetIterator[Any]):
             "parent": self._parent.get_state(),
             "read": self._read,
             "turn": self._current,
-            "given": self._given,
+            "given": self._n_yielded,
             "lanes": [lane and _lane_state(lane) for lane in self._lanes],
         }
 
@@ -92,7 +92,7 @@ class Interleaved(grain.DatasetIterator[Any]):
         # To resume a lane moves the input back to the lane's element, so the input comes last.
         self._lanes = [lane and self._resumed(lane) for lane in state["lanes"]]
         self._parent.set_state(state["parent"])
-        self._read, self._current, self._given = state["read"], state["turn"], state["given"]
+        self._read, self._current, self._n_yielded = state["read"], state["turn"], state["given"]
         self._ended = False
 
     def _resumed(self, state: State) -> _Lane:

@@ -84,11 +84,11 @@ class Counted(grain.DatasetIterator[Any]):
         super().__init__()
         self._transform = transform
         self._start = start
-        self._given = 0
+        self._n_yielded = 0
         self._values: collections.abc.Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with AtElement(self._transform, self._given), EagerDecoding():
+        with AtElement(self._transform, self._n_yielded), EagerDecoding():
             if self._values is None:
                 self._values = self._opened()
             value = next(self._values, _END)
@@ -96,26 +96,26 @@ class Counted(grain.DatasetIterator[Any]):
                 value = as_element(value)
         if value is _END:
             raise StopIteration
-        self._given += 1
+        self._n_yielded += 1
         return value
 
     def _opened(self) -> collections.abc.Iterator[Any]:
         values = iter(self._start())
-        for skipped in range(self._given):
+        for skipped in range(self._n_yielded):
             if next(values, _END) is _END:
                 raise DataLossError(
                     f"{self._transform} has {skipped} elements now, but the position to continue "
-                    f"from is after element {self._given}; provide the data of the first pass, or "
-                    "start without a position"
+                    f"from is after element {self._n_yielded}; provide the data of the first pass, "
+                    "or start without a position"
                 )
         return values
 
     def get_state(self) -> State:
-        return {"given": self._given}
+        return {"given": self._n_yielded}
 
     def set_state(self, state: State) -> None:
         self._close_values()
-        self._given = state["given"]
+        self._n_yielded = state["given"]
 
     def _close_values(self) -> None:
         # A generator may hold resources, such as files, until it is closed.

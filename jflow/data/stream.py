@@ -85,24 +85,24 @@ class Unbatched(grain.DatasetIterator[Any]):
         self._unstack = unstack
         self._before = parent.get_state()
         self._batch: list[Any] = []
-        self._given = 0
+        self._n_yielded = 0
 
     def __next__(self) -> Any:
-        while self._given == len(self._batch):
+        while self._n_yielded == len(self._batch):
             self._before = self._parent.get_state()
-            self._batch, self._given = self._unstack(next(self._parent)), 0
-        self._given += 1
-        return self._batch[self._given - 1]
+            self._batch, self._n_yielded = self._unstack(next(self._parent)), 0
+        self._n_yielded += 1
+        return self._batch[self._n_yielded - 1]
 
     def get_state(self) -> State:
-        if self._given == len(self._batch):
+        if self._n_yielded == len(self._batch):
             return {"parent": self._parent.get_state(), "given": 0}
-        return {"parent": self._before, "given": self._given}
+        return {"parent": self._before, "given": self._n_yielded}
 
     def set_state(self, state: State) -> None:
-        self._before, self._given = state["parent"], state["given"]
+        self._before, self._n_yielded = state["parent"], state["given"]
         self._parent.set_state(self._before)
-        self._batch = self._unstack(next(self._parent)) if self._given else []
+        self._batch = self._unstack(next(self._parent)) if self._n_yielded else []
 
 
 class Concatenated(grain.DatasetIterator[Any]):

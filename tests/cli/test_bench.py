@@ -50,7 +50,7 @@ def test_twenty_lines_and_one_command_give_the_whole_table(tmp_path: Path) -> No
     assert "## Refused" not in page
 
 
-def _unproven(problem, *, upper, seconds):
+def _unauthenticated(problem, *, upper, seconds):
     return Optimum(upper, 1.0, 0.0)
 
 
@@ -66,7 +66,7 @@ def test_the_exit_code_says_whether_auto_lost_to_one_device(
 ) -> None:
     losing = STRATEGIES | {"auto": STRATEGIES["round_robin"]}
     monkeypatch.setattr("jflow.compiler.placement.named.STRATEGIES", losing)
-    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", _unproven)
+    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", _unauthenticated)
     code, line = run(capsys, "--strategies", "auto", "--devices", "2", "--output", str(tmp_path))
     assert code == 1
     assert "auto slower than one device in" in line

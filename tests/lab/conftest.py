@@ -13,10 +13,10 @@ from jflow.errors import ResourceExhaustedError
 def no_proofs(monkeypatch) -> None:
     """The solver takes seconds, and has tests of its own."""
 
-    def unproven(problem, *, upper, seconds):
+    def unauthenticated(problem, *, upper, seconds):
         if upper is None:
             raise ResourceExhaustedError("no placement was found in time")
         return Optimum(upper, simulate(problem, upper).makespan, 0.0)
 
-    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", unproven)
+    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", unauthenticated)
     monkeypatch.setattr("jflow.lab.suite.scoring._NODES", 10)

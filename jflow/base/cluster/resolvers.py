@@ -30,49 +30,49 @@ class ClusterResolver(ABC):
       rpc_layer: the protocol of targets, such as "grpc"; None for targets without one.
     """
 
-    _given = Facts()
+    _overrides = Facts()
 
     @property
     def task_type(self) -> str | None:
         """The job of this process, None if there is none."""
-        override = self._given.task_type
-        return self._found().task_type if override is None else override
+        override = self._overrides.task_type
+        return self._facts().task_type if override is None else override
 
     @task_type.setter
     def task_type(self, value: str | None) -> None:
-        self._given = self._given._replace(task_type=value)
+        self._overrides = self._overrides._replace(task_type=value)
 
     @property
     def task_id(self) -> int | None:
         """The index of this process, None if there is none."""
-        override = self._given.task_id
-        return self._found().task_id if override is None else override
+        override = self._overrides.task_id
+        return self._facts().task_id if override is None else override
 
     @task_id.setter
     def task_id(self, value: int | None) -> None:
-        self._given = self._given._replace(task_id=value)
+        self._overrides = self._overrides._replace(task_id=value)
 
     @property
     def environment(self) -> str:
         """The kind of cluster manager, "" if not known."""
-        override = self._given.environment
-        return (self._found().environment if override is None else override) or ""
+        override = self._overrides.environment
+        return (self._facts().environment if override is None else override) or ""
 
     @environment.setter
     def environment(self, value: str) -> None:
-        self._given = self._given._replace(environment=value)
+        self._overrides = self._overrides._replace(environment=value)
 
     @property
     def rpc_layer(self) -> str | None:
         """The protocol of targets, None for targets without one."""
-        override = self._given.rpc_layer
-        return self._found().rpc_layer if override is None else override
+        override = self._overrides.rpc_layer
+        return self._facts().rpc_layer if override is None else override
 
     @rpc_layer.setter
     def rpc_layer(self, value: str | None) -> None:
-        self._given = self._given._replace(rpc_layer=value)
+        self._overrides = self._overrides._replace(rpc_layer=value)
 
-    def _found(self) -> Facts:
+    def _facts(self) -> Facts:
         """What was not given, and is found out."""
         return Facts()
 
@@ -131,7 +131,7 @@ class SimpleClusterResolver(ClusterResolver):
             )
         self._cluster_spec = cluster_spec
         self._master = master
-        self._given = Facts(task_type, task_id, environment, rpc_layer)
+        self._overrides = Facts(task_type, task_id, environment, rpc_layer)
 
     def cluster_spec(self) -> ClusterSpec:
         return self._cluster_spec
@@ -167,14 +167,14 @@ class TFConfigClusterResolver(ClusterResolver):
         rpc_layer: str | None = None,
         environment: str | None = None,
     ) -> None:
-        self._given = Facts(task_type, task_id, environment, rpc_layer)
+        self._overrides = Facts(task_type, task_id, environment, rpc_layer)
 
-    def _found(self) -> Facts:
-        config = self._told
+    def _facts(self) -> Facts:
+        config = self._config
         return Facts(config.job, config.index, config.environment, config.rpc_layer)
 
     def cluster_spec(self) -> ClusterSpec:
-        return self._told.cluster
+        return self._config.cluster
 
     def master(
         self,
@@ -182,7 +182,7 @@ class TFConfigClusterResolver(ClusterResolver):
         task_id: int | None = None,
         rpc_layer: str | None = None,
     ) -> str:
-        config = self._told
+        config = self._config
         if config.session_master is not None:
             return config.session_master
         if not config.cluster or is_alone(config.cluster):
@@ -194,7 +194,7 @@ class TFConfigClusterResolver(ClusterResolver):
         return self._target(job, index or 0, rpc_layer)
 
     @property
-    def _told(self) -> TaskConfig:
+    def _config(self) -> TaskConfig:
         return read_tf_config()
 
     def __repr__(self) -> str:
@@ -209,13 +209,13 @@ class RankedClusterResolver(ClusterResolver):
     """
 
     def __init__(self, rpc_layer: str | None) -> None:
-        self._given = Facts(rpc_layer=rpc_layer)
+        self._overrides = Facts(rpc_layer=rpc_layer)
 
     @abstractmethod
     def placed(self) -> PlacedProcess:
         """The cluster, and the task of this process."""
 
-    def _found(self) -> Facts:
+    def _facts(self) -> Facts:
         task = self.placed().task
         return Facts() if task is None else Facts(task.job, task.index)
 
@@ -236,5 +236,5 @@ class RankedClusterResolver(ClusterResolver):
 
     def get_task_info(self) -> tuple[str | None, int | None]:
         """The job and index of this process; None for both if it is not a task of the cluster."""
-        facts = self._found()
+        facts = self._facts()
         return facts.task_type, facts.task_id

@@ -36,9 +36,9 @@ class UnionResolver(ClusterResolver):
             if not isinstance(one, ClusterResolver):
                 raise TypeError(f"all arguments must be a ClusterResolver, got {one!r:.80}")
         self._resolvers = resolvers
-        self._given = Facts(task_type, task_id, None, rpc_layer)
+        self._overrides = Facts(task_type, task_id, None, rpc_layer)
 
-    def _found(self) -> Facts:
+    def _facts(self) -> Facts:
         first = self._resolvers[0]
         return Facts(first.task_type, first.task_id, first.environment, first.rpc_layer)
 

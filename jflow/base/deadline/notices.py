@@ -85,16 +85,16 @@ class WaitNotice:
 
     def __init__(self, what: Callable[[], str]) -> None:
         self._what = what
-        self._begun = time.monotonic()
+        self._start = time.monotonic()
         self._next = notice_s()
 
     def pause(self, left: float | None) -> float | None:
         """How long to sleep, in seconds, if that much time is left; None for no limit in both."""
-        until = self._begun + self._next - time.monotonic()
+        until = self._start + self._next - time.monotonic()
         pause = min(max(until, 0.0), math.inf if left is None else left)
         return None if pause == math.inf else pause
 
-    def taken(self, queue: SimpleQueue[T], deadline: Deadline) -> T:
+    def get_from(self, queue: SimpleQueue[T], deadline: Deadline) -> T:
         """An item of a queue; tells while there is none. Raises Empty when no time remains."""
         while True:
             try:
@@ -106,11 +106,11 @@ class WaitNotice:
 
     def tell(self) -> None:
         """Tells what is waited for, if that is due. Call it after each sleep."""
-        waited = time.monotonic() - self._begun
+        waited = time.monotonic() - self._start
         if waited >= self._next:
             self._next = waited + min(waited, _LONGEST_S)
             if what := self._what():
-                LOG.warning("%s", told(waited, what))
+                LOG.warning("%s", notice(waited, what))
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -127,6 +127,6 @@ class WaitNotice:
             timer.cancel()
 
 
-def told(seconds: float, what: str) -> str:
+def notice(seconds: float, what: str) -> str:
     """A notice: how long something has waited, and what for."""
     return f"waiting for {seconds:.0f} s now: {what}"

@@ -32,7 +32,7 @@ class Executables:
         self._lock = threading.Lock()
         self._ready: dict[str, Runnable] = {}
 
-    def run(
+    def run_operation(
         self, key: str, build: Build, feeds: Sequence[Any] = (), timeout: float | None = None
     ) -> list[Any]:
         """Runs an operation and returns its values.

@@ -36,12 +36,12 @@ class IteratorState(Handle):
 
     def load(self) -> str | None:
         """Returns the text that was saved last, None if there is none."""
-        (texts,) = self._executables.run("load", self._build_load, ())
+        (texts,) = self._executables.run_operation("load", self._build_load, ())
         return texts[0].decode() if len(texts) else None
 
     def save(self, text: str) -> None:
         """Saves a text in place of the previous one."""
-        self._executables.run("save", self._build_save, [as_array(text, string)])
+        self._executables.run_operation("save", self._build_save, [as_array(text, string)])
 
     def _build_load(self) -> tuple[Operation, list[Tensor]]:
         aval = abstract((unknown_dim(),), string)

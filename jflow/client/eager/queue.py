@@ -86,7 +86,7 @@ class EagerQueue(QueueOperations):
         def build() -> Any:
             return self._in_graph.query(operation, dtype, operation.kernel_name).op, []
 
-        return self._executables.run(operation.method, build, ())[0][()]
+        return self._executables.run_operation(operation.method, build, ())[0][()]
 
     def change(
         self, operation: QueueOperation, attributes: dict[str, Any], name: str | None = None
@@ -98,7 +98,9 @@ class EagerQueue(QueueOperations):
             return self._in_graph.change(operation, attributes, operation.kernel_name), []
 
         flags = ", ".join(f"{key}={value}" for key, value in attributes.items() if value)
-        self._executables.run(f"{operation.method}({flags})" if flags else operation.method, build)
+        self._executables.run_operation(
+            f"{operation.method}({flags})" if flags else operation.method, build
+        )
         return None
 
     # At once ------------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ class EagerQueue(QueueOperations):
     ) -> None:
         """Adds an element, or the rows of a batch."""
         arrays = self.arrays(values, is_batch=operation.is_batch)
-        self._executables.run(operation.method, self._adding(operation), arrays, timeout)
+        self._executables.run_operation(operation.method, self._adding(operation), arrays, timeout)
 
     def start_put(
         self, operation: QueueOperation, values: Components, timeout: float | None = None
@@ -120,7 +122,9 @@ class EagerQueue(QueueOperations):
     def get(self, operation: QueueOperation, timeout: float | None = None) -> Components:
         """Takes an element."""
         build = self._taking(operation)
-        return self.logical_element(self._executables.run(operation.method, build, (), timeout))
+        return self.logical_element(
+            self._executables.run_operation(operation.method, build, (), timeout)
+        )
 
     def start_get(
         self, operation: QueueOperation, timeout: float | None = None
@@ -137,7 +141,9 @@ class EagerQueue(QueueOperations):
     ) -> Components:
         """Takes a batch of `minimum` to `n` elements; of `n` if the minimum is None."""
         counts, build = self._counts(n, n if minimum is None else minimum), self._counted(operation)
-        return self.logical_element(self._executables.run(operation.method, build, counts, timeout))
+        return self.logical_element(
+            self._executables.run_operation(operation.method, build, counts, timeout)
+        )
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
         """Returns a `QueueWriter`; `flatten` returns the components of an element."""

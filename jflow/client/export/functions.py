@@ -149,8 +149,8 @@ class ExportedFunction:
             _bind_sizes(document.avals[types[number]], jnp.shape(leaf), symbols)
         evaluation = _Evaluation(self._archive, symbols)
         for number, leaf in zip(wanted, leaves, strict=True):
-            evaluation.take(number, leaf, types[number])
-        evaluation.run()
+            evaluation.set_argument(number, leaf, types[number])
+        evaluation.evaluate()
         return jax.tree.map(evaluation.value, self._results)
 
 
@@ -203,7 +203,7 @@ class _Evaluation:
         self.reader = ProgramReader(archive, self._variable, self._resource, symbols)
         self._values: dict[int, Any] = {}
 
-    def take(self, number: int, value: Any, aval_number: int) -> None:
+    def set_argument(self, number: int, value: Any, aval_number: int) -> None:
         """Makes a value that of an argument. Raises TypeError if it has another dtype."""
         aval = self.reader.aval(aval_number)
         array = jnp.asarray(value)
@@ -220,7 +220,7 @@ class _Evaluation:
             raise self.reader.error(f"there is no tensor {number} before its use")
         return self._values[number]
 
-    def run(self) -> None:
+    def evaluate(self) -> None:
         """Evaluates all operations in their order, which is also that of effects."""
         number = 0
         for node in self._document.nodes:

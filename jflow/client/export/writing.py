@@ -63,7 +63,7 @@ class Tables:
         self.programs: EntryTable[ProgramEntry] = EntryTable()
         self.blobs: list[bytes] = []
         self._known: dict[int, tuple[jex.ClosedJaxpr, int]] = {}
-        self._kept: list[Any] = []  # so that ids are not reused
+        self._alive: list[Any] = []  # so that ids are not reused
         self._depth = special.Depth()
 
     @property
@@ -90,7 +90,7 @@ class Tables:
         if values.nbytes <= _SMALL and not is_string_tensor(values):
             key = (values.shape, values.dtype.name, values.tobytes())
         else:
-            self._kept.append(array)
+            self._alive.append(array)
         return self.arrays.add(key, lambda: values)
 
     def exported(self, exported: jax.export.Exported) -> int:

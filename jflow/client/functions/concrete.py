@@ -104,7 +104,9 @@ class Concrete:
         self._is_prepared = False
         self._timeout = runner.timeout
         # Decided once, so that a call does no work for values that need no conversion.
-        self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
+        self._feed_indices = (
+            None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
+        )
         self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
         is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
         self._wraps = _changes(
@@ -115,7 +117,7 @@ class Concrete:
         wanted = [position[tensor] for tensor in outputs]
         self._n_computed = len(computed)
         self._wanted = None if wanted == list(range(len(computed))) else wanted
-        takes_all = self._taken is None and not self._unwraps
+        takes_all = self._feed_indices is None and not self._unwraps
         self._is_plain = takes_all and self._wanted is None and not self._wraps
 
     def __call__(self, args: Sequence[Any], deadline: Deadline | None = None) -> list[jax.Array]:
@@ -151,7 +153,7 @@ class Concrete:
         if executable is None or self._unwraps or self._wraps or self._wanted is not None:
             return None
         program = executable.single_program(len(self._request.fed))
-        return None if program is None else (program, self._taken)
+        return None if program is None else (program, self._feed_indices)
 
     # For a coordinator, which runs it without waiting --------------------------------------------
 
@@ -258,7 +260,7 @@ class Concrete:
         return self._results(values, args)
 
     def _fed(self, args: Sequence[Any]) -> list[Any]:
-        fed = [*args] if self._taken is None else [args[i] for i in self._taken]
+        fed = [*args] if self._feed_indices is None else [args[i] for i in self._feed_indices]
         for i, unwrap in self._unwraps:
             fed[i] = unwrap(fed[i])
         return fed

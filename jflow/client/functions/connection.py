@@ -91,7 +91,7 @@ class Connection(Closing):
         self._is_closed = False
         self._block: ExitStack | None = None
         self._claim: tuple[str, int] | None = None
-        self._made: dict[tuple[str, DeviceSpec], VariableRef] = {}
+        self._created: dict[tuple[str, DeviceSpec], VariableRef] = {}
         self.timeout = self._config.operation_timeout_in_ms / 1000 or None
         self.keeps_weak_types = self._backend.keeps_weak_types
         self.has_one_device = self._backend.has_one_device
@@ -179,7 +179,7 @@ class Connection(Closing):
         Keys are their names; those of unnamed ones count them, so that a program which makes the
         same variables in the same order finds them again.
         """
-        return [StateToSave(key, ref) for (key, _), ref in self._made.items()]
+        return [StateToSave(key, ref) for (key, _), ref in self._created.items()]
 
     def reopen(self) -> None:
         """Begins again with a cluster of which a task was lost, as a new connection would.
@@ -432,7 +432,7 @@ class Connection(Closing):
         )
         container = "" if ref.container == device.task.job else ref.container
         placed = replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
-        self._made[placed.name.replace(self._suffix, ""), placed.spec] = placed
+        self._created[placed.name.replace(self._suffix, ""), placed.spec] = placed
         return placed
 
     def peek(self, ref: VariableRef) -> jax.Array | None:

@@ -116,7 +116,7 @@ class Function(Uncopyable, Generic[P, R_co]):
                 compiled: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
                 if compiled is None:
                     deadline = Deadline(current().timeout)
-                    compiled = self._made(calls, key, leaves, deadline)
+                    compiled = self._compile(calls, key, leaves, deadline)
                 if not isinstance(compiled, CompiledCall):
                     joined: R_co = self._join(*compiled, leaves)
                     return joined
@@ -166,7 +166,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         calls, key, leaves = self._signature(args, kwargs)
         call: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
         if call is None:
-            call = self._made(calls, key, leaves, Deadline(current().timeout))
+            call = self._compile(calls, key, leaves, Deadline(current().timeout))
         if not isinstance(call, CompiledCall):
             raise TypeError(
                 f"{self!r} would become part of a graph with these arguments: it uses tensors, "
@@ -179,7 +179,7 @@ class Function(Uncopyable, Generic[P, R_co]):
     def _alone(self, args: Any, kwargs: Any, method: str) -> Concrete:
         """The call, which runs on a connection and not in a graph."""
         deadline = Deadline(current().timeout)
-        call = self._made(*self._signature(args, kwargs), deadline)
+        call = self._compile(*self._signature(args, kwargs), deadline)
         if not isinstance(call, CompiledCall):
             raise TypeError(
                 f"{self!r} would become part of a graph with these arguments; use Session.{method}"
@@ -245,7 +245,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         device = connection.default_device(leaves)
         return calls, (tree, tuple(kinds), settings, internals.debug_nans.value, device), leaves
 
-    def _made(
+    def _compile(
         self, calls: dict[Any, CompiledCall], key: Any, leaves: list[Any], deadline: Deadline
     ) -> CompiledCall | tuple[Graph, _Traced]:
         """The compiled call; or a traced function and the graph that the call adds it to."""

@@ -130,7 +130,7 @@ class RemoteBackend:
         self.reconnects = True
         self.restarts = Restarts()
         self._devices: dict[Task, Sequence[DeviceRecord]] = {}
-        self._kept: dict[Task, Executable] = {}
+        self._query_steps: dict[Task, Executable] = {}
         self._steps: WeakValueDictionary[int, RemoteExecutable] = WeakValueDictionary()
         self._claim: Claim | None = None
         self.numbering = Numbering(self.owner)
@@ -176,7 +176,7 @@ class RemoteBackend:
             if any(state.session == self.owner for state in states_of([plan])):
                 # A task frees the state of a session with its last step that uses it, so one step
                 # per task is kept alive.
-                self._kept.setdefault(plan.device.task, step)
+                self._query_steps.setdefault(plan.device.task, step)
         return handle
 
     def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
@@ -272,7 +272,7 @@ class RemoteBackend:
         # reads `_is_closed`; this one sets `_is_closed` and then reads `_client`. So at least one
         # of them sees both and closes the client.
         self._is_closed = True
-        self._kept.clear()
+        self._query_steps.clear()
         client = self._client
         if client is not None:
             client.close()
@@ -305,7 +305,7 @@ class RemoteBackend:
                 client = self._reconnected(client, limit)
             if client is not self._client:
                 self._steps = WeakValueDictionary()  # their handles are of the former connection
-                self._kept.clear()
+                self._query_steps.clear()
                 client.notices.describe = self._described
             self._client = client
             if self._is_closed:

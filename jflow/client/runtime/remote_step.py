@@ -45,7 +45,7 @@ class Numbering:
         # Those that have not ended, in ascending order.
         self._open: dict[int, None] = {}
 
-    def begin(self) -> Effect:
+    def first_attempt(self) -> Effect:
         """The first attempt of a step. When no other will follow, `end` has to be called."""
         with self._lock:
             sequence = self._n_begun
@@ -54,7 +54,7 @@ class Numbering:
             acknowledged = next(iter(self._open))
         return Effect(self._client, 0, sequence, acknowledged=acknowledged, is_saved=False)
 
-    def end(self, sequence: int) -> None:
+    def end_step(self, sequence: int) -> None:
         """All attempts of a step have ended."""
         with self._lock:
             del self._open[sequence]
@@ -125,16 +125,16 @@ class RemoteExecutable:
         self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
     ) -> list[Array]:
         if effect is None and self._is_numbered:
-            numbered = self._backend.numbering.begin()
+            numbered = self._backend.numbering.first_attempt()
             try:
                 return self._repeated(feeds, deadline, numbered)
             finally:
-                self._backend.numbering.end(numbered.sequence)
+                self._backend.numbering.end_step(numbered.sequence)
         if effect is not None:
             self._check(effect)
         client, handle = self._register(deadline)
         try:
-            return client.run(handle, feeds, deadline, self._callbacks, effect=effect)
+            return client.run_step(handle, feeds, deadline, self._callbacks, effect=effect)
         except RestartedError as error:
             self._outlive(error, (client, handle))
         return self.run(feeds, deadline, effect=effect)
@@ -144,7 +144,7 @@ class RemoteExecutable:
         client, handle = self._register(deadline)
         while True:
             try:
-                return client.run(handle, feeds, deadline, effect=effect)
+                return client.run_step(handle, feeds, deadline, effect=effect)
             except RestartedError as restarted:
                 self._outlive(restarted, (client, handle))
                 client, handle = self._register(deadline)
@@ -208,7 +208,7 @@ class RemoteExecutable:
         records: list[TaskRecord] = []
         inputs = [narrowed(feed) for feed in feeds] if as_jax else feeds
         try:
-            values: list[Any] = client.run(handle, inputs, deadline, self._callbacks, records)
+            values: list[Any] = client.run_step(handle, inputs, deadline, self._callbacks, records)
         except RestartedError as error:
             self._outlive(error, (client, handle))
             return self.traced(feeds, deadline, as_jax=as_jax)

@@ -44,7 +44,7 @@ class RunMetadata:
         """The trace of the step; empty if it was not traced."""
         return self.step_stats.trace
 
-    def take(self, noted: TracedStep | None, partition_plans: dict[str, str]) -> None:
+    def fill(self, noted: TracedStep | None, partition_plans: dict[str, str]) -> None:
         """Takes what was noted of a step, in place of what it had of an earlier one.
 
         Args:
@@ -58,7 +58,7 @@ class RunMetadata:
         return f"<jflow.RunMetadata of {len(self.trace.spans)} spans>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "take")
+        return visible(super().__dir__(), "fill")
 
     @property
     def partition_graphs(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def run_noted(
             traces.append(noted.trace())
     if metadata is not None:
         texts = plans_text(executable) if options.output_partition_graphs else {}
-        metadata.take(noted if options.trace_level else None, texts)
+        metadata.fill(noted if options.trace_level else None, texts)
     return values
 
 

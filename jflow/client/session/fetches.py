@@ -193,7 +193,7 @@ class FeedSlot:
         is_real = tensor.aval.shape in (None, ()) and self._dtype in _REAL
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
-    def take(self, value: Any) -> Array:
+    def physical(self, value: Any) -> Array:
         """Returns the physical form of a value. Raises the errors of `parse_feeds`."""
         is_quick = type(value) in self._quick and value.dtype == self._dtype
         if is_quick and self._shape in (None, value.shape):

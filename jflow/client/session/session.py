@@ -207,7 +207,8 @@ class Session(Closing):
     ) -> Any:
         """Runs a step that has run before."""
         feeds = [
-            slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
+            slot.physical(value)
+            for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
         try:
             if run is None:

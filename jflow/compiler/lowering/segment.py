@@ -60,14 +60,14 @@ def unbundling(bundle: Bundle, wanted: Collection[Tensor]) -> jex.ClosedJaxpr:
     """Returns a program from a bundle to those of its tensors that are wanted, in their order."""
     places = zip(bundle.tensors, accumulate(bundle.sizes, initial=0), bundle.sizes, strict=False)
 
-    def taken(whole: jax.Array) -> list[jax.Array]:
+    def unbundle(whole: jax.Array) -> list[jax.Array]:
         return [
             lax.reshape(lax.slice(whole, (start,), (start + size,)), tensor.shape)
             for tensor, start, size in places
             if tensor in wanted
         ]
 
-    return jax.make_jaxpr(taken)(jaxprs.shape_of(bundle.aval))
+    return jax.make_jaxpr(unbundle)(jaxprs.shape_of(bundle.aval))
 
 
 HOISTED_BYTES = 16 * 1024

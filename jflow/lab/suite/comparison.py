@@ -205,7 +205,9 @@ class _Run:
         if options.resume and output is None:
             raise InvalidArgumentError("to resume a run, say in which folder its results are")
         self.earlier = {group: self._earlier(group) for group in (*GROUPS, MEASURED, ALTERNATIVES)}
-        self.kept = {group: kept_beside(e, self.origin) for group, e in self.earlier.items()}
+        self.earlier_results = {
+            group: kept_beside(e, self.origin) for group, e in self.earlier.items()
+        }
         for earlier in self.earlier.values():  # whose strategies this run need not name
             # What stays of a strategy is by its present source: `resumable` drops all else.
             marks = {
@@ -256,7 +258,7 @@ class _Run:
 
     def _simulate(self, group: str, cases: Sequence[SuiteCase]) -> list[CaseResult]:
         """Results of simulated cases, and earlier ones that stay in the file."""
-        others = {**self.kept[group].cases}
+        others = {**self.earlier_results[group].cases}
         if not cases:
             return [*others.values()]
         earlier, quick = self.earlier[group].cases, self.options.quick
@@ -282,7 +284,7 @@ class _Run:
 
     def _measure(self) -> list[MeasuredResult]:
         """Measured results, and earlier ones that stay in the file."""
-        others = {**self.kept[MEASURED].measured}
+        others = {**self.earlier_results[MEASURED].measured}
         if self.measuring is None or not (plans := self._plans(self.measuring)):
             return [*others.values()]
         rounds = _QUICK_ROUNDS if self.options.quick else _ROUNDS
@@ -331,7 +333,7 @@ class _Run:
 
     def _alternatives(self) -> Sequence[MeasuredResult]:
         measuring, options = self.measuring, self.options
-        others = self.kept[ALTERNATIVES].measured
+        others = self.earlier_results[ALTERNATIVES].measured
         if measuring is None or measuring.check is None or options.quick:
             return [*others.values()]
         if WORKLOAD not in self.workloads:
@@ -363,7 +365,7 @@ class _Run:
 
     def _file(self, group: str) -> ResultFile:
         path = self._path(group) if self.output else None
-        return ResultFile(path, self.origin, self.kept[group])
+        return ResultFile(path, self.origin, self.earlier_results[group])
 
     def _progress(self, total: int, label: str) -> AbstractContextManager[Progress | None]:
         return Progress(total, label, "case") if self.options.progress else nullcontext()

@@ -22,7 +22,7 @@ method that
   What a transport is, `transport.py` says; those that exist are in `jflow.net.wire`.
 
 What the other end sends is bounded before it is kept: frames, replies (`credits.py`), streams that
-have proved nothing (`unproven.py`).
+have proved nothing (`unauthenticated.py`).
 """
 
 from jflow.base.drivers.coroutines import Started as Started

@@ -39,7 +39,7 @@ async def enter(
       OpError: if the server refuses the caller, or does not prove itself.
       BrokenStreamError: if the stream breaks or ends.
     """
-    await _write(stream, handshake.begin(stream.machine))
+    await _write(stream, handshake.first_frame(stream.machine))
     await _write(stream, handshake.prove(await _read(stream)))
     info = admitted(answer_in(await _read(stream), handshake), handshake)
     data = await stream.attach(info.data_offer)

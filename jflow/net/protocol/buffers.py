@@ -96,7 +96,7 @@ class BufferPool:
         """How much memory is kept."""
         return sum(memory.nbytes for memory in self._free)
 
-    def take(self, n_bytes: int) -> Array:
+    def allocate(self, n_bytes: int) -> Array:
         """Memory of arbitrary contents, u8[n_bytes], aligned to 64 bytes.
 
         Raises:
@@ -104,7 +104,7 @@ class BufferPool:
         """
         capacity = capacity_for(n_bytes)
         with self._lock:
-            memory = self._taken(capacity)
+            memory = self._reused(capacity)
             self._was_used = True
             if not self._is_swept:
                 self._is_swept = True
@@ -126,7 +126,7 @@ class BufferPool:
                     self._sweeper.remove(self.sweep)
             self._was_used = False
 
-    def _taken(self, capacity: int) -> Array | None:
+    def _reused(self, capacity: int) -> Array | None:
         """The last used of the free buffers of a capacity, the warmest; None if there is none."""
         for number in range(len(self._free) - 1, -1, -1):
             if self._free[number].nbytes == capacity:
@@ -162,4 +162,4 @@ def receive_buffer(n_bytes: int) -> Array:
     Raises:
       ResourceExhaustedError: if there is not so much.
     """
-    return aligned_buffer(n_bytes) if n_bytes < MIN_POOLED_BYTES else _POOL.take(n_bytes)
+    return aligned_buffer(n_bytes) if n_bytes < MIN_POOLED_BYTES else _POOL.allocate(n_bytes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from jflow.base.deadline import FOREVER, Deadline
-from jflow.base.deadline.notices import LOG, Notices, notice_s, told
+from jflow.base.deadline.notices import LOG, Notices, notice, notice_s
 from jflow.base.text import printable
 from jflow.errors import OpError
 from jflow.net.protocol.outcome import CallAnswer, Outcome
@@ -50,11 +50,11 @@ class CallNotices:
         self._waited = 0.0
         self._first_s = notice_s()
 
-    def begin(self, call: int, doing: Callable[[], str]) -> None:
+    def add(self, call: int, doing: Callable[[], str]) -> None:
         """Notes what a call does that is no step, of which the server could tell nothing."""
         self._doing[call] = doing
 
-    def end(self, call: int) -> None:
+    def remove(self, call: int) -> None:
         """Forgets a call."""
         self._doing.pop(call, None)
 
@@ -89,7 +89,7 @@ class CallNotices:
                 waited[f"call {call}"] = self._requested_at - since
                 texts[f"call {call}"] = doing()
         for name in self._notices.due(waited, self._first_s):
-            LOG.warning("%s", printable(told(waited[name], f"{texts[name]} ({self._server})")))
+            LOG.warning("%s", printable(notice(waited[name], f"{texts[name]} ({self._server})")))
 
     def _text(self, waits: Sequence[SessionWait]) -> str:
         return "; ".join(dict.fromkeys(map(self.describe, waits)))

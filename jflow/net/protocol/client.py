@@ -75,7 +75,7 @@ T = TypeVar("T")
 @forks.guarded(
     "call",
     "register",
-    "run",
+    "run_step",
     "start",
     ignored=("close", "release"),
 )
@@ -176,7 +176,7 @@ class MasterClient:
         request = REGISTER_STEP.prepared(plans, n_fetches, artifacts, connect_timeout, restarted)
         return REGISTER_STEP.read(*self._call(REGISTER_STEP, request, deadline))
 
-    def run(
+    def run_step(
         self,
         handle: int,
         feeds: Sequence[Array],
@@ -185,7 +185,7 @@ class MasterClient:
         records: list[TaskRecord] | None = None,
         effect: Effect | None = None,
     ) -> list[Array]:
-        """See `MasterSession.run`.
+        """See `MasterSession.run_step`.
 
         Args:
           handle, feeds, deadline: the step, its fed values and how long it may take.
@@ -236,9 +236,9 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         notice = WaitNotice(lambda: f"for the server at {self._address}, which does not answer")
         self._enroll(next(self._ids), answers)
-        self._channel.put(self._handshake.begin(self._channel.machine))
+        self._channel.put(self._handshake.first_frame(self._channel.machine))
         try:
-            answer = notice.taken(answers, limit)
+            answer = notice.get_from(answers, limit)
         except Empty:
             raise limit.error(
                 f"connecting to the server at {self._address}",
@@ -259,7 +259,7 @@ class MasterClient:
         with self._channel.interrupts() as interrupts:
             key = self._begin(request, answers, deadline)
             if rpc is not RUN_STEP:
-                self.notices.begin(key, partial(rpc.doing, request.body))
+                self.notices.add(key, partial(rpc.doing, request.body))
             try:
                 answer = self._answer(key, answers, deadline, callbacks, interrupts)
                 if answer is None:
@@ -271,7 +271,7 @@ class MasterClient:
                 raise
             finally:
                 self._give_up(key)
-                self.notices.end(key)
+                self.notices.remove(key)
         if isinstance(answer, OpError):
             raise answer
         return answer

@@ -64,7 +64,7 @@ class Credits:
         self._n_taken = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    async def take(self, n_bytes: int) -> None:
+    async def acquire(self, n_bytes: int) -> None:
         """Takes credits for a reply; waits, in order, until there are enough or none is in use."""
         if not self._waiters and self._has(n_bytes):
             self._n_taken += n_bytes
@@ -107,11 +107,11 @@ class Reservation:
         self._expected = n_bytes
         self._n_bytes = 0
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Waits for the credits, unless they were taken."""
         if self._n_bytes:
             return
-        await self._credits.take(self._expected)
+        await self._credits.acquire(self._expected)
         self._n_bytes = self._expected
 
     def resize(self, n_bytes: int) -> None:

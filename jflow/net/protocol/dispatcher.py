@@ -295,7 +295,7 @@ class Dispatcher(Generic[S]):
         try:
             if reserved is not None and n_fed > SMALL_BYTES:
                 # Nothing is read meanwhile, or what waits for credits would take memory instead.
-                await reserved.take()
+                await reserved.acquire()
             answer = self._answer(request, call, work, reserved)
             reply = await noticing(answer, hand_over)
             if isinstance(reply, TemplateReply):
@@ -350,7 +350,7 @@ class Dispatcher(Generic[S]):
         try:
             self._check_incarnation(request)
             if reserved is not None:
-                await reserved.take()
+                await reserved.acquire()
             reply = await work()
             if not isinstance(reply, TemplateReply):
                 reply[0].id = call

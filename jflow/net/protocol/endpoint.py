@@ -17,7 +17,7 @@ from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.services import ServerRoles
 from jflow.net.protocol.stream import MessageStream
 from jflow.net.protocol.transport import BrokenStreamError, FrameStream, Services
-from jflow.net.protocol.unproven import Unproven
+from jflow.net.protocol.unauthenticated import UnauthenticatedStreams
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Endpoint:
         self._secret = secret
         self._cluster_name = cluster_name
         self._location = location
-        self._unproven = Unproven()
+        self._unauthenticated = UnauthenticatedStreams()
         self._closing = TaskSet()
 
     def services(self) -> Services:
@@ -56,7 +56,7 @@ class Endpoint:
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
-        async with self._unproven.reading():
+        async with self._unauthenticated.reading():
             handshake = await admit(stream, self._secret, service.name, self._identity())
         if handshake is None:
             return

@@ -237,10 +237,10 @@ class Assembler:
         if is_whole and message_id not in self.unfinished:
             payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else NOTHING
             return Message(message_id, frame[_HEADER.size : start], payload)
-        self.begin(frame[:start], len(frame) - start)[:] = memoryview(frame)[start:]
-        return self.end(message_id)
+        self.begin_frame(frame[:start], len(frame) - start)[:] = memoryview(frame)[start:]
+        return self.end_frame(message_id)
 
-    def begin(self, head: bytes, n_bytes: int) -> memoryview:
+    def begin_frame(self, head: bytes, n_bytes: int) -> memoryview:
         """Takes the head of a frame, see `head_bytes`.
 
         Args:
@@ -272,7 +272,7 @@ class Assembler:
             )
         return partial.next(n_bytes)
 
-    def end(self, message_id: int) -> Message | None:
+    def end_frame(self, message_id: int) -> Message | None:
         """The message whose frame was begun last and is filled, if that completes it."""
         partial = self.unfinished[message_id]
         if not partial.is_complete:

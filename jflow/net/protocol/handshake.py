@@ -125,7 +125,7 @@ class CallerHandshake:
         self._challenge = b""
         self.hello = b""
 
-    def begin(self, machine: str) -> bytes:
+    def first_frame(self, machine: str) -> bytes:
         """Returns the first frame to send.
 
         Args:

@@ -66,7 +66,7 @@ class OpenOffers(Generic[K]):
         self._drop_expired(now)
         self._open[offer.caller_proof] = (offer, value, now + OFFER_S)
 
-    def take(self, proof: bytes, now: float) -> tuple[DataOffer, K] | None:
+    def pop(self, proof: bytes, now: float) -> tuple[DataOffer, K] | None:
         """The offer of a caller's proof, which is taken by that; None if there is none."""
         self._drop_expired(now)
         offer = self._open.pop(proof, None)

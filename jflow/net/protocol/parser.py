@@ -110,7 +110,7 @@ class Parser:
             self._end += n_bytes
             return self._parse()
         self._missing = self._missing[n_bytes:] if n_bytes < len(self._missing) else None
-        message = self.assembler.end(self._message_id) if self._missing is None else None
+        message = self.assembler.end_frame(self._message_id) if self._missing is None else None
         return [] if message is None else [message]
 
     def close(self) -> None:
@@ -178,15 +178,15 @@ class Parser:
         self._start += n_bytes
         if not rest_bytes:
             if self._segments is not None and frame[0] >= IN_SEGMENT:
-                return self._segments.take(frame)
+                return self._segments.receive(frame)
             return self.assembler.feed(frame)
-        rest = self.assembler.begin(frame, rest_bytes)
+        rest = self.assembler.begin_frame(frame, rest_bytes)
         here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
         rest[: len(here)] = here
         self._start += len(here)
         self._message_id = message_id_of(frame)
         if len(here) == rest_bytes:
-            return self.assembler.end(self._message_id)
+            return self.assembler.end_frame(self._message_id)
         self._missing = rest[len(here) :]
         return None
 

@@ -167,7 +167,7 @@ class Peer:
         request = REGISTER_PLANS.prepared(plans, artifacts, is_restartable, claim)
         return REGISTER_PLANS.read(*await self._reply(incarnation, request))
 
-    async def run(
+    async def run_plans(
         self,
         incarnation: int,
         step: int,
@@ -178,7 +178,7 @@ class Peer:
         staging: Staging | None = None,
         connection: int | None = None,
     ) -> Sequence[Array]:
-        """See `TaskProxy.run`; no function of a client can be called from another task."""
+        """See `TaskProxy.run_plans`; no function of a client can be called from another task."""
         is_traced, arrivals = records is not None, self.arrivals
         asker = arrivals.task if arrivals is not None and not is_traced else ""
         plans = PlansRequest(step, handle, feeds, is_traced, staging, asker)
@@ -192,10 +192,10 @@ class Peer:
             return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)
 
-    def begin(
+    def begin_plans(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> None:
-        """See `TaskProxy.begin`."""
+        """See `TaskProxy.begin_plans`."""
 
     def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
         """Sends values, and signals (None), by their edges of a step; together unless large.

@@ -76,7 +76,7 @@ class TaskProxy(Protocol):
     ) -> Registered:
         """See `WorkerService.register`."""
 
-    def run(
+    def run_plans(
         self,
         incarnation: int,
         step: int,
@@ -87,17 +87,17 @@ class TaskProxy(Protocol):
         staging: Staging | None = None,
         connection: int | None = None,
     ) -> Awaitable[Sequence[Array]]:
-        """See `WorkerService.run`.
+        """See `WorkerService.run_plans`.
 
         Raises:
           UnregisteredError: if the connection is not the one with the number `connection`, over
             which the plans were registered; nothing was sent then.
         """
 
-    def begin(
+    def begin_plans(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
-        """See `WorkerService.begin`; None if it is not direct."""
+        """See `WorkerService.begin_plans`; None if it is not direct."""
 
     async def release(self, incarnation: int, handle: int) -> None:
         """Releases registered plans if the task is connected, in the same incarnation."""
@@ -119,7 +119,7 @@ class OwnTask:
     def __init__(self, info: Callable[[], ServerInfo], worker: WorkerSession) -> None:
         self._info = info
         self._worker = worker
-        self.begin = worker.begin
+        self.begin_plans = worker.begin_plans
 
     @property
     def incarnation(self) -> int:
@@ -150,7 +150,7 @@ class OwnTask:
     ) -> Registered:
         return await self._worker.register(plans, artifacts, is_restartable, claim)
 
-    def run(
+    def run_plans(
         self,
         incarnation: int,
         step: int,
@@ -161,7 +161,7 @@ class OwnTask:
         staging: Staging | None = None,
         connection: int | None = None,
     ) -> Awaitable[Sequence[Array]]:
-        return self._worker.run(step, handle, feeds, client, records, staging)
+        return self._worker.run_plans(step, handle, feeds, client, records, staging)
 
     async def release(self, incarnation: int, handle: int) -> None:
         self._worker.release(handle)

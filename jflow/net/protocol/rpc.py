@@ -75,7 +75,7 @@ class CallRequest:
       repeated: see `RepeatedCall`; None if its message cannot have a template.
     """
 
-    __slots__ = ("_made", "_make", "_name", "_repeated", "tensors")
+    __slots__ = ("_built", "_make", "_name", "_repeated", "tensors")
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class CallRequest:
     ) -> None:
         self._name = name
         self._make = make
-        self._made: pb.Envelope | None = None
+        self._built: pb.Envelope | None = None
         self._repeated = repeated
         if repeated is None:
-            self._made, self.tensors = make()
+            self._built, self.tensors = make()
         else:
             self.tensors = repeated.tensors
 
@@ -98,9 +98,9 @@ class CallRequest:
         return getattr(self._envelope(), self._name)
 
     def _envelope(self) -> pb.Envelope:
-        if self._made is None:
-            self._made, _ = self._make()
-        return self._made
+        if self._built is None:
+            self._built, _ = self._make()
+        return self._built
 
     def control(
         self,

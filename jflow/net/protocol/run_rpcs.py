@@ -87,9 +87,9 @@ async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_step
     effect = effect_from_proto(body.effect) if body.HasField("effect") else None
     if not body.calls_back and not body.is_traced:
-        return None, await session.run(body.handle, call.deadline, call.tensors, effect=effect)
+        return None, await session.run_step(body.handle, call.deadline, call.tensors, effect=effect)
     client = call.functions.of_call(call.envelope.id) if body.calls_back else None
-    run = partial(session.run, body.handle, call.deadline, call.tensors, client, effect=effect)
+    run = partial(session.run_step, body.handle, call.deadline, call.tensors, client, effect=effect)
     return await serve_traced(run) if body.is_traced else (None, await run())
 
 
@@ -117,7 +117,7 @@ def _begin_step(
         return None
     effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
-    run = session.begin(body.handle, deadline, call.tensors, effect)
+    run = session.begin_step(body.handle, deadline, call.tensors, effect)
     return None if run is None else _fetched(run)
 
 
@@ -154,7 +154,7 @@ class PlansRequest:
     """What a task is given to run its plans of a step.
 
     Attributes:
-      step, handle, feeds, staging: as for `WorkerSession.run`.
+      step, handle, feeds, staging: as for `WorkerSession.run_plans`.
       is_traced: whether what the task notes is returned, too.
       asker: the name of the task that takes piggybacked values; "" if it takes none.
     """
@@ -189,9 +189,9 @@ async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
         effect = effect_from_proto(body.effect)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     if body.is_traced:
-        run = partial(worker.run, body.step, body.handle, call.tensors, None, staging=staging)
+        run = partial(worker.run_plans, body.step, body.handle, call.tensors, None, staging=staging)
         return await serve_traced(run)
-    return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
+    return None, await worker.run_plans(body.step, body.handle, call.tensors, staging=staging)
 
 
 def _repeated_plans(request: PlansRequest) -> RepeatedCall:
@@ -215,11 +215,13 @@ def _begin_plans(
     if body.HasField("effect"):
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
-    elif (running := worker.begin(numbers[0], body.handle, call.tensors)) is not None:
+    elif (running := worker.begin_plans(numbers[0], body.handle, call.tensors)) is not None:
         return _fetched(running)  # nothing is piggybacked: it sends nothing
     piggybacked = Piggybacked(parsed_task(body.asker)) if body.asker else None
     run = Started(
-        worker.run(numbers[0], body.handle, call.tensors, staging=staging, piggybacked=piggybacked)
+        worker.run_plans(
+            numbers[0], body.handle, call.tensors, staging=staging, piggybacked=piggybacked
+        )
     )
     if piggybacked is None:
         return _fetched(run)

@@ -29,7 +29,7 @@ NUMBER_BYTES = _NUMBER.size
 class SegmentFrames(Protocol):
     """What takes the frames about segments."""
 
-    def take(self, frame: bytes) -> Message | None:
+    def receive(self, frame: bytes) -> Message | None:
         """Takes a frame; returns the message if there is one in a segment.
 
         Raises:

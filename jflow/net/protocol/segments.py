@@ -62,7 +62,7 @@ class SentSegments(Generic[M]):
         """The size of all of them, and of the one that is being made."""
         return sum(one.capacity for one in self._segments.values()) + self._making
 
-    def take(self, n_bytes: int) -> tuple[int, M] | None:
+    def allocate(self, n_bytes: int) -> tuple[int, M] | None:
         """The smallest free segment that a message fits into: its number, and its memory."""
         fitting = [
             (one.capacity, number)

@@ -94,7 +94,7 @@ class WorkerService(Protocol):
           MovedError: if state that they use has moved.
         """
 
-    async def run(
+    async def run_plans(
         self,
         step: int,
         handle: int,
@@ -117,7 +117,7 @@ class WorkerService(Protocol):
           UnimplementedError: if the plans do more than to write variables, and are to be staged.
         """
 
-    def begin(
+    def begin_plans(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
         """Begins `run` in one plain function, maybe outside of tasks.
@@ -197,7 +197,7 @@ class MasterSession(Protocol):
         Tasks that are `restarted` may be in another life than when the session first used them.
         """
 
-    async def run(
+    async def run_step(
         self,
         handle: int,
         deadline: Deadline,
@@ -212,7 +212,7 @@ class MasterSession(Protocol):
         effect, it is applied once.
         """
 
-    def begin(
+    def begin_step(
         self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
     ) -> Started[Sequence[Array]] | None:
         """Begins `run` in a plain function, maybe outside of tasks.

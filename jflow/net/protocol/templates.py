@@ -175,7 +175,7 @@ class TemplateDecoder:
     """Decodes the control parts with templates of one stream."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, EnvelopeTemplate] = {}
+        self._templates: dict[bytes, EnvelopeTemplate] = {}
 
     def open(self, message: Message) -> TemplateMessage | None:
         """A message that has a template; None if its control part has the other form.
@@ -210,12 +210,12 @@ class TemplateDecoder:
         _, call, remaining_s, *numbers = _VARYING.unpack_from(control)
         varying = new_tuple(Varying, (call, remaining_s, tuple(numbers)))
         encoded = control[size:]
-        template = self._kept.get(encoded)
+        template = self._templates.get(encoded)
         if template is None:
             template = EnvelopeTemplate(open_control(message._replace(control=encoded)))
-            if len(self._kept) >= MAX_KEPT:
-                self._kept.clear()
-            self._kept[encoded] = template
+            if len(self._templates) >= MAX_KEPT:
+                self._templates.clear()
+            self._templates[encoded] = template
         return TemplateMessage(template, varying, [])
 
 
@@ -223,7 +223,7 @@ class TemplateEncoder:
     """Encodes the control parts with templates of one stream; thread-safe."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, bytes] = {}
+        self._templates: dict[Hashable, bytes] = {}
 
     def control(
         self,
@@ -243,7 +243,7 @@ class TemplateEncoder:
         whole: Hashable = key
         for tensor in tensors:
             whole = whole, tensor.dtype, tensor.shape
-        encoded = self._kept.get(whole)
+        encoded = self._templates.get(whole)
         if encoded is None:
             if not all(tensor.dtype in NAMES and tensor.size for tensor in tensors):
                 return None
@@ -254,9 +254,9 @@ class TemplateEncoder:
             encoded = envelope.SerializeToString()
             if len(encoded) > MAX_BYTES:
                 return None
-            if len(self._kept) >= MAX_KEPT:
-                self._kept = {}
-            self._kept[whole] = encoded
+            if len(self._templates) >= MAX_KEPT:
+                self._templates = {}
+            self._templates[whole] = encoded
         return _VARYING.pack(MARK, varying.id, varying.remaining_s, *varying.numbers) + encoded
 
 

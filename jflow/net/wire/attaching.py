@@ -138,7 +138,7 @@ def connected_to(connecting: socket.socket, address: str | tuple[object, ...]) -
 
 def encrypted(connection: TlsConnection) -> Resumable[None]:
     """Performs the handshake of TLS. Raises OSError."""
-    handshake = connection.begin()
+    handshake = connection.handshake()
     for events in handshake:
         if not (yield Wait(connection.fileno(), events)):
             handshake.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from jflow.base.drivers.loop import TaskSet
 from jflow.errors import OpError
 from jflow.net.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, OpenOffers
-from jflow.net.protocol.unproven import Unproven
+from jflow.net.protocol.unauthenticated import UnauthenticatedStreams
 from jflow.net.wire import tcp_sockets, unix_sockets
 from jflow.net.wire.attaching import Resumable, carried, encrypted, received
 from jflow.net.wire.connections import DataConnection, SocketConnection
@@ -63,7 +63,7 @@ class DataListener:
         self._place = DataOffer("", "", b"")
         self._directory: unix_sockets.HeldDirectory | None = None
         self._offers: OpenOffers[OpenOffer] = OpenOffers()
-        self._unproven = Unproven()
+        self._unauthenticated = UnauthenticatedStreams()
         self._proving = TaskSet()
 
     def start(self, hosts: Sequence[str]) -> None:
@@ -161,7 +161,7 @@ class DataListener:
         """Attaches a connection to the session whose offer it proves to have, or closes it."""
         is_taken = False
         try:
-            async with self._unproven.reading():
+            async with self._unauthenticated.reading():
                 proof = await carried(_proof(connection))
             is_taken = self._attach(connection, proof)
         except (OSError, OpError):  # the caller is gone, or is no caller
@@ -172,7 +172,7 @@ class DataListener:
 
     def _attach(self, connection: SocketConnection | TlsConnection, proof: bytes) -> bool:
         """Makes a connection the stream of an offer; False if there is none of that proof."""
-        match = self._offers.take(proof, asyncio.get_running_loop().time())
+        match = self._offers.pop(proof, asyncio.get_running_loop().time())
         if match is None or match[1].attached.done():
             return False
         offer, made = match

@@ -109,12 +109,12 @@ class GrpcUpgrade:
         self.offer = offer.offer
         self._stream = stream
         self._listener = listener
-        self._made = offer
+        self._offer = offer
         self._paired: PairedStream | None = None
 
     async def chosen(self) -> tuple[FrameStream, Framing | None]:
         reading = asyncio.ensure_future(self._stream.read())
-        attached = self._made.attached
+        attached = self._offer.attached
         try:
             await asyncio.wait([reading, attached], return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
@@ -124,7 +124,7 @@ class GrpcUpgrade:
         if attached.done():
             self._paired = PairedStream(attached.result(), self._stream, reading)
             return self._paired, self._paired.framing
-        self._listener.cancel(self._made)
+        self._listener.cancel(self._offer)
         self._stream.unread(reading)
         return self._stream, None
 
@@ -133,7 +133,7 @@ class GrpcUpgrade:
         if self._paired is not None:
             self._paired.end()
         else:
-            self._listener.cancel(self._made)
+            self._listener.cancel(self._offer)
 
 
 async def connect(

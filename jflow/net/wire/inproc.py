@@ -52,7 +52,7 @@ class InprocTransport:
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
     ) -> ClientStream:
-        listener = self._found(target, limit)
+        listener = self._listener_at(target, limit)
         if listener is None:
             return self._other.open(service, target, limit, outgoing, received, ended)
         tell("messages stay in this process: the server is one of it")
@@ -69,7 +69,7 @@ class InprocTransport:
         other = self._other.listener(services, is_serving)
         return InprocListener(services, other, is_encrypted=self._is_encrypted)
 
-    def _found(self, target: Target, limit: Deadline) -> InprocListener | None:
+    def _listener_at(self, target: Target, limit: Deadline) -> InprocListener | None:
         """The listener of this process to which a target leads; None if there is none.
 
         What is meant to pass a tunnel passes it.

@@ -149,8 +149,8 @@ class SegmentExchange:
         number, memory = segment
         return self._copied(InSegment(message_id, control, number, n_bytes), memory, tensors)
 
-    def take(self, frame: bytes) -> Message | None:
-        """Takes a frame about segments. Raises as `SegmentFrames.take`."""
+    def receive(self, frame: bytes) -> Message | None:
+        """Takes a frame about segments. Raises as `SegmentFrames.receive`."""
         one = parsed(frame)
         match one:
             case InSegment():
@@ -232,7 +232,7 @@ class SegmentExchange:
                 return None
             while self._unsent:
                 self._sent.freed(self._unsent.popleft())
-            segment = self._sent.take(n_bytes)
+            segment = self._sent.allocate(n_bytes)
             capacity, displaced = self._sent.to_make()
             self._untold.extend((Dropped(number), None) for number in displaced)
         if capacity is not None:

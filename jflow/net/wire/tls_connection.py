@@ -65,7 +65,7 @@ class TlsConnection:
             str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"
         )
 
-    def begin(self) -> Generator[int, None, None]:
+    def handshake(self) -> Generator[int, None, None]:
         """Performs the handshake of TLS; gives the events of `select.poll` that it waits for.
 
         Raises:

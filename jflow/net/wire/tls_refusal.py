@@ -121,7 +121,7 @@ def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
-        _TlsStream(context, connection, limit).begin()
+        _TlsStream(context, connection, limit).handshake()
     except ssl.SSLError as error:
         if "ALERT" not in (error.reason or ""):
             return None
@@ -136,7 +136,7 @@ def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
 def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
     stream = _TlsStream(tls.client_context(), connection, limit, name)
     try:
-        stream.begin()
+        stream.handshake()
     except ssl.SSLCertVerificationError as error:
         return (
             f"has a certificate that was refused: {error.verify_message}; expected one of "
@@ -167,7 +167,7 @@ class _TlsStream:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
 
-    def begin(self) -> None:
+    def handshake(self) -> None:
         """Performs the handshake. Raises OSError, of which an SSLError is one."""
         self._carried(self._tls.do_handshake)
 

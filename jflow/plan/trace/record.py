@@ -111,7 +111,7 @@ class Recorder:
     def __init__(self, task: str, now: Callable[[], float]) -> None:
         self.now = now
         self._task = task
-        self._begun = now()
+        self._start = now()
         self._devices: list[str] = []
         # Appending to a list needs no lock.
         self.spans: list[tuple[float, ...]] = []
@@ -130,7 +130,7 @@ class Recorder:
 
     def arrival(self, edge: int) -> float:
         """When a value came; the start of the step here if it came before."""
-        return self._arrivals.get(edge, self._begun)
+        return self._arrivals.get(edge, self._start)
 
     def record(self) -> TaskRecord:
         """All that was noted."""
@@ -139,7 +139,7 @@ class Recorder:
         return TaskRecord(
             task=self._task,
             devices=tuple(self._devices),
-            begun=self._begun,
+            begun=self._start,
             ended=ended,
             error=0.0,
             n_dropped=sum(max(len(rows) - MAX_ROWS, 0) for rows in tables.values()),

@@ -131,7 +131,7 @@ class _EntryReader:
         self._file, self._entry, self._key, self._sums = file, entry, key, sums
         self._begin = begin + entry.offset
         self._block_bytes = table.block_bytes
-        self._kept: tuple[int, memoryview] = (-1, memoryview(b""))
+        self._block: tuple[int, memoryview] = (-1, memoryview(b""))
 
     def read(self, offset: int, data: memoryview) -> None:
         """Fills a buffer from an offset on. Raises DataLossError for a wrong checksum."""
@@ -142,12 +142,12 @@ class _EntryReader:
             if offset <= first and last <= end:
                 self._read_block(number, data[first - offset : last - offset])
                 continue
-            if self._kept[0] != number:
+            if self._block[0] != number:
                 block = memoryview(bytearray(last - first))
                 self._read_block(number, block)
-                self._kept = number, block
+                self._block = number, block
             low, high = max(first, offset), min(last, end)
-            data[low - offset : high - offset] = self._kept[1][low - first : high - first]
+            data[low - offset : high - offset] = self._block[1][low - first : high - first]
 
     def _read_block(self, number: int, data: memoryview) -> None:
         at = self._begin + number * self._block_bytes

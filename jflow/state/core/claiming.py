@@ -59,7 +59,7 @@ class SessionClaim:
     async def _present(self, claim: Claim, patience: float) -> Claim:
         """A claim that was made before; all tasks are asked, as this one may have been down."""
         tasks = self._servers.info().tasks
-        highest = await self._told(tasks, claim.name, claim.epoch, patience)
+        highest = await self._announce(tasks, claim.name, claim.epoch, patience)
         await self._tell(self._servers.info().task, claim.name, highest)
         self._servers.fences.check(claim)
         return claim
@@ -67,15 +67,15 @@ class SessionClaim:
     async def _new(self, name: str, patience: float) -> Claim:
         """A claim that is higher than all before, on all tasks that are up."""
         tasks = [*self._servers.info().tasks]
-        highest = await self._told(tasks, name, 0, patience)
+        highest = await self._announce(tasks, name, 0, patience)
         for _ in range(_MAX_TRIES):
             claim = Claim(name, next_epoch(highest, self._servers.driver.random_bits(32)))
-            highest = await self._told(tasks, name, claim.epoch, patience)
+            highest = await self._announce(tasks, name, claim.epoch, patience)
             if highest == claim.epoch:
                 return claim
         raise AbortedError(f"{name!r} is claimed by other programs all the time; try again later")
 
-    async def _told(self, tasks: Iterable[Task], name: str, epoch: int, patience: float) -> int:
+    async def _announce(self, tasks: Iterable[Task], name: str, epoch: int, patience: float) -> int:
         """Tells tasks of an epoch; returns the highest that one of them knows."""
 
         async def tell(task: Task) -> int:

@@ -89,7 +89,7 @@ class ClusterState:
           MovedError: if some of it is elsewhere.
         """
         async with self._call(f"moving state to {target}", deadline), self._moving:
-            await StateMover(self._servers, states, target, hold_s, connect_timeout).run()
+            await StateMover(self._servers, states, target, hold_s, connect_timeout).move()
 
     @remote(doing="saving {prefix!r}")
     async def save(

@@ -60,7 +60,7 @@ class EffectRunner:
         names = tuple(sorted(map(str, self._writing)))
         self._staging = Staging(effect, len(entries) == 1, names)
 
-    async def run(
+    async def run_attempt(
         self, run: Callable[[Staging | None], Awaitable[Sequence[Array]]]
     ) -> Sequence[Array]:
         """Runs the attempt; returns its results, or those of an earlier one that was applied.

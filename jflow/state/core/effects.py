@@ -145,9 +145,9 @@ class TaskEffects:
             earlier = await self.take_over(effect)
             if earlier.phase is Phase.COMMITTED:
                 return repeated(effect, earlier)
-            return await self.run(Staging(effect, True, (str(self._state.task),)), writes, run)
+            return await self.run_part(Staging(effect, True, (str(self._state.task),)), writes, run)
 
-    async def run(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
+    async def run_part(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
         """Runs this task's part of an attempt, and stages or applies what it writes.
 
         Args:
@@ -156,13 +156,13 @@ class TaskEffects:
           run: runs them.
 
         Raises:
-          AbortedError: as `Ledger.begin` and `Ledger.stage`.
+          AbortedError: as `Ledger.begin_attempt` and `Ledger.stage`.
           OpError: as `run`; nothing is staged then.
         """
         effect, containers = staging.effect, self._state.containers
         if (action := async_failpoint("worker.before_effect")) is not None:
             await action
-        containers.ledger(Ledger.begin, effect, staging.participants)
+        containers.ledger(Ledger.begin_attempt, effect, staging.participants)
         is_wide = len(staging.participants) > 1
         writer = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
         if staging.is_alone:

@@ -74,7 +74,7 @@ class StateMover:
         self._calls: dict[Task, Job[None]] = {}
         self._error: OpError | None = None
 
-    async def run(self) -> None:
+    async def move(self) -> None:
         """Moves the state. What has been decided goes on if the caller is cancelled.
 
         Raises:

@@ -51,7 +51,7 @@ class _Save:
 
 
 @dataclass
-class _Begun:
+class _OpenWork:
     """What one caller has begun and not ended, by the name of the save.
 
     Attributes:
@@ -93,12 +93,12 @@ class StateSaves:
         self._fences = fences
         self._masters = UnpausedMasters()
         self._caller: Task | None = state.task
-        self._begun = _Begun()
+        self._open = _OpenWork()
 
     def of_caller(self, caller: Task | None) -> StateSaves:
         """The saves of another caller on the same task: of that task, if it is known."""
         copied = copy.copy(self)
-        copied._begun, copied._caller = _Begun(), caller
+        copied._open, copied._caller = _OpenWork(), caller
         return copied
 
     # Pauses -----------------------------------------------------------------------------------
@@ -130,12 +130,12 @@ class StateSaves:
           FailedPreconditionError: if steps of another master change the state on this task.
           MovedError: if some of the state is elsewhere.
         """
-        self._check_new(name, self._begun.pauses)
+        self._check_new(name, self._open.pauses)
         await self._moves.steps.released(states)
         self._moves.steps.directory.pause(name, states, is_exclusive=is_exclusive)
-        self._begun.pauses[name] = self._state.driver.later(seconds, self._resumed, name)
+        self._open.pauses[name] = self._state.driver.later(seconds, self._resumed, name)
         try:
-            self._masters.begin(name, masters, states)
+            self._masters.begin_pause(name, masters, states)
             await self._moves.steps.quiet(name)
         except BaseException:
             self._resumed(name)
@@ -147,12 +147,12 @@ class StateSaves:
         return self._resumed(name)
 
     def _resumed(self, name: str) -> bool:
-        timer = self._begun.pauses.pop(name, None)
+        timer = self._open.pauses.pop(name, None)
         if timer is None:
             return False
         timer.cancel()
         self._moves.steps.resume(name)
-        return self._masters.end(name)
+        return self._masters.end_pause(name)
 
     # Saves ------------------------------------------------------------------------------------
 
@@ -166,17 +166,17 @@ class StateSaves:
           FailedPreconditionError: if a variable is not initialized.
           MovedError: if some of the state is elsewhere.
         """
-        self._check_new(name, self._begun.saves)
+        self._check_new(name, self._open.saves)
         wanted = self._own(items)
         await self._moves.plans.released([item.state for item in wanted.items])
         if (action := async_failpoint("worker.before_snapshot")) is not None:
             await action
         containers = self._state.containers
         snapshot, closing = SnapshotOfTask(containers, wanted), containers.closing()
-        save = self._begun.saves[name] = _Save(snapshot)
+        save = self._open.saves[name] = _Save(snapshot)
         try:
             await self._waited(seconds, closing, snapshot.wanted)
-            await self._state.driver.work(snapshot.take)
+            await self._state.driver.work(snapshot.complete)
             if save.is_over:
                 raise AbortedError("the save was given up while the snapshot was taken")
         except BaseException:
@@ -194,7 +194,7 @@ class StateSaves:
           PermissionDeniedError: if the prefix is outside the checkpoint roots of the task.
           ResourceExhaustedError: if the disk is full.
         """
-        save = self._begun.saves.get(name)
+        save = self._open.saves.get(name)
         if save is None:
             raise AbortedError(
                 "the snapshot is gone, because the save was given up",
@@ -251,7 +251,7 @@ class StateSaves:
             await self._state.driver.work(self._discard, save)
 
     def _end(self, name: str) -> _Save | None:
-        save = self._begun.saves.pop(name, None)
+        save = self._open.saves.pop(name, None)
         if save is not None:
             save.is_over = True
             if not save.is_writing:
@@ -270,12 +270,12 @@ class StateSaves:
           NotFoundError: if there is no such checkpoint, or it lacks a key.
           PermissionDeniedError: as `write`.
         """
-        self._check_new(name, self._begun.restores)
+        self._check_new(name, self._open.restores)
         wanted = self._own(items)
         await self._moves.plans.released([item.state for item in wanted.items])
         restore, claims = await self._state.driver.work(self._loaded, prefix, wanted)
         self._fences.learn_text(claims)
-        self._begun.restores[name] = restore
+        self._open.restores[name] = restore
         return restore.n_bytes
 
     def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
@@ -295,7 +295,7 @@ class StateSaves:
         None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
         """
         self._reopen(name)
-        closing = self._begun.closings[name] = self._state.containers.closing()
+        closing = self._open.closings[name] = self._state.containers.closing()
         try:
             await self._waited(seconds, closing)
         except BaseException:
@@ -303,19 +303,19 @@ class StateSaves:
             raise
 
     def _reopen(self, name: str) -> None:
-        closing = self._begun.closings.pop(name, None)
+        closing = self._open.closings.pop(name, None)
         if closing is not None:
             self._state.containers.reopen(closing)
 
     @remote()
     async def put(self, name: str, seconds: float) -> None:
         """Sets the state to what `load` has read, at one moment. Raises as `take`."""
-        restore = self._begun.restores.pop(name, None)
+        restore = self._open.restores.pop(name, None)
         if restore is None:
             raise AbortedError("what was to be restored is gone, because the restore was given up")
         if (action := async_failpoint("worker.before_restore")) is not None:
             await action
-        self._begun.owners[name] = restore.owners
+        self._open.owners[name] = restore.owners
         try:
             await self._waited(seconds, restore.wanted)
             await self._state.driver.work(restore.finish)
@@ -329,20 +329,20 @@ class StateSaves:
 
     def _forget(self, name: str) -> None:
         self._reopen(name)
-        self._begun.restores.pop(name, None)
+        self._open.restores.pop(name, None)
         # The state of a session is freed with its last plans, of which there may be none.
-        for owner in self._begun.owners.pop(name, ()):
+        for owner in self._open.owners.pop(name, ()):
             if not self._is_used(owner):
                 self._state.containers.end_session(owner)
 
     def close(self) -> None:
         """Ends everything that the caller has begun, because it is gone."""
-        for name in [*self._begun.pauses]:
+        for name in [*self._open.pauses]:
             self._resumed(name)
-        for name in [*self._begun.saves]:
+        for name in [*self._open.saves]:
             # Another task may be committing what is written, so it is left to the next save.
             self._end(name)
-        for name in {*self._begun.restores, *self._begun.closings, *self._begun.owners}:
+        for name in {*self._open.restores, *self._open.closings, *self._open.owners}:
             self._forget(name)
 
     # Common parts -----------------------------------------------------------------------------

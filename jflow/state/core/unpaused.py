@@ -59,7 +59,9 @@ class UnpausedMasters:
         """Plans were released, by their master or because it is lost."""
         self._plans.pop(handle, None)
 
-    def begin(self, name: str, masters: Collection[Task], states: Collection[StateId]) -> None:
+    def begin_pause(
+        self, name: str, masters: Collection[Task], states: Collection[StateId]
+    ) -> None:
         """A pause begins.
 
         Args:
@@ -80,7 +82,7 @@ class UnpausedMasters:
                 )
         self._pauses[name] = pause
 
-    def end(self, name: str) -> bool:
+    def end_pause(self, name: str) -> bool:
         """Ends a pause; returns whether it has lasted until now."""
         pause = self._pauses.pop(name, None)
         return pause is not None and pause.has_lasted

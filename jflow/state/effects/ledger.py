@@ -129,12 +129,12 @@ class Ledger:
         self._epochs: dict[str, int] = {}
         self._windows: OrderedDict[_Window, LedgerWindow] = OrderedDict()
         # The entries that have results, the oldest first, and their size.
-        self._kept: OrderedDict[LedgerEntry, int] = OrderedDict()
+        self._sizes: OrderedDict[LedgerEntry, int] = OrderedDict()
         self._n_bytes = 0
 
     # Attempts ---------------------------------------------------------------------------------
 
-    def begin(self, effect: Effect, participants: Sequence[str] = ()) -> None:
+    def begin_attempt(self, effect: Effect, participants: Sequence[str] = ()) -> None:
         """An attempt begins to run.
 
         Args:
@@ -361,16 +361,16 @@ class Ledger:
 
     def _keep(self, entry: LedgerEntry, results: tuple[Array, ...]) -> None:
         """Counts the results of an entry; drops the oldest ones if there are too many."""
-        self._kept[entry] = n_bytes = total_bytes(results)
+        self._sizes[entry] = n_bytes = total_bytes(results)
         self._n_bytes += n_bytes
         while self._n_bytes > self._max_results:
-            oldest, n_bytes = self._kept.popitem(last=False)
+            oldest, n_bytes = self._sizes.popitem(last=False)
             self._n_bytes -= n_bytes
             oldest.results = None
 
     def _drop(self, entry: LedgerEntry) -> None:
         """Counts the results of an entry no longer, which is forgotten."""
-        self._n_bytes -= self._kept.pop(entry, 0)
+        self._n_bytes -= self._sizes.pop(entry, 0)
 
     def _find(self, effect: Effect) -> LedgerEntry | None:
         window = self._windows.get((effect.client, effect.epoch))

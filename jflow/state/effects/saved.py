@@ -94,7 +94,7 @@ class SavedLedger:
                     fence=effect.attempt,
                     attempt=effect.attempt,
                     phase=Phase.COMMITTED,
-                    results=_taken(rest, effect.n_results),
+                    results=_next_results(rest, effect.n_results),
                 )
             windows.append(((saved.client, saved.epoch), window))
         ledger.restore(windows)
@@ -104,5 +104,5 @@ NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())
 """What a checkpoint has that was saved before any step was applied once."""
 
 
-def _taken(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:
+def _next_results(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:
     return None if n_results < 0 else tuple(next(rest) for _ in range(n_results))

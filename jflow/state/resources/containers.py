@@ -125,7 +125,7 @@ class Containers:
         variable = self._variables.get(VariableId.of(device, key))
         return None if variable is None else variable.buffer.array
 
-    def begin(self, access: Access) -> bool:
+    def begin_access(self, access: Access) -> bool:
         """Grants or fails an access to variables; returns False if it has to wait."""
         with self.lock:
             return self._queue.try_grant(access)
@@ -183,11 +183,11 @@ class Containers:
             variables[i] = variable
         return variables
 
-    def end(self, access: Access) -> None:
+    def end_access(self, access: Access) -> None:
         """Ends a granted access and sets the variables that it writes."""
         with self.lock:
             access.put()
-            completed = self._queue.end(access)
+            completed = self._queue.end_access(access)
         if completed:
             _notify(completed)
 
@@ -265,7 +265,7 @@ class Containers:
 
     def end_session(self, owner: str) -> None:
         """Frees everything that belongs to a session."""
-        self.resources.end(owner)
+        self.resources.end_session(owner)
 
         def is_freed(key: Hashable) -> bool:
             assert isinstance(key, VariableId)

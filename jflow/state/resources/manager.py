@@ -112,7 +112,7 @@ class ResourceManager:
         with self._lock:
             return self._scopes.get(scope, {}).get((device, kind, name))
 
-    def made(self, kind: str, name: str, snapshot: Snapshot) -> Cell:
+    def restore_cell(self, kind: str, name: str, snapshot: Snapshot) -> Cell:
         """Makes a resource from a snapshot, for `adopt`. Raises as `restore`."""
         return Cell(restored(kind, name, snapshot, self._roots))
 
@@ -138,7 +138,7 @@ class ResourceManager:
         names = {*map(self._canonical, containers)}
         self._free(lambda scope: scope[1] in names, "its container was reset")
 
-    def end(self, owner: str) -> None:
+    def end_session(self, owner: str) -> None:
         """Frees the resources that belong to a session."""
         self._free(lambda scope: owner in (scope[0], owner_of(scope[1])), "its session has ended")
 

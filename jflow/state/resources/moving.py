@@ -178,7 +178,7 @@ class Arrival:
             state = _named(names, queue.number, QUEUE)
             parts = tuple(_next(left) for _ in range(queue.n_arrays))
             snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, parts))
-            cell = containers.resources.made(QUEUE, state.name, snapshot)
+            cell = containers.resources.restore_cell(QUEUE, state.name, snapshot)
             self._queues.append((_resource_id(state), cell))
 
     def finish(self) -> None:

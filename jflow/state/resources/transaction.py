@@ -158,13 +158,13 @@ class Transaction:
 
     # As `Containers`, for the programs of the step --------------------------------------------
 
-    def begin(self, access: Access) -> bool:
-        """See `Containers.begin`."""
-        return self._containers.begin(access)
+    def begin_access(self, access: Access) -> bool:
+        """See `Containers.begin_access`."""
+        return self._containers.begin_access(access)
 
-    def end(self, access: Access) -> None:
-        """See `Containers.end`."""
-        self._containers.end(access)
+    def end_access(self, access: Access) -> None:
+        """See `Containers.end_access`."""
+        self._containers.end_access(access)
 
     def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
         """See `Containers.find`; the staged value of a variable that the step has."""
@@ -227,7 +227,7 @@ class Transaction:
         self._containers.accesses.cancel(access, error)
         if access.error is None and access.is_complete and not access.is_over:
             access.is_over = True
-            self._containers.end(access)
+            self._containers.end_access(access)
         for lease in self._leases:
             lease.release()
         self._containers.leave(self.writing)
@@ -300,7 +300,7 @@ class _Entrance(Resource):
         """Requests the variables if nothing has; whether they are there at once."""
         if self.is_requested or self._end is not None:
             return self.is_entered and self._end is None
-        if self._containers.begin(self._access):
+        if self._containers.begin_access(self._access):
             self.is_requested = self.is_entered = True
         return self.is_entered
 

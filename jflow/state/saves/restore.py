@@ -70,7 +70,7 @@ class RestoreOfTask:
         self._effects = saved.ledger if isinstance(saved, LedgerSnapshot) else NOTHING_APPLIED
         for item, snapshot in self._resources:
             # Made and dropped, so that what cannot be restored is found before anything is.
-            containers.resources.made(item.kind, item.name, snapshot)
+            containers.resources.restore_cell(item.kind, item.name, snapshot)
         setting = containers.restoring(values, lambda key: device_of(key.device), is_owned=True)
         self.wanted: Wanted = (containers.accesses, setting)
 

@@ -44,7 +44,7 @@ class SnapshotOfTask:
         self._effects: LedgerSnapshot | None = None
         self.n_bytes = 0
 
-    def take(self) -> None:
+    def complete(self) -> None:
         """Takes what is not leased yet, and checks that nothing is missing.
 
         Raises:

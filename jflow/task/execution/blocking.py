@@ -166,7 +166,7 @@ def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names:
 def _next(woken: Woken, deadline: Deadline, what: Callable[[], str]) -> Any:
     """Waits for the next fiber that can continue and returns its name."""
     try:
-        name = WaitNotice(what).taken(woken, deadline)
+        name = WaitNotice(what).get_from(woken, deadline)
     except Empty:
         raise deadline.error("running the step") from None
     if name is None:

@@ -36,8 +36,9 @@ class SingleProgram:
       linked: its plan.
       run: its instruction.
       program, constants: the program, and its last arguments.
-      taken: for each argument, the index of the fed value.
-      given: for each fetched value, the index of the result; None if they are the results in order.
+      feed_indices: for each argument, the index of the fed value.
+      fetch_indices: for each fetched value, the index of the result; None if all are fetched in
+        order.
       n_in_order: the number of fed values if a call of the program with them is the whole step; -1
         if it takes them, or the step fetches its results, in another order.
     """
@@ -46,8 +47,8 @@ class SingleProgram:
     run: LinkedRun
     program: CompiledProgram
     constants: tuple[jax.Array, ...]
-    taken: tuple[int, ...]
-    given: tuple[int, ...] | None
+    feed_indices: tuple[int, ...]
+    fetch_indices: tuple[int, ...] | None
     n_in_order: int
 
     @property
@@ -61,8 +62,8 @@ class SingleProgram:
         Raises:
           TypeError, ValueError: if the program cannot take a value as it is; nothing was done.
         """
-        results = self.program(*[feeds[i] for i in self.taken], *self.constants)
-        return results if self.given is None else [results[i] for i in self.given]
+        results = self.program(*[feeds[i] for i in self.feed_indices], *self.constants)
+        return results if self.fetch_indices is None else [results[i] for i in self.fetch_indices]
 
     def in_order(self) -> CompiledProgram:
         """`results` with the fed values as arguments, if they are in order."""
@@ -138,7 +139,7 @@ def _single_program(linked: LinkedPlan, run: LinkedRun) -> SingleProgram | None:
     is_in_order = gives_all and arguments == tuple(range(len(arguments)))
     return SingleProgram(
         *(linked, run, run.executable, run.constants, arguments),
-        given=None if gives_all else positions,
+        fetch_indices=None if gives_all else positions,
         n_in_order=len(arguments) if is_in_order else -1,
     )
 

@@ -131,7 +131,7 @@ class LocalExecutable:
         if self._single is not None:
             return list(map(np.asarray, self.compute(feeds)))
         # What `run` returns has been computed, so the programs that compute it have ended.
-        fed = self._kept(feeds) if self._outlives_results else feeds
+        fed = self._own_feeds(feeds) if self._outlives_results else feeds
         return (
             self._run(fed, _copied, deadline)
             if effect is None
@@ -173,7 +173,7 @@ class LocalExecutable:
                 # JAX does not move arrays from another device, and the interpreter does. Later
                 # feeds are moved from the start, because they are probably on that device, too.
                 self._n_in_order, self._moves_feeds = -1, True
-        return self._run(self._kept(feeds), StepState.array, deadline)
+        return self._run(self._own_feeds(feeds), StepState.array, deadline)
 
     def single_program(self, n_feeds: int) -> CompiledProgram | None:
         """See `Executable.single_program`."""
@@ -187,7 +187,7 @@ class LocalExecutable:
         task = str(self._plans[0].plan.device.task) if self._plans else ""
         recorder = Recorder(task, now)
         fetch = StepState.array if as_jax else _copied
-        values = self._run(self._kept(feeds), fetch, deadline, recorder=recorder)
+        values = self._run(self._own_feeds(feeds), fetch, deadline, recorder=recorder)
         return values, [recorder.record()]
 
     @property
@@ -195,7 +195,7 @@ class LocalExecutable:
         """The plans, one for each device."""
         return [linked.plan for linked in self._plans]
 
-    def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
+    def _own_feeds(self, feeds: Sequence[Any]) -> Sequence[Any]:
         """Copies fed values that may still be read after the step has returned."""
         if not self._keeps_feeds:
             return feeds

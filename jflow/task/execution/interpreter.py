@@ -78,7 +78,7 @@ def interpret(
         match instruction:
             case LinkedRun():
                 if instruction.uses_variables:
-                    access = state.begin(instruction) or (yield from state.wait(instruction))
+                    access = state.begin_access(instruction) or (yield from state.wait(instruction))
                     pending = driver.finish(state, access)
                 else:
                     pending = driver.compute(state, instruction)

@@ -256,7 +256,7 @@ class StepState:
             raise InvalidArgumentError(f"a call reads slot {slot}, which has no value")
         return value if isinstance(value, np.ndarray) else self.host_value(slot, copy=True)
 
-    def begin(self, linked: LinkedRun) -> VariableAccess | None:
+    def begin_access(self, linked: LinkedRun) -> VariableAccess | None:
         """Requests the variables of a program, all at once; returns None if it has to wait.
 
         `finish` or `give_up` must follow.
@@ -273,7 +273,7 @@ class StepState:
             if entrance is not None and not entrance.try_enter():
                 return None
         access = self._access(linked)
-        if not self._containers.begin(access):
+        if not self._containers.begin_access(access):
             return None
         if access.error is not None:
             raise access.error
@@ -345,7 +345,7 @@ class StepState:
                     access.mark = (linked.instruction.op, access.since)
         finally:
             if access.has_to_end:
-                access.end()
+                access.end_access()
                 if linked.instruction.after:
                     self._hold_all(access.held)
             if access.leases:

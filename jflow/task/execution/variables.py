@@ -76,10 +76,10 @@ class VariableAccess(Access):
     __slots__ = (
         "_containers",
         "effect",
+        "existing",
         "has_to_end",
         "held",
         "is_done",
-        "kept",
         "late",
         "leases",
         "linked",
@@ -106,7 +106,7 @@ class VariableAccess(Access):
         self.since = 0.0
         self.is_done = False
         self.used: Mapping[int, VariableState] = _NONE
-        self.kept: Mapping[int, VariableState] = _NONE
+        self.existing: Mapping[int, VariableState] = _NONE
         self.leases: Mapping[int, Lease] = _NONE
         self.held: Sequence[tuple[Slot, Lease]] = ()
         self.missing: Sequence[tuple[Slot, Slot]] = ()
@@ -122,8 +122,8 @@ class VariableAccess(Access):
             variables = (
                 (i, containers.find(linked.keys[i], linked.specs[i])) for i in run.initializes
             )
-            self.kept = {i: variable for i, variable in variables if variable is not None}
-            if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
+            self.existing = {i: variable for i, variable in variables if variable is not None}
+            if len(self.existing) == len(run.writes) and not (run.outputs or run.after):
                 self.is_done = True  # nothing needs the results of the program
                 return
         self.used = containers.get_all(linked.used, linked.keys, linked.specs)
@@ -189,19 +189,21 @@ class VariableAccess(Access):
             return
         linked, run, arrays = self.linked, self.linked.instruction, self.results
         numbers: Sequence[int] = run.writes
-        if self.kept:
-            pairs = [pair for pair in zip(numbers, arrays, strict=True) if pair[0] not in self.kept]
+        if self.existing:
+            pairs = [
+                pair for pair in zip(numbers, arrays, strict=True) if pair[0] not in self.existing
+            ]
             numbers, arrays = [i for i, _ in pairs], [array for _, array in pairs]
         new = self._containers.set_all(self, numbers, linked.keys, linked.specs, arrays, self.mark)
         if run.after:
-            written = {**self.kept, **new} if self.kept else new
+            written = {**self.existing, **new} if self.existing else new
             self.held = held = []
             for i, slot in run.after:
                 held.append((slot, written[i].buffer.lease()))
 
-    def end(self) -> None:
+    def end_access(self) -> None:
         """Sets the variables that it writes and releases them to other steps."""
-        self._containers.end(self)
+        self._containers.end_access(self)
 
     def rollback(self) -> None:
         for lease in (*self.leases.values(), *(lease for _, lease in self.held)):
@@ -212,7 +214,7 @@ class VariableAccess(Access):
     def give_up(self) -> None:
         """Ends the access without running its program."""
         self.rollback()
-        self.end()
+        self.end_access()
 
     def reason(self, ahead: Access, writer: Access) -> str:
         reason = f"waited for {_common(self, ahead)}"

@@ -23,14 +23,14 @@ def begin_inline(
       gate: what steps wait at while the state that they use is moved.
       step: the step.
       step_ids: numbers for it.
-      feeds, effect: as for `MasterSession.run`.
+      feeds, effect: as for `MasterSession.run_step`.
 
     Returns:
       None if it cannot be begun so, or something holds its state; nothing was done then.
 
     Raises:
       MovedError: if its state has moved.
-      OpError: as `WorkerService.run`.
+      OpError: as `WorkerService.run_plans`.
     """
     only, use = step.only, step.use
     if only is None or not only.proxy.is_direct:
@@ -38,7 +38,7 @@ def begin_inline(
     staging = None if effect is None else single_write_staging(step, effect)
     if effect is not None and staging is None:
         return None
-    given, begin = only.given(feeds), only.proxy.begin
+    given, begin = only.feeds_of(feeds), only.proxy.begin_plans
     if not use.states:
         return begin(next(step_ids), only.handle, given)
     if not gate.directory.enter(use):

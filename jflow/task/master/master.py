@@ -54,7 +54,7 @@ class Master:
         )
         self._numbers = itertools.count(1)
         self._sessions: dict[ClientSession, _Opened] = {}
-        self._begun: set[ClientSession] = set()
+        self._with_steps: set[ClientSession] = set()
         self._servers.fences.add_user(self._used_claims)
 
     def open_session(self) -> MasterSession:
@@ -79,13 +79,13 @@ class Master:
         return (claim for claim in claims if claim is not None)
 
     def _begin(self, session: ClientSession) -> None:
-        self._begun.add(session)
+        self._with_steps.add(session)
         event(_LOG, logging.INFO, "session_opened", session=self._sessions[session].number)
 
     def _close(self, session: ClientSession) -> None:
         opened = self._sessions.pop(session, None)
-        if opened is not None and session in self._begun:
-            self._begun.discard(session)
+        if opened is not None and session in self._with_steps:
+            self._with_steps.discard(session)
             number, age = opened.number, round(now() - opened.at, 3)
             event(_LOG, logging.INFO, "session_closed", session=number, age_s=age)
 

@@ -69,7 +69,7 @@ def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int
     }
     found = [
         SessionWait(handles.get((task, wait.plans), 0), task, wait)
-        for task, wait in _told(reports)
+        for task, wait in _waits_in(reports)
         if 0 <= int(wait.step, 16) - first_id < N_STEP_IDS
     ]
     computing = {one.wait.step for one in found if not one.wait.cause}
@@ -78,7 +78,7 @@ def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int
     return SessionWaits((*lost, *waiting))
 
 
-def _told(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]:
+def _waits_in(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]:
     for report in reports:
         if (status := report.status) is not None:
             for wait in status.pending:

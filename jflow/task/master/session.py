@@ -188,7 +188,7 @@ class ClientSession:
             self._began(self)
         return Registered(handle)
 
-    async def run(
+    async def run_step(
         self,
         handle: int,
         deadline: Deadline,
@@ -197,17 +197,17 @@ class ClientSession:
         records: list[TaskRecord] | None = None,
         effect: Effect | None = None,
     ) -> Sequence[Array]:
-        """See `MasterSession.run`."""
+        """See `MasterSession.run_step`."""
         self._check_open()
         step = self._registered(handle)
         within = partial(self._running_within, step, deadline)
         started = Started(self._run_admitted(step, feeds, client, records, effect), within)
         return started.result if started.is_done else await started.rest()
 
-    def begin(
+    def begin_step(
         self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
     ) -> Started[Sequence[Array]] | None:
-        """See `MasterSession.begin`."""
+        """See `MasterSession.begin_step`."""
         self._check_open()
         step = self._registered(handle)
         within = partial(self._running_within, step, deadline)
@@ -329,7 +329,7 @@ class ClientSession:
             staging = None if effect is None else single_write_staging(step, effect)
             if effect is None or staging is not None:
                 return await self._run_all(step, feeds, client, records, staging)
-            return await EffectRunner(self._servers, step.entries, effect).run(
+            return await EffectRunner(self._servers, step.entries, effect).run_attempt(
                 lambda staging: self._run_all(step, feeds, client, records, staging)
             )
         finally:
@@ -354,7 +354,7 @@ class ClientSession:
                 lambda entry: self._run_on_task(
                     step, entry, step_id, feeds, client, records, staging
                 ),
-            ).run()
+            ).run_tasks()
             values = [by_index[index] for index in range(step.n_fetches)]
         if (action := async_failpoint("master.after_run")) is not None:
             await action
@@ -371,10 +371,10 @@ class ClientSession:
         staging: Staging | None,
     ) -> Sequence[Array]:
         """Runs one task's plans; returns their fetched values in the order of their indices."""
-        inputs = entry.given(feeds)
+        inputs = entry.feeds_of(feeds)
         for _ in range(_MAX_RENEWALS):
             try:
-                values = await entry.proxy.run(
+                values = await entry.proxy.run_plans(
                     entry.incarnation,
                     step_id,
                     entry.handle,

@@ -48,7 +48,7 @@ class TaskPlans:
         """The same plans, once they are registered."""
         return replace(self, handle=registered.handle, n_bytes=registered.n_bytes)
 
-    def given(self, feeds: Sequence[Array]) -> Sequence[Array]:
+    def feeds_of(self, feeds: Sequence[Array]) -> Sequence[Array]:
         """The fed values of these plans. Raises InvalidArgumentError if there are too few."""
         wanted = self.feeds
         if not wanted:
@@ -126,7 +126,7 @@ class StepRunner:
         self._outcome: asyncio.Future[None] = self._loop.create_future()
         self._is_starting = False
 
-    async def run(self) -> dict[int, Array]:
+    async def run_tasks(self) -> dict[int, Array]:
         self._is_starting = True
         self._act(self._step.begin())
         self._is_starting = False

@@ -16,7 +16,7 @@ from jflow.plan.xla import internals
 T = TypeVar("T")
 
 
-@forks.guarded("run")
+@forks.guarded("run_coroutine")
 class LoopThread:
     """An event loop on a daemon thread, started at its first use."""
 
@@ -24,7 +24,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Runs a coroutine on the loop and waits for its result. Must not be called on the loop.
 
         Raises:

@@ -189,8 +189,8 @@ class Server(Closing):
             checkpoints = self._checkpoints or (ANYWHERE if are_loopback(hosts) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
             starting = _start(self._task, self._cluster, hosts, transport, terms, self._roots, make)
-            self._running = SERVERS.run(starting)
-            SERVERS.run(self._running.watch_steps(options.slow_step_s))
+            self._running = SERVERS.run_coroutine(starting)
+            SERVERS.run_coroutine(self._running.watch_steps(options.slow_step_s))
             self._running.watched.stopping = self.stop
             self._cluster = self._running.info().cluster
             VALIDATOR.start()
@@ -223,7 +223,7 @@ class Server(Closing):
         if running is not None:
             running.watched.is_serving = False
             try:
-                SERVERS.run(running.stop(), _STOP_S)
+                SERVERS.run_coroutine(running.stop(), _STOP_S)
             except TimeoutError:
                 _LOG.warning(
                     "%s did not stop within %g s and was left running", self._task, _STOP_S

@@ -101,7 +101,7 @@ class WorkerContext:
       recorders: by step, what notes the traced ones.
       senders: the tasks that send it values, and what waits for these.
       piggybacked: by step, what takes the values that are piggybacked.
-      begun: by step, when it began, by `now`, and what it runs.
+      started: by step, when it began, by `now`, and what it runs.
       orphaned: by step that has ended while a device ran a program of it: when it began, when it
         ended, and what it ran; see `orphaned_steps`.
       plans: the runs of plans that have begun and not ended.
@@ -118,7 +118,7 @@ class WorkerContext:
     recorders: dict[int, Recorder] = field(default_factory=dict)
     senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
     piggybacked: dict[int, Piggybacked] = field(default_factory=dict)
-    begun: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
+    started: dict[int, tuple[float, RegisteredPlans]] = field(default_factory=dict)
     orphaned: dict[int, tuple[float, float, RegisteredPlans]] = field(default_factory=dict)
     plans: set[object] = field(default_factory=set)
 
@@ -138,19 +138,19 @@ class WorkerContext:
         if waiter is not None and not waiter.done():
             waiter.set_result(value)
 
-    def begin(self, step: int, registered: RegisteredPlans) -> None:
+    def begin_step(self, step: int, registered: RegisteredPlans) -> None:
         """Takes note that a step begins."""
-        self.begun[step] = now(), registered
+        self.started[step] = now(), registered
         if registered.exchanges:
             self.rendezvous.open(step)
         else:
             self.rendezvous.n_opened += 1
 
-    def end(self, step: int, registered: RegisteredPlans) -> None:
+    def end_step(self, step: int, registered: RegisteredPlans) -> None:
         """Forgets what was noted of a step, which has ended."""
         if registered.exchanges:
-            self.rendezvous.end(step)
-        began = self.begun.pop(step, None)
+            self.rendezvous.end_step(step)
+        began = self.started.pop(step, None)
         if began is not None and self.devices.runs(step):
             self.orphaned_steps()[step] = began[0], now(), registered
         for noted in (self.piggybacked, self.blocked, self.recorders):

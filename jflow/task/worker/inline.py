@@ -37,14 +37,14 @@ from jflow.task.worker.failures import raise_of_plan
 from jflow.task.worker.plan_run import PlanRun, SubmittedWait
 from jflow.task.worker.waker import Waker
 
-Found = TypeVar("Found", bound=SingleProgram | SeveralPrograms | SingleAccess | SingleOperation)
+ClassT = TypeVar("ClassT", bound=SingleProgram | SeveralPrograms | SingleAccess | SingleOperation)
 """The class of a plan."""
 
 MAX_KEPT_BYTES = 64 << 10
 """Up to this size, the results of a plan that is fed nothing are kept: they never change."""
 
 
-class _Inline(Generic[Found]):
+class _Inline(Generic[ClassT]):
     """What all of them have in common.
 
     Args:
@@ -54,11 +54,11 @@ class _Inline(Generic[Found]):
     """
 
     def __init__(
-        self, registered: RegisteredPlans, context: WorkerContext, programs: Found
+        self, registered: RegisteredPlans, context: WorkerContext, programs: ClassT
     ) -> None:
         self.registered = registered
         self._context = context
-        self._found = programs
+        self._class = programs
         self._linked = linked = programs.linked
         position = {index: i for i, index in enumerate(registered.feeds)}
         self._feeds = tuple((feed.slot, position[feed.index]) for feed in linked.feeds)
@@ -72,13 +72,13 @@ class _Inline(Generic[Found]):
     async def _computed(self, step: int, value: jax.Array) -> None:
         """Waits for the device, and lets others see meanwhile that the step runs."""
         context, run = self._context, object()
-        context.begun[step] = now(), self.registered
+        context.started[step] = now(), self.registered
         context.plans.add(run)
         try:
             await context.devices.wait(value)
         finally:
             context.plans.discard(run)
-            del context.begun[step]
+            del context.started[step]
 
 
 class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
@@ -95,16 +95,16 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
         self._is_constant = not self._feeds and all(
             run.executable is not None and is_pure(run.executable) for run in runs
         )
-        self._kept: list[Array] | None = None
+        self._fetched: list[Array] | None = None
 
     @property
     def is_quick(self) -> bool:
         """Whether a run would neither occupy the event loop for long nor wait for a thread."""
-        if self._kept is not None:
+        if self._fetched is not None:
             return True
         return all(is_quick(run, self._is_alone) for run in self._runs)
 
-    async def run(self, step: int, feeds: Sequence[Array]) -> Sequence[Array]:
+    async def run_inline(self, step: int, feeds: Sequence[Array]) -> Sequence[Array]:
         """Runs the plan, which must be quick; waits for nothing but the device.
 
         Args:
@@ -115,8 +115,8 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
           OpError: as `run_plan`.
         """
         self._context.rendezvous.n_opened += 1
-        if self._kept is not None:
-            return self._kept
+        if self._fetched is not None:
+            return self._fetched
         self.registered.check_feeds(feeds)
         linked = self._linked
         slots = [*linked.slots]
@@ -135,7 +135,7 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
         except Exception as error:
             raise_of_plan(error, linked, self._context.task)
         if self._is_constant and sum(value.nbytes for value in fetched) <= MAX_KEPT_BYTES:
-            self._kept = fetched
+            self._fetched = fetched
         return fetched
 
 
@@ -145,9 +145,9 @@ class InlineAccess(_Inline[SingleAccess]):
     @property
     def is_quick(self) -> bool:
         """Whether a run would neither occupy the event loop for long nor wait for a thread."""
-        return is_quick(self._found.run, self._is_alone)
+        return is_quick(self._class.run, self._is_alone)
 
-    async def run(
+    async def run_inline(
         self, step: int, feeds: Sequence[Array], effect: StepEffect | None = None
     ) -> list[Array] | None:
         """Runs the plan, which must be quick; waits for nothing but the device.
@@ -164,13 +164,13 @@ class InlineAccess(_Inline[SingleAccess]):
         Raises:
           OpError: as `run_plan`.
         """
-        context, linked, run = self._context, self._linked, self._found.run
+        context, linked, run = self._context, self._linked, self._class.run
         writing = None if effect is None else effect.writing
         state = StepState(linked, context.containers, writing=writing, effect=effect)
         for slot, i in self._feeds:
             state.slots[slot] = feeds[i]
         try:
-            access = state.begin(run)
+            access = state.begin_access(run)
             if access is None:
                 return None
             if access.copies_much:
@@ -204,7 +204,7 @@ class InlineOperation(_Inline[SingleOperation]):
         """Whether it does nothing but wait for other steps."""
         return True
 
-    async def run(self, step: int, feeds: Sequence[Array]) -> list[Array]:
+    async def run_inline(self, step: int, feeds: Sequence[Array]) -> list[Array]:
         """Runs the plan; what has to wait is noted for others, and goes on in a task.
 
         Args:
@@ -214,7 +214,7 @@ class InlineOperation(_Inline[SingleOperation]):
         Raises:
           OpError: as `run_plan`.
         """
-        context, linked, kernel = self._context, self._linked, self._found.kernel
+        context, linked, kernel = self._context, self._linked, self._class.kernel
         state = StepState(linked, context.containers, watch=self._watch)
         for slot, i in self._feeds:
             state.slots[slot] = feeds[i]
@@ -242,7 +242,7 @@ class InlineOperation(_Inline[SingleOperation]):
     ) -> None:
         """Performs the rest of an operation whose first attempt waits."""
         context = self._context
-        context.begin(step, self.registered)
+        context.begin_step(step, self.registered)
         run = PlanRun(self._linked, step, context, state=state)
         try:
             await run.go_on(running, first)
@@ -251,7 +251,7 @@ class InlineOperation(_Inline[SingleOperation]):
             raise
         finally:
             run.close()
-            context.end(step, self.registered)
+            context.end_step(step, self.registered)
 
 
 Inline = InlinePrograms | InlineAccess | InlineOperation

@@ -72,7 +72,7 @@ async def run_plan(
     """
     run = PlanRun(linked, step, context, client, parks, writing, effect)
     try:
-        return await run.run(fed)
+        return await run.run_all(fed)
     except Exception as error:
         raise_of_plan(error, linked, context.task)
     finally:
@@ -131,7 +131,7 @@ class PlanRun:
         self._transaction = effect if isinstance(effect, Transaction) else None
         context.plans.add(self)
 
-    async def run(self, fed: Mapping[int, Array]) -> dict[int, Array]:
+    async def run_all(self, fed: Mapping[int, Array]) -> dict[int, Array]:
         linked, state = self._linked, self._state
         for feed in linked.feeds:
             state[feed.slot] = fed[feed.index]
@@ -394,7 +394,7 @@ class PlanRun:
 
     def receive(self, state: StepState, recv: Recv, /) -> Awaitable[None] | None:
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        value = self._context.rendezvous.take(self._step, recv.edge, waiter)
+        value = self._context.rendezvous.receive(self._step, recv.edge, waiter)
         if value is None:
             return self._receive(state, recv, waiter)
         state.receive(recv, value.value)
@@ -405,11 +405,11 @@ class PlanRun:
         if source == self._context.task:
             state.receive(recv, await self._wait(waiter))
             return
-        senders.begin(source, waiter)
+        senders.add_wait(source, waiter)
         try:
             state.receive(recv, await self._wait(waiter))
         finally:
-            senders.end(source, waiter)
+            senders.remove_wait(source, waiter)
 
     def send(self, _: StepState, send: Send, /) -> None:
         self._sends.add(send)

@@ -37,7 +37,7 @@ _OVERHEAD_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Kept:
+class EarlyValue:
     """A value that arrived before it was wanted; a wrapper, because the value may be None."""
 
     value: Any
@@ -45,7 +45,7 @@ class Kept:
 
 @dataclass
 class _Step(Generic[Waiter]):
-    kept: dict[int, Kept] = field(default_factory=dict)
+    early: dict[int, EarlyValue] = field(default_factory=dict)
     waiters: dict[int, Waiter] = field(default_factory=dict)
     senders: dict[int, tuple[Hashable, int]] = field(default_factory=dict)
     """Of each early value: what brought it, and what it counts for."""
@@ -100,16 +100,16 @@ class Rendezvous(Generic[Waiter]):
         state = self._steps.get(step) or self._begin_early(step)
         waiter = state.waiters.pop(edge, None)
         if waiter is None:
-            if edge in state.kept:
+            if edge in state.early:
                 raise InternalError(f"edge {edge} of step {step:x} was sent twice")
-            state.kept[edge] = Kept(value)
+            state.early[edge] = EarlyValue(value)
             if step in self._early:
                 counted = n_bytes + _OVERHEAD_BYTES
                 state.senders[edge] = sender, counted
                 self._n_bytes[sender] = self._n_bytes.get(sender, 0) + counted
         return waiter
 
-    def take(self, step: int, edge: int, waiter: Waiter) -> Kept | None:
+    def receive(self, step: int, edge: int, waiter: Waiter) -> EarlyValue | None:
         """The value if it has arrived; otherwise None, and `deliver` will return `waiter`.
 
         Raises:
@@ -117,7 +117,7 @@ class Rendezvous(Generic[Waiter]):
           UnavailableError: if the step is lost.
         """
         state = self._steps[step]
-        value = state.kept.pop(edge, None)
+        value = state.early.pop(edge, None)
         if value is None:
             if step in self._lost:
                 raise UnavailableError(
@@ -127,7 +127,7 @@ class Rendezvous(Generic[Waiter]):
             state.waiters[edge] = waiter
         return value
 
-    def end(self, step: int) -> None:
+    def end_step(self, step: int) -> None:
         """Marks the end of a step: drops its values, and those that arrive later."""
         if step in self._early:
             self.open(step)
@@ -185,11 +185,11 @@ class Rendezvous(Generic[Waiter]):
         state = self._steps[step]
         edges = [edge for edge, (by, _) in state.senders.items() if by == sender]
         for edge in edges:
-            del state.kept[edge]
+            del state.early[edge]
             self._count_off(*state.senders.pop(edge))
         if edges:
             _remember(self._lost, step, self._memory)
-        if not state.kept:
+        if not state.early:
             del self._early[step], self._steps[step]
 
     def _drop_step(self, step: int) -> None:

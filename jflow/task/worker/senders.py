@@ -72,11 +72,11 @@ class Senders(Generic[Waiter]):
         pending = self._pending.get(task, {})
         return [waiter for waiter, began in pending.items() if began < next_one]
 
-    def begin(self, task: Task, waiter: Waiter) -> None:
+    def add_wait(self, task: Task, waiter: Waiter) -> None:
         """Something begins to wait for a value of a task."""
         self._pending.setdefault(task, {})[waiter] = next(self._numbers)
 
-    def end(self, task: Task, waiter: Waiter) -> None:
+    def remove_wait(self, task: Task, waiter: Waiter) -> None:
         """It does not wait any more."""
         pending = self._pending[task]
         del pending[waiter]

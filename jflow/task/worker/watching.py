@@ -75,7 +75,7 @@ class RunningSteps:
         Those that were orphaned come first, then the others, each the oldest first.
         """
         orphaned, present = self._context.orphaned_steps(), now()
-        started = [(at, step, found) for step, (at, found) in self._context.begun.items()]
+        started = [(at, step, found) for step, (at, found) in self._context.started.items()]
         given_up = [(at, step, found) for step, (at, _, found) in orphaned.items()]
         steps = [
             *sorted(given_up, key=lambda one: one[0]),

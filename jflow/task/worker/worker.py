@@ -220,7 +220,7 @@ class Worker:
                 del self._owners[owner]
                 self.containers.end_session(owner)
 
-    async def run(
+    async def run_plans(
         self,
         step: int,
         handle: int,
@@ -247,7 +247,7 @@ class Worker:
         Raises:
           AbortedError: if the handle is unknown.
           FencedError: if there was a later claim of what its client works under.
-          ConflictError, UnimplementedError: as `WorkerService.run`.
+          ConflictError, UnimplementedError: as `WorkerService.run_plans`.
           OpError: if a plan fails.
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
             `Waited`, if that is known.
@@ -260,15 +260,15 @@ class Worker:
         with self.claims.running(registered.claim):
             return await self._run(step, registered, feeds, client, records, staging, piggybacked)
 
-    def begin(
+    def begin_plans(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
-        """See `WorkerService.begin`."""
+        """See `WorkerService.begin_plans`."""
         plan = self._inline.get(handle)
         if plan is None or failpoints_on or not plan.is_quick:
             return None
         if isinstance(plan, InlinePrograms):
-            return Started(plan.run(step, feeds))
+            return Started(plan.run_inline(step, feeds))
         plan.registered.check_feeds(feeds)
         try:
             if not self.moves.plans.directory.enter(plan.registered.use):
@@ -288,11 +288,11 @@ class Worker:
         registered = plan.registered
         try:
             if isinstance(plan, InlineOperation):
-                return await plan.run(step, feeds)
+                return await plan.run_inline(step, feeds)
             run = partial(self._run_access, plan, step, feeds)
             if staging is None or not registered.writes.n_programs:
                 return await run()
-            return await self.effects.run(staging, registered.writes, run)
+            return await self.effects.run_part(staging, registered.writes, run)
         finally:
             self.moves.plans.leave(registered.use)
 
@@ -304,19 +304,19 @@ class Worker:
         effect: StepEffect | None = None,
     ) -> list[Array]:
         """Runs a program on variables; as any other plan, and noted for others, if it waits."""
-        values = await plan.run(step, feeds, effect)
+        values = await plan.run_inline(step, feeds, effect)
         if values is not None:
             return values
         context, registered = self._context, plan.registered
         fed = dict(zip(registered.feeds, feeds, strict=True))
-        context.begin(step, registered)
+        context.begin_step(step, registered)
         try:
             return await self._run_plans(registered, step, fed, None, effect)
         except asyncio.CancelledError as error:
             context.tell_wait(step, error)
             raise
         finally:
-            context.end(step, registered)
+            context.end_step(step, registered)
 
     async def _run(
         self,
@@ -337,7 +337,7 @@ class Worker:
             context.recorders[step] = recorder
         if piggybacked is not None:
             context.piggybacked[step] = piggybacked
-        context.begin(step, registered)
+        context.begin_step(step, registered)
         gate, use = self.moves.plans, registered.use
         has_entered = False
         try:
@@ -352,7 +352,7 @@ class Worker:
             elif registered.refusal is not None:
                 raise registered.refusal
             else:
-                values = await self.effects.run(
+                values = await self.effects.run_part(
                     staging,
                     registered.writes,
                     lambda effect: self._run_plans(registered, step, fed, client, effect),
@@ -363,7 +363,7 @@ class Worker:
         finally:
             if has_entered:
                 gate.leave(use)
-            context.end(step, registered)
+            context.end_step(step, registered)
         if records is not None and recorder is not None:
             records.append(recorder.record())
         return values

@@ -290,7 +290,7 @@ class RemoteValue(Conversions, Uncopyable):
         here: SimpleQueue[None] = SimpleQueue()
         self._add_callback(here.put)
         try:
-            WaitNotice(lambda: f"for {self!r}").taken(here, deadline)
+            WaitNotice(lambda: f"for {self!r}").get_from(here, deadline)
         except Empty:
             raise deadline.error(f"waiting for {self!r}") from None
         finally:

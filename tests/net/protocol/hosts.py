@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from jflow.base.cluster import ClusterSpec, Device, Target, Task
-from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.deadline import FOREVER
 from jflow.base.drivers.coroutines import Started
 from jflow.net.protocol import (
     ClusterTasks,
@@ -134,7 +134,7 @@ class Session:
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
 
-    async def run(self, *args, effect=None, staging=None, piggybacked=None):
+    async def run_step(self, *args, effect=None, staging=None, piggybacked=None):
         self.effects.append(effect)
         self.stagings.append(staging)
         if piggybacked is not None:
@@ -142,11 +142,13 @@ class Session:
             piggybacked.values.update(self.script.get("piggybacked", {}))
         return await self._call("run", args[-1], *args)
 
-    def begin(self, number, within, feeds, effect=None):
-        """Begins a step of a master, which has a deadline; no plans of a worker."""
-        if not isinstance(within, Deadline):
-            return None
-        return Started(self.run(number, within, feeds, effect=effect))
+    run_plans = run_step
+
+    def begin_step(self, number, deadline, feeds, effect=None):
+        return Started(self.run_step(number, deadline, feeds, effect=effect))
+
+    def begin_plans(self, step, handle, feeds):
+        return None
 
     def needs_task(self, handle):
         return False

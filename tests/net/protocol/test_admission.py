@@ -22,7 +22,7 @@ from jflow.net.protocol.handshake import (
 )
 from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.transport import BrokenStreamError
-from jflow.net.protocol.unproven import Unproven
+from jflow.net.protocol.unauthenticated import UnauthenticatedStreams
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import connect, machine_id
 from jflow.net.wire.grpc_channels import aio_channel
@@ -57,7 +57,7 @@ TARGET = Target("127.0.0.1:7")
 
 def _hello(service=MASTER.name, target=TARGET):
     caller = Caller(Secret(TOKEN), service, target)
-    return CallerHandshake(caller, new_nonce()).begin(machine_id())
+    return CallerHandshake(caller, new_nonce()).first_frame(machine_id())
 
 
 def _length(frame):
@@ -421,14 +421,14 @@ def test_a_stream_waits_for_the_handshake_no_longer_than_that_may_take(crowded, 
     monkeypatch.setattr(settings, "READ_S", 60.0)
 
     async def check():
-        unproven = Unproven()
+        unauthenticated = UnauthenticatedStreams()
         async with AsyncExitStack() as stack:
             for _ in range(settings.MAX_UNPROVEN):
-                await stack.enter_async_context(unproven.reading())
+                await stack.enter_async_context(unauthenticated.reading())
             monkeypatch.setattr(settings, "HELLO_S", 0.1)
             with pytest.raises(errors.ResourceExhaustedError, match="try again later"):
-                await stack.enter_async_context(unproven.reading())
-        async with unproven.reading():  # now that the others are gone
+                await stack.enter_async_context(unauthenticated.reading())
+        async with unauthenticated.reading():  # now that the others are gone
             pass
 
     on_loop(check())

@@ -56,7 +56,7 @@ GARBAGE = {
     "a tensor of objects": _frame(pb.Envelope(id=5, tensors=[{"dtype": "O", "shape": [0]}])),
     "a hello again": CallerHandshake(
         Caller(Secret(TOKEN), MASTER.name, Target("127.0.0.1:1")), bytes(32)
-    ).begin(""),
+    ).first_frame(""),
     "a tensor of 65 dimensions": _frame(
         pb.Envelope(id=5, tensors=[{"dtype": "uint8", "shape": [1] * 65}]),
         [np.zeros(1, np.uint8)],

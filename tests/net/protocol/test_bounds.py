@@ -314,8 +314,8 @@ def test_steps_that_may_wait_for_others_are_never_kept_from_beginning() -> None:
 def test_credits_are_given_in_order_and_come_back_from_those_that_gave_up() -> None:
     async def check() -> None:
         stream, part = Credits(), MAX_UNREAD_BYTES // 2
-        await stream.take(2 * MAX_UNREAD_BYTES)  # the only one may be larger
-        waiting = [asyncio.create_task(stream.take(part)) for _ in range(4)]
+        await stream.acquire(2 * MAX_UNREAD_BYTES)  # the only one may be larger
+        waiting = [asyncio.create_task(stream.acquire(part)) for _ in range(4)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
         waiting[0].cancel()
@@ -326,7 +326,7 @@ def test_credits_are_given_in_order_and_come_back_from_those_that_gave_up() -> N
         await asyncio.sleep(0)
         assert [task.cancelled() for task in waiting[:2]] == [True, True]
         assert [task.done() for task in waiting[2:]] == [True, True]
-        last = asyncio.create_task(stream.take(1))
+        last = asyncio.create_task(stream.acquire(1))
         await asyncio.sleep(0)
         assert not last.done()
         stream.give(part)

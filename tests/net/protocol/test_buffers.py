@@ -32,7 +32,7 @@ class Buffers(RuleBasedStateMachine):
 
     @rule(n_bytes=SIZES)
     def take(self, n_bytes):
-        taken = self.pool.take(n_bytes)
+        taken = self.pool.allocate(n_bytes)
         assert taken.nbytes == n_bytes
         assert taken.ctypes.data % buffers.ALIGNMENT == 0
         self.mark = (self.mark + 1) % 256
@@ -76,21 +76,21 @@ def address(array):
 
 def test_the_next_message_of_about_the_size_uses_the_memory_of_one_that_is_gone():
     pool = BufferPool()
-    first = pool.take(100_000)
+    first = pool.allocate(100_000)
     where, part = address(first), first[5:].view(np.uint8)
     del first
-    assert address(pool.take(100_000)) != where, "a part of it is still there"
+    assert address(pool.allocate(100_000)) != where, "a part of it is still there"
     del part
-    assert address(pool.take(99_000)) == where
-    assert pool.take(50_000).nbytes == 50_000
+    assert address(pool.allocate(99_000)) == where
+    assert pool.allocate(50_000).nbytes == 50_000
 
 
 def test_memory_that_nothing_used_for_two_sweeps_is_freed():
     pool = BufferPool()
-    del [pool.take(n_bytes) for n_bytes in (1000, 2000)][:]
+    del [pool.allocate(n_bytes) for n_bytes in (1000, 2000)][:]
     assert pool.n_free_bytes > 0
     pool.sweep()
-    pool.take(2000)
+    pool.allocate(2000)
     pool.sweep()
     assert 2000 <= pool.n_free_bytes < 3000, "the other one was used in between"
     pool.sweep()
@@ -100,7 +100,7 @@ def test_memory_that_nothing_used_for_two_sweeps_is_freed():
 def test_nothing_is_kept_when_nothing_sweeps():
     swept = Sweeper()
     pool = BufferPool(sweeper=swept)
-    late = pool.take(1000)
+    late = pool.allocate(1000)
     assert swept.functions == {pool.sweep}
     pool.sweep()
     pool.sweep()
@@ -117,12 +117,12 @@ class Sweeper:
 
 def test_memory_that_comes_back_while_the_pool_is_in_use_is_freed_and_nothing_waits():
     pool = BufferPool()
-    taken = [pool.take(1000)]
+    taken = [pool.allocate(1000)]
     with pool._lock:
         taken.clear()
         gc.collect()
     assert pool.n_free_bytes == 0
-    assert pool.take(1000).nbytes == 1000
+    assert pool.allocate(1000).nbytes == 1000
 
 
 def test_programs_that_run_still_read_what_they_were_given():
@@ -130,11 +130,11 @@ def test_programs_that_run_still_read_what_they_were_given():
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 30, lambda _, y: jnp.sin(y) + x, x))
     wanted = np.asarray(slow(np.full(size // 4, 1.0, np.float32)))
     for _ in range(3):
-        given = pool.take(size).view(np.float32)
+        given = pool.allocate(size).view(np.float32)
         given[:] = 1.0
         held, result = jax.device_put(given), slow(given)
         del given
-        pool.take(size)[:] = 255
+        pool.allocate(size)[:] = 255
         np.testing.assert_array_equal(result, wanted)
         np.testing.assert_array_equal(held, 1.0)
 
@@ -144,7 +144,7 @@ def test_threads_that_take_and_drop_never_share_memory():
 
     def use(mark):
         for n_bytes in range(1, 20_000, 100):
-            taken = pool.take(n_bytes)
+            taken = pool.allocate(n_bytes)
             taken[:] = mark
             if not (taken == mark).all():
                 wrong.append(mark)

@@ -33,7 +33,7 @@ OTHER_VERSION = b"jflow\0" + (VERSION + 1).to_bytes(2, "little")
 
 def _caller(token=TOKEN, service=MASTER.name, target=TARGET, nonce=ONE, **caller):
     handshake = CallerHandshake(Caller(Secret(token), service, target, **caller), nonce)
-    handshake.begin(MACHINE)
+    handshake.first_frame(MACHINE)
     return handshake
 
 

@@ -65,7 +65,7 @@ class Network:
         caller = Caller(Secret(TOKEN), service, Target(place[0], task=Task("ps", 0)))
         end = CallerEnd(CallerHandshake(caller, self.nonce()), service, place)
         self.callers.append(end)
-        self.frames.append(end.handshake.begin(place[1]))
+        self.frames.append(end.handshake.first_frame(place[1]))
 
     def accept(self, service: str, place: tuple[str, str], hello: bytes) -> None:
         handshake = ServerHandshake(Secret(TOKEN), service, hello)

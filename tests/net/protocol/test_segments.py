@@ -31,7 +31,7 @@ SIZES = [MIB, 100 * MIB, 200 * MIB, 400 * MIB, 600 * MIB]
 def _made(sent, n_bytes):
     """Makes the segment that messages of a size ask for; returns its number and capacity."""
     for _ in range(N_MISSED):
-        assert sent.take(n_bytes) is None
+        assert sent.allocate(n_bytes) is None
     capacity, _ = sent.to_make()
     return sent.made([]), capacity
 
@@ -48,7 +48,7 @@ class Ends:
 
     def send(self, n_bytes):
         self.n_messages += 1
-        taken = self.sent.take(n_bytes)
+        taken = self.sent.allocate(n_bytes)
         if taken is not None:
             number, memory = taken
             memory[:] = [self.n_messages]
@@ -118,35 +118,35 @@ def test_what_is_referred_to_is_not_overwritten_and_both_ends_agree_in_any_order
 
 def test_a_segment_is_made_for_the_second_message_that_finds_none():
     sent = SentSegments()
-    assert sent.take(MIB) is None
+    assert sent.allocate(MIB) is None
     assert sent.to_make() == (None, [])
-    assert sent.take(MIB) is None
+    assert sent.allocate(MIB) is None
     capacity, displaced = sent.to_make()
     assert MIB <= capacity <= MIB * 9 // 8
     assert displaced == []
     assert sent.to_make() == (None, [])  # one at a time
     assert sent.made("memory") == 1
-    assert sent.take(MIB) == (1, "memory")
-    assert sent.take(MIB) is None  # in use
+    assert sent.allocate(MIB) == (1, "memory")
+    assert sent.allocate(MIB) is None  # in use
     sent.freed(1)
-    assert sent.take(MIB) == (1, "memory")
+    assert sent.allocate(MIB) == (1, "memory")
 
 
 def test_one_that_was_not_used_between_two_sweeps_is_dropped():
     sent = SentSegments()
     number, _ = _made(sent, MIB)
     assert sent.sweep() == []
-    assert sent.take(MIB) is not None
+    assert sent.allocate(MIB) is not None
     sent.freed(number)
     assert sent.sweep() == []
     assert sent.sweep() == [number]
-    assert sent.take(MIB) is None
+    assert sent.allocate(MIB) is None
 
 
 def test_one_that_is_in_use_is_not_dropped():
     sent = SentSegments()
     number, _ = _made(sent, MIB)
-    sent.take(MIB)
+    sent.allocate(MIB)
     for _ in range(3):
         assert sent.sweep() == []
     sent.freed(number)
@@ -159,28 +159,28 @@ def test_a_larger_one_takes_the_place_of_the_smallest_and_never_the_reverse():
     for number in small:
         sent.freed(number)
     for _ in range(N_MISSED):
-        assert sent.take(64 * MIB) is None
+        assert sent.allocate(64 * MIB) is None
     capacity, displaced = sent.to_make()
     assert capacity >= 64 * MIB
     assert displaced == [small[0]]
     large = sent.made([])
-    taken = [sent.take(MIB)[0] for _ in range(MAX_SEGMENTS)]
+    taken = [sent.allocate(MIB)[0] for _ in range(MAX_SEGMENTS)]
     assert taken[-1] == large  # small messages fit into it too
     for _ in range(N_MISSED):
-        assert sent.take(MIB) is None
+        assert sent.allocate(MIB) is None
     assert sent.to_make() == (None, [])
 
 
 def _made_and_taken(sent, n_bytes):
     number, _ = _made(sent, n_bytes)
-    assert sent.take(n_bytes)[0] == number
+    assert sent.allocate(n_bytes)[0] == number
     return number
 
 
 def test_a_message_above_the_limit_never_gets_a_segment():
     sent = SentSegments()
     for _ in range(3 * N_MISSED):
-        assert sent.take(MAX_SEGMENTS_BYTES + 1) is None
+        assert sent.allocate(MAX_SEGMENTS_BYTES + 1) is None
         assert sent.to_make() == (None, [])
 
 

@@ -44,7 +44,7 @@ def _call(method: str, message: bytes, window: int) -> bytes:
 
 def _hello(address: str) -> bytes:
     caller = Caller(Secret("w" * 32), MASTER.name, Target(address))
-    return CallerHandshake(caller, os.urandom(32)).begin("x")
+    return CallerHandshake(caller, os.urandom(32)).first_frame("x")
 
 
 async def _until_closed(reader, writer):

@@ -32,7 +32,7 @@ def _ends(certificates):
         TlsConnection(one, load_tls(None, environ).data_client_context(), "worker-3.jflow"),
         TlsConnection(other, load_tls(TASK, environ).data_server_context(), None),
     ]
-    handshakes = [end.begin() for end in ends]
+    handshakes = [end.handshake() for end in ends]
     while handshakes:
         handshakes = [h for h in handshakes if next(h, None) is not None]
     try:

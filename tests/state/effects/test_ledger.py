@@ -23,7 +23,7 @@ RESULTS = (np.float32(3.0),)
 
 
 def staged(ledger: Ledger, effect: Effect = STEP, *participants: str) -> None:
-    ledger.begin(effect, participants)
+    ledger.begin_attempt(effect, participants)
     ledger.stage(effect)
 
 
@@ -50,14 +50,14 @@ def test_a_repeat_of_a_committed_step_is_answered_with_its_results() -> None:
     earlier = ledger.take_over(STEP.again())
     assert (earlier.phase, earlier.attempt, earlier.results) == (Phase.COMMITTED, 1, RESULTS)
     with pytest.raises(SupersededError, match=r"attempt 2 .* attempt 1 is applied"):
-        ledger.begin(STEP.again())
+        ledger.begin_attempt(STEP.again())
 
 
 def test_what_was_not_staged_is_not_committed() -> None:
     ledger = Ledger()
     with pytest.raises(AbortedError, match="has not staged it"):
         ledger.commit(STEP, 1)
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
     with pytest.raises(AbortedError, match="has not staged it"):
         ledger.commit(STEP, 1)
 
@@ -66,16 +66,16 @@ def test_an_attempt_that_begins_after_a_later_one_has_taken_over_is_refused() ->
     ledger = Ledger()
     assert ledger.take_over(STEP.again()).phase is Phase.UNKNOWN
     with pytest.raises(SupersededError, match="superseded by attempt 2"):
-        ledger.begin(STEP)
+        ledger.begin_attempt(STEP)
 
 
 def test_a_running_attempt_from_which_a_later_one_takes_over_is_not_staged() -> None:
     ledger = Ledger()
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
     assert ledger.take_over(STEP.again()).phase is Phase.UNKNOWN
     with pytest.raises(SupersededError):
         ledger.stage(STEP)
-    ledger.begin(STEP.again())
+    ledger.begin_attempt(STEP.again())
 
 
 def test_a_staged_attempt_is_decided_by_the_one_that_took_over_and_by_no_other() -> None:
@@ -105,22 +105,22 @@ def test_an_attempt_that_a_later_one_has_aborted_is_superseded_and_not_at_fault(
 
 def test_an_attempt_that_was_given_up_can_begin_again() -> None:
     ledger = Ledger()
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
     assert ledger.abort(STEP, 1)
     assert not ledger.abort(STEP, 1)
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
 
 
 def test_an_attempt_does_not_begin_twice() -> None:
     ledger = Ledger()
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
     with pytest.raises(SupersededError, match="has begun"):
-        ledger.begin(STEP)
+        ledger.begin_attempt(STEP)
 
 
 def test_an_applied_step_stays_applied_when_it_fails_afterwards() -> None:
     ledger, error = Ledger(), InvalidArgumentError("no")
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
     ledger.apply(STEP)
     assert ledger.take_over(STEP.again()).phase is Phase.APPLYING
     assert not ledger.abort(STEP, 1)
@@ -131,7 +131,7 @@ def test_an_applied_step_stays_applied_when_it_fails_afterwards() -> None:
 
 def test_a_step_that_failed_before_it_was_applied_is_forgotten() -> None:
     ledger = Ledger()
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
     ledger.apply(STEP)
     ledger.revert(STEP)
     ledger.finish(STEP, None, InvalidArgumentError("no"))
@@ -140,9 +140,9 @@ def test_a_step_that_failed_before_it_was_applied_is_forgotten() -> None:
 
 def test_a_lower_epoch_begins_nothing_for_ever() -> None:
     ledger = Ledger()
-    ledger.begin(STEP)
+    ledger.begin_attempt(STEP)
     new = replace(STEP, epoch=3, sequence=0)
-    ledger.begin(new)
+    ledger.begin_attempt(new)
     for act in (ledger.begin, ledger.stage, ledger.take_over):
         with pytest.raises(AbortedError, match="epoch 3 of 'client' has begun"):
             act(STEP)  # type: ignore[operator]
@@ -150,28 +150,28 @@ def test_a_lower_epoch_begins_nothing_for_ever() -> None:
     restored = Ledger()
     saved.restore(restored)
     with pytest.raises(AbortedError, match="epoch 3"):
-        restored.begin(replace(STEP, sequence=8))
+        restored.begin_attempt(replace(STEP, sequence=8))
 
 
 def test_the_epochs_of_clients_do_not_touch_each_other() -> None:
     ledger = Ledger()
-    ledger.begin(replace(STEP, epoch=3))
-    ledger.begin(replace(STEP, client="other"))
+    ledger.begin_attempt(replace(STEP, epoch=3))
+    ledger.begin_attempt(replace(STEP, client="other"))
 
 
 def test_acknowledged_steps_are_forgotten_and_late_messages_of_them_refused() -> None:
     ledger = Ledger()
     committed(ledger)
-    ledger.begin(replace(STEP, sequence=9, acknowledged=8))
+    ledger.begin_attempt(replace(STEP, sequence=9, acknowledged=8))
     assert SavedLedger.of(ledger).saved.windows[0].effects == ()
     with pytest.raises(SupersededError, match="acknowledged all steps before 8"):
-        ledger.begin(STEP.again())
+        ledger.begin_attempt(STEP.again())
 
 
 def test_a_step_that_is_active_is_not_forgotten() -> None:
     ledger = Ledger()
     staged(ledger)
-    ledger.begin(replace(STEP, sequence=9, acknowledged=8))
+    ledger.begin_attempt(replace(STEP, sequence=9, acknowledged=8))
     assert ledger.commit(STEP, 1)
 
 
@@ -183,7 +183,7 @@ def test_a_client_that_acknowledges_nothing_is_refused_in_the_end(
     for sequence in range(3):
         committed(ledger, Effect("client", 0, sequence))
     with pytest.raises(ResourceExhaustedError, match="has not acknowledged 3 steps"):
-        ledger.begin(Effect("client", 0, 3))
+        ledger.begin_attempt(Effect("client", 0, 3))
 
 
 def test_the_oldest_results_are_dropped_if_there_are_too_many_but_not_what_was_applied() -> None:
@@ -199,7 +199,7 @@ def test_the_oldest_results_are_dropped_if_there_are_too_many_but_not_what_was_a
 def test_the_client_that_was_idle_for_the_longest_time_is_forgotten_first() -> None:
     ledger = Ledger(max_clients=2)
     old, active, new = (Effect(name, 0, 0) for name in ("old", "active", "new"))
-    ledger.begin(active)
+    ledger.begin_attempt(active)
     committed(ledger, old)
     committed(ledger, new)
     assert phase(ledger, old) is Phase.UNKNOWN
@@ -216,7 +216,7 @@ def test_a_restored_ledger_answers_as_the_one_that_was_saved() -> None:
     ledger = Ledger()
     committed(ledger)
     committed(ledger, replace(STEP, sequence=8))
-    ledger.begin(replace(STEP, sequence=9, acknowledged=7))
+    ledger.begin_attempt(replace(STEP, sequence=9, acknowledged=7))
     saved = SavedLedger.of(ledger)
     committed(ledger, replace(STEP, sequence=10))
     saved.restore(ledger)
@@ -224,7 +224,7 @@ def test_a_restored_ledger_answers_as_the_one_that_was_saved() -> None:
     assert phase(ledger, replace(STEP, sequence=10)) is Phase.UNKNOWN
     ledger.stage(replace(STEP, sequence=9))  # what is active goes on
     with pytest.raises(SupersededError):
-        ledger.begin(replace(STEP, sequence=6))
+        ledger.begin_attempt(replace(STEP, sequence=6))
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class Protocol:
     def begin(self, attempt: int, task: int) -> None:
         if self.masters[attempt].has_run:
             try:
-                self.ledgers[task].begin(step(attempt), PARTICIPANTS)
+                self.ledgers[task].begin_attempt(step(attempt), PARTICIPANTS)
             except AbortedError:
                 return
 

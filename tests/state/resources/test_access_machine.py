@@ -111,8 +111,8 @@ class AccessMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def end(self, data: Any) -> None:
         access = self.writing.pop(data.draw(st.integers(0, len(self.writing) - 1)))
-        self._check(self.queue.end(access))
-        assert self.queue.end(access) == []
+        self._check(self.queue.end_access(access))
+        assert self.queue.end_access(access) == []
 
     @precondition(lambda self: self.writing)
     @rule(data=st.data())

@@ -115,7 +115,7 @@ class CutMachine(RuleBasedStateMachine):
     def end(self, data):
         program = data.draw(st.sampled_from(self.running))
         self.running.remove(program)
-        self.containers.end(program)
+        self.containers.end_access(program)
         self.note_grants()
 
     @rule()
@@ -174,7 +174,7 @@ class CutMachine(RuleBasedStateMachine):
 
     def teardown(self):
         while self.running:
-            self.containers.end(self.running.pop())
+            self.containers.end_access(self.running.pop())
             self.note_grants()
         self.read_all()
         for name, value in self.expected().items():
@@ -210,16 +210,16 @@ def test_a_snapshot_survives_the_donation_of_the_buffer_that_it_was_taken_of():
     cut = containers.cut()
     containers.accesses.submit(cut, print)
     program = Program(containers, 5, ["x"])
-    containers.begin(program)
-    containers.end(program)
+    containers.begin_access(program)
+    containers.end_access(program)
     (leased,) = cut.leased.values()
     assert leased.snapshot().value.tolist() == [1, 1]
     variable = get_variable(containers, CPU, spec_of("x"))
     assert variable.buffer.array.tolist() == [5, 5]
     address = variable.buffer.array.unsafe_buffer_pointer()
     program = Program(containers, 6, ["x"])
-    containers.begin(program)
-    containers.end(program)
+    containers.begin_access(program)
+    containers.end_access(program)
     assert variable.buffer.array.unsafe_buffer_pointer() == address, "in place again"
 
 
@@ -230,8 +230,8 @@ def test_taking_a_snapshot_leaves_nothing_that_makes_updates_copy():
     address = variable.buffer.array.unsafe_buffer_pointer()
     (snapshot,) = saved(containers, "x").values()
     program = Program(containers, 5, ["x"])
-    containers.begin(program)
-    containers.end(program)
+    containers.begin_access(program)
+    containers.end_access(program)
     assert variable.buffer.array.unsafe_buffer_pointer() == address
     assert snapshot.value.tolist() == [3, 3]
 
@@ -334,14 +334,14 @@ def test_a_restore_waits_for_the_program_that_writes_and_goes_before_later_ones(
     set_variable(containers, CPU, spec_of("x"), jnp.ones(2, jnp.float32))
     snapshots = saved(containers, "x")
     running, later = Program(containers, 2, ["x"]), Program(containers, 3, ["x"])
-    containers.begin(running)
+    containers.begin_access(running)
     restoring = containers.restoring(snapshots, device_of)
     assert not containers.accesses.submit(restoring, lambda _: None)
     containers.accesses.submit(later, lambda _: None)
-    containers.end(running)
+    containers.end_access(running)
     assert restoring.is_complete
     assert later.is_complete
-    containers.end(later)
+    containers.end_access(later)
     assert get_variable(containers, CPU, spec_of("x")).buffer.array.tolist() == [3, 3]
 
 
@@ -361,11 +361,11 @@ def test_a_cut_does_not_wait_for_a_variable_that_a_reset_takes_away_from_its_pro
     for name in ("x", "y"):
         set_variable(containers, CPU, spec_of(name), jnp.ones(2, jnp.float32))
     running = Program(containers, 2, ["x"])
-    containers.begin(running)
+    containers.begin_access(running)
     cut, woken = containers.cut(), []
     assert not containers.accesses.submit(cut, woken.append)
     assert containers.accesses.reason(cut).startswith("waited for variable 'x'")
     containers.clear([""])
     assert woken == [cut]
     assert [i.name for i in cut.leased] == ["y"]
-    containers.end(running)
+    containers.end_access(running)

@@ -95,23 +95,23 @@ def test_a_task_refuses_a_pause_only_of_what_an_unpaused_master_changes() -> Non
     masters = UnpausedMasters()
     masters.registered(1, SAVER, [STATE])
     masters.registered(2, MASTER, [OTHER_STATE])
-    masters.begin("first", [SAVER], [STATE])
-    assert masters.end("first")
+    masters.begin_pause("first", [SAVER], [STATE])
+    assert masters.end_pause("first")
     with pytest.raises(FailedPreconditionError, match=re.escape(f"steps of {MASTER} change")):
-        masters.begin("second", [SAVER], [STATE, OTHER_STATE])
-    assert not masters.end("second")
+        masters.begin_pause("second", [SAVER], [STATE, OTHER_STATE])
+    assert not masters.end_pause("second")
     masters.released(2)
-    masters.begin("third", [SAVER], [STATE, OTHER_STATE])
-    assert masters.end("third")
+    masters.begin_pause("third", [SAVER], [STATE, OTHER_STATE])
+    assert masters.end_pause("third")
 
 
 def test_a_pause_does_not_last_if_an_unpaused_master_registers_steps() -> None:
     masters = UnpausedMasters()
-    masters.begin("first", [SAVER, MASTER], [STATE])
+    masters.begin_pause("first", [SAVER, MASTER], [STATE])
     masters.registered(1, MASTER, [STATE])
     masters.registered(2, LOST, [OTHER_STATE])
-    assert masters.end("first")
-    masters.begin("second", [SAVER, MASTER], [STATE])
+    assert masters.end_pause("first")
+    masters.begin_pause("second", [SAVER, MASTER], [STATE])
     masters.registered(3, None, [STATE])
     masters.released(3)
-    assert not masters.end("second"), "its steps may have run"
+    assert not masters.end_pause("second"), "its steps may have run"

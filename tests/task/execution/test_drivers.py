@@ -254,7 +254,7 @@ def _asyncio(plans: Sequence[Plan], is_traced: bool = False) -> Outcome:
         context.rendezvous.open(number)
         fed = {0: _feed(number)}
         results = await all_of(run_plan(one, number, fed, context, client) for one in linked)
-        context.rendezvous.end(number)
+        context.rendezvous.end_step(number)
         return [result[i] for i, result in enumerate(results)]
 
     async def main() -> Outcome:

@@ -35,7 +35,7 @@ def _state(containers, *runs, n_slots=5, programs=None, functions=NO_FUNCTIONS):
 
 def _run(state, run):
     if run.uses_variables:
-        state.finish(state.begin(run))
+        state.finish(state.begin_access(run))
     else:
         state.compute(run)
 
@@ -132,8 +132,8 @@ def test_a_default_waits_for_a_program_that_writes_the_variable():
     containers = _containers(x=1.0)
     state, (update, read) = _state(containers, _update(), Run(None, defaults=((0, 2, 1),)))
     state[1] = np.float32([7, 7, 7])
-    writer = state.begin(update)
-    assert state.begin(read) is None
+    writer = state.begin_access(update)
+    assert state.begin_access(read) is None
     state.finish(writer)
     _run(state, read)
     assert state[2].tolist() == [2.0] * 3
@@ -172,9 +172,9 @@ def test_a_variable_that_another_step_writes_cannot_be_had():
         Run(None, before=((0, 0),)),
         Run(None, before=((1, 1),)),
     )
-    writer = state.begin(run)
-    assert state.begin(run) is None
-    assert state.begin(read) is None
+    writer = state.begin_access(run)
+    assert state.begin_access(run) is None
+    assert state.begin_access(read) is None
     _run(state, other)
     assert state[1].tolist() == [5.0] * 3, "others go on"
     state.finish(writer)
@@ -190,7 +190,7 @@ def test_an_update_beside_a_program_that_reads_works_on_a_copy_until_that_has_en
         containers, Run(Program("sum"), (0,), outputs=(1,)), _update(), programs=programs
     )
     before = _address(containers)
-    reader = state.begin(read)
+    reader = state.begin_access(read)
     _run(state, update)
     assert get_variable(containers, CPU, X).buffer.array.tolist() == [2.0] * 3
     copied = _address(containers)
@@ -213,7 +213,7 @@ def test_what_a_step_reads_comes_from_one_moment():
             "two": lambda x, y: [x + 1, y + 1],
         },
     )
-    access = state.begin(read)
+    access = state.begin_access(read)
     _run(state, update)
     state.finish(access)
     assert state[0].tolist() == [0.0] * 3
@@ -222,7 +222,7 @@ def test_what_a_step_reads_comes_from_one_moment():
 def test_a_wait_for_a_variable_names_the_operation_that_writes_it():
     containers = _containers(x=1.0)
     state, (run, read) = _state(containers, _update(op="x/add"), Run(None, before=((0, 0),)))
-    state.begin(run)
+    state.begin_access(run)
     cell, access = next(state.wait(read))
     assert not cell.submit(access, print)
     reason = cell.reason(access)
@@ -242,7 +242,7 @@ def test_a_reset_takes_the_variable_from_its_writer_and_the_value_does_not_come_
         Run(Program("nine"), (), (), (0,), initializes=(0,)),
         programs=set_to,
     )
-    writer = state.begin(run)
+    writer = state.begin_access(run)
     containers.clear([""])
     assert containers.names() == {}
     _run(state, initialize)
@@ -263,8 +263,8 @@ def test_a_variable_is_initialized_once_by_all_that_initialize_it():
         Run(Program("eight"), (), (), (0,), initializes=(0,)),
         programs=programs,
     )
-    first = state.begin(nine)
-    assert state.begin(eight) is None
+    first = state.begin_access(nine)
+    assert state.begin_access(eight) is None
     state.finish(first)
     _run(state, eight)
     assert get_variable(containers, CPU, X).buffer.array.tolist() == [9.0] * 3

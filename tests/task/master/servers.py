@@ -52,7 +52,7 @@ class Worker:
             self.handles.add(registered.handle)
         return registered
 
-    async def run(self, step, handle, feeds, client=None, records=None, staging=None):
+    async def run_plans(self, step, handle, feeds, client=None, records=None, staging=None):
         self.calls.append(("run", step, handle, list(feeds)))
         answer = await self._scripted("run", step, handle, feeds)
         return [] if answer is None else answer
@@ -61,7 +61,7 @@ class Worker:
         self.calls.append(("reset", containers))
         await self._scripted("reset", containers)
 
-    def begin(self, step, handle, feeds, staging=None):
+    def begin_plans(self, step, handle, feeds, staging=None):
         return None
 
     def release(self, handle):
@@ -123,7 +123,7 @@ class Peer:
         self.connection += 1
         self.worker.handles.clear()
 
-    async def run(
+    async def run_plans(
         self,
         incarnation,
         step,
@@ -142,7 +142,7 @@ class Peer:
         if connection != self.connection:
             raise UnregisteredError("it was cut off", task=str(self.worker.task))
         assert handle in self.worker.handles
-        return await self.worker.run(step, handle, feeds)
+        return await self.worker.run_plans(step, handle, feeds)
 
     async def call(self, method, incarnation, *args):
         self._check(incarnation)

@@ -56,7 +56,7 @@ async def _run(worker: Worker, plan: Plan, *feeds: float) -> list[Any]:
     registered = await worker.register([plan], {})
     arrays = [np.asarray(feed, np.float32) for feed in feeds]
     async with asyncio.timeout(PATIENCE_S):
-        return await worker.run(registered.handle, registered.handle, arrays)
+        return await worker.run_plans(registered.handle, registered.handle, arrays)
 
 
 PUT = _plan(Feed(0, 0), _call("queue.enqueue", inputs=(0,)))

@@ -68,13 +68,13 @@ def test_what_the_client_gives_is_used_if_it_is_what_was_declared() -> None:
 
     async def use(worker: Worker) -> None:
         handle = (await worker.register([_plan(ONE)], {})).handle
-        (found,) = await worker.run(1, handle, [good], _answering(good * 2))
+        (found,) = await worker.run_plans(1, handle, [good], _answering(good * 2))
         np.testing.assert_array_equal(found, good * 2)
         for bad in ((), (good, good), (np.ones(3, np.float32),), (np.ones(2, np.int32),)):
             with pytest.raises(
                 InvalidArgumentError, match="from the function of the client"
             ) as caught:
-                await worker.run(2, handle, [good], _answering(*bad))
+                await worker.run_plans(2, handle, [good], _answering(*bad))
             assert caught.value.op == "call"
 
     _with_worker(use)
@@ -86,9 +86,9 @@ def test_a_conditional_call_is_made_only_if_its_predicate_is_true() -> None:
     async def use(worker: Worker) -> None:
         plan = _plan(ONE | {"is_conditional": True}, inputs=(0, 1))
         handle = (await worker.register([plan], {})).handle
-        (found,) = await worker.run(1, handle, [np.array(False), value])
+        (found,) = await worker.run_plans(1, handle, [np.array(False), value])
         np.testing.assert_array_equal(found, np.zeros(2, np.float32))
-        (found,) = await worker.run(2, handle, [np.array(True), value], _answering(value))
+        (found,) = await worker.run_plans(2, handle, [np.array(True), value], _answering(value))
         np.testing.assert_array_equal(found, value)
 
     _with_worker(use)
@@ -98,7 +98,7 @@ def test_a_task_without_the_client_refuses_the_call() -> None:
     async def use(worker: Worker) -> None:
         handle = (await worker.register([_plan(ONE)], {})).handle
         with pytest.raises(InvalidArgumentError, match="not connected to this task"):
-            await worker.run(1, handle, [np.ones(2, np.float32)])
+            await worker.run_plans(1, handle, [np.ones(2, np.float32)])
 
     _with_worker(use)
 
@@ -110,7 +110,7 @@ def test_a_call_that_fails_ends_the_share_and_names_the_operation() -> None:
     async def use(worker: Worker) -> None:
         handle = (await worker.register([_plan(ONE)], {})).handle
         with pytest.raises(UnknownError, match="the callback failed") as caught:
-            await worker.run(1, handle, [np.ones(2, np.float32)], client)
+            await worker.run_plans(1, handle, [np.ones(2, np.float32)], client)
         assert (caught.value.op, caught.value.task) == ("call", str(TASK))
 
     _with_worker(use)

@@ -37,7 +37,7 @@ def test_the_first_error_of_a_plan_cancels_its_siblings():
         for plans in [(UNINITIALIZED, waiting_plan), (waiting_plan, UNINITIALIZED)]:
             handle = await registered(a, *plans)
             with pytest.raises(errors.FailedPreconditionError, match="'x'") as caught:
-                await a.run(1, handle, [])
+                await a.run_plans(1, handle, [])
             assert (caught.value.op, caught.value.task) == ("x", str(A))
 
     check(use)
@@ -47,7 +47,7 @@ def test_an_error_says_on_which_task_it_happened():
     async def use(a, *_):
         twice = plan_on(A0, Send(1, A1, None), Send(1, A1, None))
         with pytest.raises(errors.InternalError, match="sent twice") as caught:
-            await a.run(1, await registered(a, twice), [])
+            await a.run_plans(1, await registered(a, twice), [])
         assert caught.value.task == str(A)
 
     check(use)
@@ -64,7 +64,7 @@ def test_a_plan_that_waits_fails_when_what_it_sends_cannot_be_sent():
         plan = plan_on(A0, Feed(0, 0), Send(1, B0, 0), Recv(2, B0, 1), Fetch(1, 0))
         handle = await registered(a, plan)
         with pytest.raises(errors.UnavailableError, match="cannot be reached") as caught:
-            await asyncio.wait_for(a.run(1, handle, [vector(1)]), 5)
+            await asyncio.wait_for(a.run_plans(1, handle, [vector(1)]), 5)
         assert caught.value.task == str(B)
 
     check(use)
@@ -78,7 +78,7 @@ def test_a_failed_send_is_an_error_of_the_step():
         transport.deliver = unreachable
         handle = await registered(a, plan_on(A0, Feed(0, 0), Send(1, B0, 0), Fetch(0, 0)))
         with pytest.raises(errors.UnavailableError) as caught:
-            await a.run(1, handle, [vector(1)])
+            await a.run_plans(1, handle, [vector(1)])
         assert caught.value.task == str(B)
 
     check(use)
@@ -99,7 +99,7 @@ def test_a_cancelled_step_stops_sending(more):
         transport.deliver = stuck
         plan = plan_on(A0, Feed(0, 0), Send(1, B0, 0), *more)
         handle = await registered(a, plan)
-        running = asyncio.create_task(a.run(1, handle, [vector(1)]))
+        running = asyncio.create_task(a.run_plans(1, handle, [vector(1)]))
         await asyncio.wait_for(started.wait(), PATIENCE_S)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -115,7 +115,7 @@ def test_a_fed_value_that_a_program_does_not_take_is_an_error_of_jflow(bad):
         plan = plan_on(A0, Feed(0, 0), program_run(double, inputs=(0,), outputs=(1,)), Fetch(1, 0))
         handle = await registered(a, plan)
         with pytest.raises(errors.OpError) as caught:
-            await a.run(1, handle, [bad])
+            await a.run_plans(1, handle, [bad])
         assert caught.value.task == str(A)
 
     check(use)
@@ -126,7 +126,7 @@ def test_the_wrong_number_of_fed_values_is_refused():
         handle = await registered(a, plan_on(A0, Feed(0, 0)))
         for feeds in ([], [vector(1)] * 2):
             with pytest.raises(errors.InvalidArgumentError, match="expected 1 fed values"):
-                await a.run(1, handle, feeds)
+                await a.run_plans(1, handle, feeds)
 
     check(use)
 
@@ -138,7 +138,7 @@ def test_plans_that_were_never_registered_or_were_released_are_not_known():
         a.release(handle)
         for unknown in (handle, handle + 1, 0):
             with pytest.raises(errors.AbortedError, match=r"task:0 has no registered") as caught:
-                await a.run(1, unknown, [])
+                await a.run_plans(1, unknown, [])
             assert caught.value.task == str(A)
 
     check(use)

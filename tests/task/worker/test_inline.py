@@ -51,7 +51,7 @@ async def made_quick(worker, plan, feeds):
     """Registers a plan and runs it, so that its time is known."""
     handle = await registered(worker, plan)
     for step in range(2):
-        await worker.run(step, handle, feeds)
+        await worker.run_plans(step, handle, feeds)
     for linked in worker._registered[handle].plans:
         for run in linked.stages[0]:
             if hasattr(run, "latency"):
@@ -64,7 +64,9 @@ def test_a_quick_plan_is_run_by_a_plain_function_outside_of_tasks():
         handle = await made_quick(a, FED, [vector(1)])
         begun = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(
-            lambda: begun.set_result((asyncio.current_task(), a.begin(5, handle, [vector(4)])))
+            lambda: begun.set_result(
+                (asyncio.current_task(), a.begin_plans(5, handle, [vector(4)]))
+            )
         )
         task, started = await begun
         assert task is None
@@ -81,9 +83,9 @@ def test_fed_and_fetched_values_go_by_the_order_of_their_indices_there_too():
         plan = plan_on(A0, Feed(7, 0), Feed(3, 1), *steps, Fetch(2, 6), Fetch(3, 2))
         feeds = [vector(3), vector(7)]
         handle = await made_quick(a, plan, feeds)
-        got = a.begin(9, handle, feeds).result
+        got = a.begin_plans(9, handle, feeds).result
         assert [value[0] for value in got] == [6, 14]
-        assert [value[0] for value in await a.run(10, handle, feeds)] == [6, 14]
+        assert [value[0] for value in await a.run_plans(10, handle, feeds)] == [6, 14]
 
     check(use)
 
@@ -108,8 +110,8 @@ def test_a_plan_that_may_wait_for_others_is_run_by_a_coroutine(plans):
         handle = await registered(a, *plans)
         feeds = [vector(1)] * len(a._registered[handle].feeds)
         for step in range(2):
-            await a.run(step, handle, feeds)
-        assert a.begin(5, handle, feeds) is None
+            await a.run_plans(step, handle, feeds)
+        assert a.begin_plans(5, handle, feeds) is None
 
     check(use)
 
@@ -118,7 +120,7 @@ def test_a_plan_is_not_begun_before_it_is_known_to_be_quick():
     async def use(a, *_):
         handle = await made_quick(a, FED, [vector(1)])
         a._registered[handle].plans[0].stages[0][0].latency.note(1.0)
-        assert a.begin(5, handle, [vector(1)]) is None
+        assert a.begin_plans(5, handle, [vector(1)]) is None
 
     check(use)
 
@@ -127,8 +129,8 @@ def test_a_test_that_switches_failpoints_on_reaches_them():
     async def use(a, *_):
         handle = await made_quick(a, FED, [vector(1)])
         with failpoints({"worker.before_run": Pause()}):
-            assert a.begin(5, handle, [vector(1)]) is None
-        assert a.begin(6, handle, [vector(1)]) is not None
+            assert a.begin_plans(5, handle, [vector(1)]) is None
+        assert a.begin_plans(6, handle, [vector(1)]) is not None
 
     check(use)
 
@@ -137,7 +139,7 @@ def test_what_does_not_fit_a_program_is_an_error_that_names_the_task():
     async def use(a, *_):
         handle = await made_quick(a, FED, [vector(1)])
         with pytest.raises(errors.InvalidArgumentError, match="does not accept") as caught:
-            a.begin(5, handle, [np.zeros((2, 2), np.float32)])
+            a.begin_plans(5, handle, [np.zeros((2, 2), np.float32)])
         assert caught.value.task == "/job:a/task:0"
 
     check(use)
@@ -152,7 +154,7 @@ async def constant_of(worker, function, n_runs=3):
     sent = {digest: code, xla.digest_of(constant): constant}
     handle = (await worker.register([plan], sent)).handle
     for step in range(n_runs):
-        await worker.run(step, handle, [])
+        await worker.run_plans(step, handle, [])
     worker._registered[handle].plans[0].stages[0][0].latency.note(1e-6)
     return handle
 
@@ -160,9 +162,9 @@ async def constant_of(worker, function, n_runs=3):
 def test_the_results_of_a_plan_of_constants_are_computed_once(monkeypatch):
     async def use(a, *_):
         handle = await constant_of(a, double)
-        (first,) = a.begin(5, handle, []).result
+        (first,) = a.begin_plans(5, handle, []).result
         monkeypatch.setattr(inline, "run_program", None)
-        (second,) = a.begin(6, handle, []).result
+        (second,) = a.begin_plans(6, handle, []).result
         assert first.tolist() == second.tolist() == [20, 20, 20]
         with pytest.raises(ValueError, match="read-only"):
             second[0] = 1
@@ -173,7 +175,7 @@ def test_the_results_of_a_plan_of_constants_are_computed_once(monkeypatch):
 def test_a_program_that_draws_random_numbers_itself_is_run_each_time():
     async def use(a, *_):
         handle = await constant_of(a, dice)
-        results = [a.begin(step, handle, []).result[0].tolist() for step in range(5, 9)]
+        results = [a.begin_plans(step, handle, []).result[0].tolist() for step in range(5, 9)]
         assert len({tuple(result) for result in results}) == 4
 
     check(use)
@@ -184,10 +186,10 @@ def test_large_results_are_computed_each_time(monkeypatch):
         handle = await constant_of(a, double)
         monkeypatch.setattr(inline, "MAX_KEPT_BYTES", 11)
         for step in (5, 6):
-            assert a.begin(step, handle, []).result[0].tolist() == [20, 20, 20]
+            assert a.begin_plans(step, handle, []).result[0].tolist() == [20, 20, 20]
         monkeypatch.setattr(inline, "run_program", None)
         with pytest.raises(errors.InvalidArgumentError):
-            a.begin(7, handle, [])
+            a.begin_plans(7, handle, [])
 
     check(use)
 
@@ -218,7 +220,7 @@ def test_a_run_that_waits_for_the_device_goes_on_in_a_task_and_is_seen_meanwhile
         monkeypatch.setattr(a._context.devices, "wait", wait)
         monkeypatch.setattr(inline, "run_program", late)
         n_begun = a.running.n_begun
-        started = a.begin(5, handle, [vector(1)])
+        started = a.begin_plans(5, handle, [vector(1)])
         assert not started.is_done
         rest = asyncio.ensure_future(started.rest())
         n_steps, (step,) = a.running.listed(StatusRequest(("steps",), 0, 10))
@@ -244,7 +246,7 @@ def test_a_run_that_is_cancelled_while_it_waits_for_the_device_leaves_nothing(mo
 
         monkeypatch.setattr(a._context.devices, "wait", wait)
         monkeypatch.setattr(inline, "run_program", late)
-        rest = asyncio.ensure_future(a.begin(5, handle, [vector(1)]).rest())
+        rest = asyncio.ensure_future(a.begin_plans(5, handle, [vector(1)]).rest())
         await asyncio.sleep(0)
         rest.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -256,7 +258,7 @@ def test_a_run_that_is_cancelled_while_it_waits_for_the_device_leaves_nothing(mo
 
 
 def test_a_master_has_such_plans_of_other_tasks_run_in_the_same_way(monkeypatch):
-    ran, run = [], Worker.run
+    ran, run = [], Worker.run_plans
 
     def noted(worker, *args, **named):
         ran.append(worker._context.task)
@@ -272,7 +274,7 @@ def test_a_master_has_such_plans_of_other_tasks_run_in_the_same_way(monkeypatch)
 
             def is_inline():  # once the program is known to be quick
                 ran.clear()
-                assert session.run(sums) == [3.0, 3.0]
+                assert session.run_plans(sums) == [3.0, 3.0]
                 return Task("ps", 0) not in ran
 
             eventually(is_inline)
@@ -297,7 +299,7 @@ def test_a_program_on_free_variables_is_run_by_a_plain_function_outside_of_tasks
         set_up(a, number=4)
         begun = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(
-            lambda: begun.set_result((asyncio.current_task(), a.begin(5, handle, [])))
+            lambda: begun.set_result((asyncio.current_task(), a.begin_plans(5, handle, [])))
         )
         task, started = await begun
         assert task is None
@@ -316,8 +318,8 @@ def test_one_that_has_to_wait_for_a_variable_goes_on_when_that_is_free():
         set_up(a, number=4)
         (run,) = a._registered[handle].plans[0].stages[0]
         writer = StepState(a._registered[handle].plans[0], a.containers)
-        access = writer.begin(run)
-        started = a.begin(5, handle, [], attempt_of(0))
+        access = writer.begin_access(run)
+        started = a.begin_plans(5, handle, [], attempt_of(0))
         assert not started.is_done
         rest = asyncio.ensure_future(started.rest())
         await asyncio.sleep(0)
@@ -330,7 +332,7 @@ def test_one_that_has_to_wait_for_a_variable_goes_on_when_that_is_free():
         assert value.tolist() == value_of_x(a) == [16] * 3
         assert a.running.listed(StatusRequest(("steps",), 0, 10)) == (0, ())
         with pytest.raises(SupersededError, match="is applied"):
-            a.begin(6, handle, [], attempt_of(0))
+            a.begin_plans(6, handle, [], attempt_of(0))
 
     check(use)
 
@@ -341,9 +343,9 @@ def test_one_that_is_cancelled_while_it_waits_is_not_applied_and_says_what_it_wa
         handle = await made_quick(a, UPDATE, [])
         (run,) = a._registered[handle].plans[0].stages[0]
         writer = StepState(a._registered[handle].plans[0], a.containers)
-        access = writer.begin(run)
+        access = writer.begin_access(run)
         before = value_of_x(a)
-        rest = asyncio.ensure_future(a.begin(5, handle, [], attempt_of(0)).rest())
+        rest = asyncio.ensure_future(a.begin_plans(5, handle, [], attempt_of(0)).rest())
         await asyncio.sleep(0)
         rest.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
@@ -351,7 +353,7 @@ def test_one_that_is_cancelled_while_it_waits_is_not_applied_and_says_what_it_wa
         assert Waited.of(caught.value).reason.startswith("/job:a/task:0 waited for variable 'x'")
         access.give_up()
         assert value_of_x(a) == before
-        assert a.begin(6, handle, [], attempt_of(0, attempt=2)).is_done
+        assert a.begin_plans(6, handle, [], attempt_of(0, attempt=2)).is_done
 
     check(use)
 
@@ -361,9 +363,9 @@ def test_a_write_is_applied_once_there_too():
         set_up(a)
         handle = await made_quick(a, UPDATE, [])
         set_up(a)
-        a.begin(5, handle, [], attempt_of(0))
+        a.begin_plans(5, handle, [], attempt_of(0))
         with pytest.raises(SupersededError, match="is applied"):
-            a.begin(6, handle, [], attempt_of(0))
+            a.begin_plans(6, handle, [], attempt_of(0))
         earlier = await a.effects.take_over(Effect("client", 0, 0, 2))
         assert earlier.phase is Phase.COMMITTED
         assert [result.tolist() for result in earlier.results] == [[2] * 3]
@@ -386,7 +388,7 @@ def test_a_large_variable_that_is_read_is_not_copied_on_the_event_loop(monkeypat
             return finish(*args, **named)
 
         monkeypatch.setattr(StepState, "finish", noted)
-        started = a.begin(5, handle, [], attempt_of(0))
+        started = a.begin_plans(5, handle, [], attempt_of(0))
         assert not started.is_done
         (value,) = await started.rest()
         assert len(threads) == 1
@@ -405,9 +407,9 @@ def test_nothing_is_begun_while_the_state_is_held():
         states = a._registered[handle].use.states
         gate = a.moves.plans
         gate.directory.hold("hold", states, str(A1))
-        assert a.begin(5, handle, []) is None
+        assert a.begin_plans(5, handle, []) is None
         gate.release("hold")
-        assert a.begin(6, handle, []).is_done
+        assert a.begin_plans(6, handle, []).is_done
         assert a._registered[handle].use.n_running == 0
 
     check(use)
@@ -424,7 +426,7 @@ def test_a_write_that_the_device_computes_is_waited_for_and_cannot_be_taken_back
 
         monkeypatch.setattr(a._context.devices, "wait", wait)
         monkeypatch.setattr(StepState, "is_computed", lambda *_: computed.is_set())
-        rest = asyncio.ensure_future(a.begin(5, handle, [], attempt_of(0)).rest())
+        rest = asyncio.ensure_future(a.begin_plans(5, handle, [], attempt_of(0)).rest())
         await asyncio.sleep(0)
         later = asyncio.ensure_future(a.effects.take_over(Effect("client", 0, 0, 2)))
         rest.cancel()

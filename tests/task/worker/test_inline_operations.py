@@ -27,8 +27,8 @@ async def put_and_take(worker):
 def test_an_operation_on_a_queue_that_need_not_wait_is_run_by_a_plain_function():
     async def use(a, *_):
         put, take = await put_and_take(a)
-        assert a.begin(1, put, [vector(3)]).result == []
-        (value,) = a.begin(2, take, []).result
+        assert a.begin_plans(1, put, [vector(3)]).result == []
+        (value,) = a.begin_plans(2, take, []).result
         assert value.tolist() == [3] * 3
         assert a.running.n_begun == 2
 
@@ -38,7 +38,7 @@ def test_an_operation_on_a_queue_that_need_not_wait_is_run_by_a_plain_function()
 def test_an_operation_that_has_to_wait_goes_on_with_the_attempt_that_it_has_made():
     async def use(a, *_):
         put, take = await put_and_take(a)
-        first, second = (asyncio.ensure_future(a.begin(n, take, []).rest()) for n in (1, 2))
+        first, second = (asyncio.ensure_future(a.begin_plans(n, take, []).rest()) for n in (1, 2))
         await asyncio.sleep(0)
         n_steps, (step, _) = a.running.listed(StatusRequest(("steps",), 0, 10))
         assert (n_steps, step.step) == (2, "1")
@@ -46,7 +46,7 @@ def test_an_operation_that_has_to_wait_goes_on_with_the_attempt_that_it_has_made
         _, listed = a.running.list_waits(StatusRequest(("pending",), 0, 10))
         assert [wait.op for wait in listed] == ["take", "take"]
         for number in (5, 6):
-            assert a.begin(number, put, [vector(number)]).is_done
+            assert a.begin_plans(number, put, [vector(number)]).is_done
         for taken, number in ((first, 5), (second, 6)):
             (value,) = await asyncio.wait_for(taken, PATIENCE_S)
             assert value.tolist() == [number] * 3
@@ -59,15 +59,15 @@ def test_an_operation_that_has_to_wait_goes_on_with_the_attempt_that_it_has_made
 def test_one_that_is_cancelled_while_it_waits_takes_nothing_and_says_what_it_waited_for():
     async def use(a, *_):
         put, take = await put_and_take(a)
-        rest = asyncio.ensure_future(a.begin(1, take, []).rest())
+        rest = asyncio.ensure_future(a.begin_plans(1, take, []).rest())
         await asyncio.sleep(0)
         rest.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
             await rest
         assert Waited.of(caught.value).op == "take"
         assert Waited.of(caught.value).reason.startswith("/job:a/task:0 waited to dequeue")
-        a.begin(2, put, [vector(3)])
-        (value,) = a.begin(3, take, []).result
+        a.begin_plans(2, put, [vector(3)])
+        (value,) = a.begin_plans(3, take, []).result
         assert value.tolist() == [3] * 3
         assert not a._context.plans
 
@@ -78,13 +78,13 @@ def test_a_wait_that_a_move_ends_leaves_the_element_where_it_is():
     async def use(a, *_):
         put, take = await put_and_take(a)
         states = a._registered[take].use.states
-        rest = asyncio.ensure_future(a.begin(1, take, []).rest())
+        rest = asyncio.ensure_future(a.begin_plans(1, take, []).rest())
         await asyncio.sleep(0)
         a._context.parked.leave(states)
         with pytest.raises(MovedError, match="is about to move"):
             await rest
         a._context.parked.stay(states)
-        a.begin(2, put, [vector(3)])
-        assert a.begin(3, take, []).is_done
+        a.begin_plans(2, put, [vector(3)])
+        assert a.begin_plans(3, take, []).is_done
 
     check(use)

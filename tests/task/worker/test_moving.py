@@ -179,7 +179,7 @@ def test_plans_that_come_in_spite_of_a_hold_wait_and_are_refused_after_the_move(
         handle = (await worker.register([READ], {})).handle
         await worker.moves.hold("h", [V_HERE], str(THERE), 100.0)
         await worker.moves.save("h")
-        running = asyncio.ensure_future(worker.run(1, handle, []))
+        running = asyncio.ensure_future(worker.run_plans(1, handle, []))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not running.done()

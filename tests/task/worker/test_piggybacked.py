@@ -41,7 +41,9 @@ ELSEWHERE = Device(Task("c", 0), "CPU", 0)
 async def run_piggybacked(worker, *plans, feeds=(), caller=A):
     """What is piggybacked on the reply of plans for a task."""
     piggybacked = Piggybacked(caller)
-    fetched = await worker.run(1, await registered(worker, *plans), feeds, piggybacked=piggybacked)
+    fetched = await worker.run_plans(
+        1, await registered(worker, *plans), feeds, piggybacked=piggybacked
+    )
     return fetched, piggybacked.values
 
 
@@ -64,9 +66,9 @@ def test_the_last_values_for_the_caller_are_piggybacked_and_not_sent():
 
 def test_without_a_caller_that_takes_them_all_values_are_sent():
     async def use(a, b, transport):
-        await b.run(1, await registered(b, PRODUCE), [vector(2)])
+        await b.run_plans(1, await registered(b, PRODUCE), [vector(2)])
         assert transport.sent == [(A, 1, 5)]
-        a._context.rendezvous.end(1)
+        a._context.rendezvous.end_step(1)
 
     check(use)
 
@@ -93,7 +95,7 @@ def test_other_values_are_sent(plans, caller):
         _, values = await run_piggybacked(b, *plans, feeds=[vector(2)], caller=caller)
         assert values == {}
         assert transport.sent == [(A, 1, 5)]
-        a._context.rendezvous.end(1)
+        a._context.rendezvous.end_step(1)
 
     check(use)
 
@@ -105,7 +107,7 @@ def test_a_large_value_is_sent(monkeypatch):
         _, values = await run_piggybacked(b, PRODUCE, feeds=[vector(2)])
         assert values == {}
         assert transport.sent == [(A, 1, 5)]
-        a._context.rendezvous.end(1)
+        a._context.rendezvous.end_step(1)
 
     check(use)
 
@@ -117,7 +119,7 @@ def test_a_value_that_is_not_computed_yet_is_sent_when_it_is(monkeypatch):
         _, values = await run_piggybacked(b, PRODUCE, feeds=[vector(2)])
         assert values == {}
         assert transport.sent == [(A, 1, 5)]
-        a._context.rendezvous.end(1)
+        a._context.rendezvous.end_step(1)
 
     check(use)
 
@@ -135,7 +137,9 @@ def test_a_value_waits_for_no_other_send():
         plan = plan_on(B0, Feed(0, 0), Send(4, ELSEWHERE, 0), Send(5, A0, 0))
         piggybacked = Piggybacked(A)
         handle = await registered(b, plan)
-        running = asyncio.ensure_future(b.run(1, handle, [vector(2)], piggybacked=piggybacked))
+        running = asyncio.ensure_future(
+            b.run_plans(1, handle, [vector(2)], piggybacked=piggybacked)
+        )
         await until(lambda: len(transport.sent) == 2)
         assert not running.done()
         gate.set()
@@ -149,7 +153,7 @@ def test_a_piggybacked_variable_keeps_its_value():
     async def use(_, b, __):
         set_up(b, B0, 3.0)
         _, values = await run_piggybacked(b, plan_on(B0, READ, Send(5, A0, 1)))
-        await b.run(2, await registered(b, update_on(B0)), [])
+        await b.run_plans(2, await registered(b, update_on(B0)), [])
         np.testing.assert_array_equal(values[5], vector(3))
         np.testing.assert_array_equal(value_of(b, B0), vector(6))
 
@@ -161,7 +165,7 @@ def test_what_fails_leaves_nothing_to_piggyback():
         piggybacked = Piggybacked(A)
         handle = await registered(b, plan_on(B0, READ, Send(5, A0, 1)))
         with pytest.raises(errors.FailedPreconditionError):
-            await b.run(1, handle, [], piggybacked=piggybacked)
+            await b.run_plans(1, handle, [], piggybacked=piggybacked)
         assert piggybacked.values == {}
         assert transport.sent == []
         assert b._context.piggybacked == {}
@@ -186,11 +190,11 @@ def test_a_step_gets_the_bits_of_another_task_with_its_reply(monkeypatch):
             near = [tf.numpy.logical_not(each) for each in far]
             first = tf.numpy.logical_not(many)[0, 0]
         with tf.Session(backend.targets[0]) as session:
-            session.run(tf.global_variables_initializer())
+            session.run_plans(tf.global_variables_initializer())
             sent.clear()
-            results = [session.run((far, near)) for _ in range(3)]
+            results = [session.run_plans((far, near)) for _ in range(3)]
             assert sent == [], "it came with the reply"
-            assert session.run(first) == np.False_
+            assert session.run_plans(first) == np.False_
             assert len(sent) == 1, "a large value has a message of its own"
     for values, negated in results:
         assert [value.dtype for value in values] == dtypes

@@ -77,7 +77,7 @@ def test_a_constant_is_asked_for_sent_once_and_is_the_last_argument():
         assert set(missing) == {digest, xla.digest_of(constant)}
         sent = {digest: code, xla.digest_of(constant): constant}
         handle = (await a.register([plan], sent)).handle
-        (got,) = await a.run(1, handle, [vector(1)])
+        (got,) = await a.run_plans(1, handle, [vector(1)])
         assert got.tolist() == [11.0] * 3
         assert (await a.register([plan], {})).missing == ()
 

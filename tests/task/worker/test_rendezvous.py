@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jflow.errors import InternalError, UnavailableError
-from jflow.task.worker.rendezvous import MAX_EARLY_BYTES, Kept, Rendezvous
+from jflow.task.worker.rendezvous import MAX_EARLY_BYTES, EarlyValue, Rendezvous
 from tests.drawn import examples
 
 STEPS, EDGES, SENDERS = range(6), range(2), range(2)
@@ -18,13 +18,13 @@ def test_a_value_that_comes_first_is_kept_for_its_receiver():
     rendezvous = Rendezvous()
     rendezvous.open(1)
     assert rendezvous.deliver(1, 5, "value") is None
-    assert rendezvous.take(1, 5, "waiter") == Kept("value")
+    assert rendezvous.receive(1, 5, "waiter") == EarlyValue("value")
 
 
 def test_a_waiter_that_comes_first_is_given_back_when_the_value_comes():
     rendezvous = Rendezvous()
     rendezvous.open(1)
-    assert rendezvous.take(1, 5, "waiter") is None
+    assert rendezvous.receive(1, 5, "waiter") is None
     assert rendezvous.deliver(1, 5, "value") == "waiter"
 
 
@@ -32,7 +32,7 @@ def test_a_bare_signal_is_a_value_too():
     rendezvous = Rendezvous()
     rendezvous.deliver(1, 5, None)
     rendezvous.open(1)
-    assert rendezvous.take(1, 5, "waiter") == Kept(None)
+    assert rendezvous.receive(1, 5, "waiter") == EarlyValue(None)
 
 
 def test_steps_and_edges_are_kept_apart():
@@ -41,21 +41,21 @@ def test_steps_and_edges_are_kept_apart():
         rendezvous.open(step)
         rendezvous.deliver(step, edge, (step, edge))
     for step, edge in [(2, 1), (1, 2), (1, 1)]:
-        assert rendezvous.take(step, edge, "waiter") == Kept((step, edge))
-    assert rendezvous.take(2, 2, "waiter") is None
+        assert rendezvous.receive(step, edge, "waiter") == EarlyValue((step, edge))
+    assert rendezvous.receive(2, 2, "waiter") is None
 
 
 def test_a_value_that_comes_before_its_step_is_opened_is_kept():
     rendezvous = Rendezvous()
     rendezvous.deliver(1, 5, "early")
     rendezvous.open(1)
-    assert rendezvous.take(1, 5, "waiter") == Kept("early")
+    assert rendezvous.receive(1, 5, "waiter") == EarlyValue("early")
 
 
 def test_a_value_that_comes_after_its_step_has_ended_is_dropped():
     rendezvous = Rendezvous()
     rendezvous.open(1)
-    rendezvous.end(1)
+    rendezvous.end_step(1)
     assert rendezvous.deliver(1, 5, "late") is None
     assert len(rendezvous) == 0
 
@@ -77,13 +77,13 @@ def test_an_early_value_of_an_unknown_step_is_forgotten_and_open_steps_are_not()
     for step in range(10):
         rendezvous.open(step)
         if step >= 7:
-            assert rendezvous.take(step, 0, "waiter") == Kept("early")
+            assert rendezvous.receive(step, 0, "waiter") == EarlyValue("early")
         elif step >= 4:  # it remembers which steps have lost a value
             with pytest.raises(UnavailableError, match="dropped"):
-                rendezvous.take(step, 0, "waiter")
+                rendezvous.receive(step, 0, "waiter")
         else:
-            assert rendezvous.take(step, 0, "waiter") is None
-    assert rendezvous.take(100, 0, "waiter") == Kept("kept")
+            assert rendezvous.receive(step, 0, "waiter") is None
+    assert rendezvous.receive(100, 0, "waiter") == EarlyValue("kept")
 
 
 def test_early_values_go_with_the_stream_that_brought_them():
@@ -92,9 +92,9 @@ def test_early_values_go_with_the_stream_that_brought_them():
     rendezvous.deliver(1, 1, "of b", "b")
     rendezvous.drop_sender("a")
     rendezvous.open(1)
-    assert rendezvous.take(1, 1, "waiter") == Kept("of b")
+    assert rendezvous.receive(1, 1, "waiter") == EarlyValue("of b")
     with pytest.raises(UnavailableError, match="run the step again"):
-        rendezvous.take(1, 0, "waiter")
+        rendezvous.receive(1, 0, "waiter")
 
 
 def test_what_a_running_step_has_got_does_not_go_with_a_stream():
@@ -103,8 +103,8 @@ def test_what_a_running_step_has_got_does_not_go_with_a_stream():
     rendezvous.open(1)
     rendezvous.deliver(1, 1, "in time", "a")
     rendezvous.drop_sender("a")
-    assert rendezvous.take(1, 0, "waiter") == Kept("early")
-    assert rendezvous.take(1, 1, "waiter") == Kept("in time")
+    assert rendezvous.receive(1, 0, "waiter") == EarlyValue("early")
+    assert rendezvous.receive(1, 1, "waiter") == EarlyValue("in time")
 
 
 def test_room_is_made_by_the_oldest_values_of_the_stream_that_needs_it():
@@ -118,10 +118,10 @@ def test_room_is_made_by_the_oldest_values_of_the_stream_that_needs_it():
     assert not rendezvous.is_crowded("a")
     for step in range(3):
         rendezvous.open(step)
-        assert rendezvous.take(step, 0, "waiter") == Kept("of b")
-    assert rendezvous.take(2, 1, "waiter") == Kept("of a")
+        assert rendezvous.receive(step, 0, "waiter") == EarlyValue("of b")
+    assert rendezvous.receive(2, 1, "waiter") == EarlyValue("of a")
     with pytest.raises(UnavailableError):
-        rendezvous.take(0, 1, "waiter")
+        rendezvous.receive(0, 1, "waiter")
 
 
 class RendezvousMachine(RuleBasedStateMachine):
@@ -216,19 +216,19 @@ class RendezvousMachine(RuleBasedStateMachine):
         if key in self.waiters:
             return  # an edge has one consumer
         if key in self.values:
-            assert self.real.take(step, edge, waiter) == Kept(self.values.pop(key))
+            assert self.real.receive(step, edge, waiter) == EarlyValue(self.values.pop(key))
         elif step in self.lost:
             with pytest.raises(UnavailableError, match="dropped"):
-                self.real.take(step, edge, waiter)
+                self.real.receive(step, edge, waiter)
         else:
-            assert self.real.take(step, edge, waiter) is None
+            assert self.real.receive(step, edge, waiter) is None
             self.waiters[key] = waiter
 
     @rule(step=st.sampled_from(STEPS))
     def end(self, step):
         if step in self.ended:
             return
-        self.real.end(step)
+        self.real.end_step(step)
         self._drop(step)
         for steps in (self.opened, self.early, self.lost):
             if step in steps:
@@ -246,9 +246,9 @@ class RendezvousMachine(RuleBasedStateMachine):
         for step in list(self.opened):
             for edge in EDGES:
                 if (step, edge) not in self.waiters and step not in self.lost:
-                    found = self.real.take(step, edge, "last")
+                    found = self.real.receive(step, edge, "last")
                     kept = (step, edge) in self.values
-                    assert found == (Kept(self.values[step, edge]) if kept else None)
+                    assert found == (EarlyValue(self.values[step, edge]) if kept else None)
             self.end(step)
         for step in list(self.early):
             self.end(step)

@@ -20,16 +20,16 @@ def senders() -> Senders[str]:
 
 def test_what_waits_for_a_task_ends_with_its_connection(senders: Senders[str]) -> None:
     of_a, of_b = senders.connected(A), senders.connected(B)
-    senders.begin(A, "one")
-    senders.begin(B, "other")
-    senders.begin(A, "two")
-    senders.end(A, "two")
+    senders.add_wait(A, "one")
+    senders.add_wait(B, "other")
+    senders.add_wait(A, "two")
+    senders.remove_wait(A, "two")
     assert senders.lost(of_a) == ["one"]
     assert senders.lost(of_b) == ["other"]
 
 
 def test_what_began_before_a_task_connected_ends_with_it_too(senders: Senders[str]) -> None:
-    senders.begin(A, "one")
+    senders.add_wait(A, "one")
     assert senders.lost(senders.connected(A)) == ["one"]
 
 
@@ -37,7 +37,7 @@ def test_what_waits_while_a_task_has_no_connection_waits_for_the_next_one(
     senders: Senders[str],
 ) -> None:
     senders.lost(senders.connected(A))
-    senders.begin(A, "one")
+    senders.add_wait(A, "one")
     later = senders.connected(A)
     assert senders.lost(senders.connected(B)) == []
     assert senders.lost(later) == ["one"]
@@ -47,11 +47,11 @@ def test_what_began_after_a_task_connected_again_does_not_end_with_the_former_co
     senders: Senders[str],
 ) -> None:
     former = senders.connected(A)
-    senders.begin(A, "before")
+    senders.add_wait(A, "before")
     later = senders.connected(A)
-    senders.begin(A, "after")
+    senders.add_wait(A, "after")
     assert senders.lost(former) == ["before"]
-    senders.end(A, "before")
+    senders.remove_wait(A, "before")
     assert senders.lost(later) == ["after"]
 
 
@@ -59,7 +59,7 @@ def test_a_caller_that_is_not_a_task_sends_nothing_that_is_waited_for(
     senders: Senders[str],
 ) -> None:
     client = senders.connected()
-    senders.begin(A, "one")
+    senders.add_wait(A, "one")
     assert senders.lost(client) == []
 
 
@@ -76,14 +76,14 @@ def test_no_wait_is_left_that_only_an_ended_connection_could_have_ended(
             connections.append((number, senders.connected(A)))
         elif event == "b":
             waiting[number] = number
-            senders.begin(A, number)
+            senders.add_wait(A, number)
         elif event == "w" and waiting:
             ended = list(waiting)[choice % len(waiting)]
-            senders.end(A, waiting.pop(ended))
+            senders.remove_wait(A, waiting.pop(ended))
         elif event == "l" and connections:
             opened, sender = connections.pop(choice % len(connections))
             later = [at for at, _ in connections if at > opened]
             expected = [at for at in waiting if not later or at < min(later)]
             assert senders.lost(sender) == expected
             for at in expected:
-                senders.end(A, waiting.pop(at))
+                senders.remove_wait(A, waiting.pop(at))

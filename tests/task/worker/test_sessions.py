@@ -29,9 +29,9 @@ def test_what_a_caller_registered_is_forgotten_when_it_goes():
             for session, handle in zip(sessions, handles, strict=True):
                 if session is one:
                     with pytest.raises(AbortedError, match=f"registered plans {handle}"):
-                        await other.run(1, handle, feeds)
+                        await other.run_plans(1, handle, feeds)
                 else:
-                    (got,) = await session.run(1, handle, feeds)
+                    (got,) = await session.run_plans(1, handle, feeds)
                     np.testing.assert_array_equal(got, feeds[0])
             one.close()
 

@@ -46,7 +46,7 @@ def test_an_update_leaves_the_buffer_where_it_is():
         before = value_of(a).unsafe_buffer_pointer()
         handle = await registered(a, update_on())
         for step in range(3):
-            await a.run(step, handle, [])
+            await a.run_plans(step, handle, [])
         assert value_of(a).unsafe_buffer_pointer() == before
         assert value_of(a).tolist() == [8.0] * 3
 
@@ -82,7 +82,7 @@ def test_a_value_that_was_sent_is_not_copied_by_an_update_of_the_same_step(more_
         transport.deliver = took
         before = value_of(b, B0).unsafe_buffer_pointer()
         handle = await registered(b, gradient_step(*more_reads))
-        fetched = await b.run(1, handle, [])
+        fetched = await b.run_plans(1, handle, [])
         assert [value.tolist() for value in taken] == [[3.0] * 3] * 2
         assert value_of(b, B0).tolist() == [6.0] * 3
         assert [value.tolist() for value in fetched] == [[3.0] * 3] * len(fetched)
@@ -104,7 +104,7 @@ def test_a_value_stays_as_it_is_until_the_last_that_wants_it_has_it():
             taken.extend(tensor.copy() for tensor in values.values())
 
         transport.deliver = slow
-        running = asyncio.ensure_future(b.run(1, await registered(b, gradient_step()), []))
+        running = asyncio.ensure_future(b.run_plans(1, await registered(b, gradient_step()), []))
         await until(lambda: value_of(b, B0).tolist() == [6.0] * 3)
         late.set()
         await running
@@ -119,9 +119,9 @@ def test_a_fetched_variable_is_not_changed_by_later_updates():
         read = await registered(a, plan_on(A0, Run(None, before=((0, 0),)), Fetch(0, 0)))
         update = await registered(a, update_on())
         before = value_of(a).unsafe_buffer_pointer()
-        (got,) = await a.run(1, read, [])
+        (got,) = await a.run_plans(1, read, [])
         for step in range(2, 5):
-            await a.run(step, update, [])
+            await a.run_plans(step, update, [])
         assert got.tolist() == [1.0] * 3
         assert value_of(a).unsafe_buffer_pointer() == before
 
@@ -142,14 +142,14 @@ def test_a_variable_on_its_way_to_another_task_is_sent_as_it_was_read():
             await deliver(*args)
 
         transport.deliver = slow
-        sending = asyncio.create_task(a.run(1, send, []))
+        sending = asyncio.create_task(a.run_plans(1, send, []))
         await until(lambda: transport.sent)
-        await a.run(2, update, [])
+        await a.run_plans(2, update, [])
         go_on.set()
-        (got,), _ = await asyncio.gather(b.run(1, receive, []), sending)
+        (got,), _ = await asyncio.gather(b.run_plans(1, receive, []), sending)
         assert got.tolist() == [1.0] * 3
         before = value_of(a).unsafe_buffer_pointer()
-        await a.run(3, update, [])
+        await a.run_plans(3, update, [])
         assert value_of(a).unsafe_buffer_pointer() == before, "it is not leased any more"
 
     check(use)
@@ -165,10 +165,10 @@ def test_a_variable_on_its_way_to_another_plan_is_received_as_it_was_read(target
         late = plan_on(target, Recv(2, B0, None), Recv(1, A0, 0), Fetch(0, 0))
         step = await registered(a, send, late)
         update = await registered(a, update_on())
-        running = asyncio.create_task(a.run(1, step, []))
+        running = asyncio.create_task(a.run_plans(1, step, []))
         await until(lambda: any(s.kept for s in a._context.rendezvous._steps.values()))
         await asyncio.sleep(0)
-        await a.run(2, update, [])
+        await a.run_plans(2, update, [])
         a.deliver(1, 2, None)
         (got,) = await running
         assert got.tolist() == [1.0] * 3
@@ -180,13 +180,13 @@ def test_a_cancelled_step_holds_no_variable():
     async def use(a, *_):
         set_up(a)
         plan = plan_on(A0, Run(None, before=((0, 0),)), Recv(1, B0, 1), Fetch(0, 0))
-        running = asyncio.create_task(a.run(1, await registered(a, plan), []))
+        running = asyncio.create_task(a.run_plans(1, await registered(a, plan), []))
         await until(lambda: any(s.waiters for s in a._context.rendezvous._steps.values()))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         before = value_of(a).unsafe_buffer_pointer()
-        await a.run(2, await registered(a, update_on()), [])
+        await a.run_plans(2, await registered(a, update_on()), [])
         assert value_of(a).unsafe_buffer_pointer() == before
 
     check(use)
@@ -210,7 +210,7 @@ def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_o
         handle = await registered(a, plan)
         queue = a.containers.resources.get(A0, QUEUE)
         assert queue.submit(Enqueue((vector(0),)), print)
-        running = asyncio.create_task(a.run(1, handle, [vector(1), vector(2)][: 1 + goes_on]))
+        running = asyncio.create_task(a.run_plans(1, handle, [vector(1), vector(2)][: 1 + goes_on]))
         await until(lambda: queue.query(lambda state: any(state.n_waiting)))
         first = Dequeue()
         assert queue.submit(first, print)
@@ -251,7 +251,7 @@ def test_a_reader_that_is_cancelled_again_while_it_reads_lets_others_read(monkey
         for name in (b"one", b"two"):
             held = a.containers.resources.get(A0, queue)
             assert held.submit(Enqueue((np.array(name, object),)), print)
-        running = asyncio.create_task(a.run(1, handle, []))
+        running = asyncio.create_task(a.run_plans(1, handle, []))
         await until(lambda: reads)
         for _ in range(3):
             running.cancel()
@@ -260,6 +260,6 @@ def test_a_reader_that_is_cancelled_again_while_it_reads_lets_others_read(monkey
         may_go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert await a.run(2, handle, []) == [b"two"]
+        assert await a.run_plans(2, handle, []) == [b"two"]
 
     check(use)

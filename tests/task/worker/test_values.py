@@ -40,7 +40,7 @@ def test_fed_and_fetched_values_go_by_the_order_of_their_indices():
             plan_on(A0, Feed(3, 0), Fetch(0, 9), Feed(5, 1), Fetch(1, 1)),
         ]
         handle = await registered(a, *plans)
-        got = await a.run(1, handle, [vector(3), vector(5), vector(7)])
+        got = await a.run_plans(1, handle, [vector(3), vector(5), vector(7)])
         assert [value[0] for value in got] == [5, 14, 3]
 
     check(use)
@@ -65,7 +65,7 @@ def test_values_cross_between_tasks_and_devices_and_come_back():
         handles = await registered(a, there, beside), await registered(b, far)
         for step in range(3):
             (got,), nothing = await asyncio.gather(
-                a.run(step, handles[0], [vector(step)]), b.run(step, handles[1], [])
+                a.run_plans(step, handles[0], [vector(step)]), b.run_plans(step, handles[1], [])
             )
             assert got.tolist() == [4.0 * step] * 3
             assert nothing == []
@@ -89,7 +89,9 @@ def test_strings_stay_on_the_host_on_their_way_between_tasks_and_devices():
         here = (await a.register([there, beside], {digest: words})).handle
         handle = await registered(b, far)
         for step in range(2):
-            got, _ = await asyncio.gather(a.run(step, here, []), b.run(step, handle, []))
+            got, _ = await asyncio.gather(
+                a.run_plans(step, here, []), b.run_plans(step, handle, [])
+            )
             assert [value.tolist() for value in got] == [words.tolist()] * 3
             got[1][0] = b"changed"
 
@@ -109,7 +111,7 @@ def test_strings_stay_on_the_host_on_their_way_between_tasks_and_devices():
 def test_a_call_that_no_function_answers_to_is_refused(call, why):
     async def use(a, *_):
         with pytest.raises(errors.InvalidArgumentError, match=why):
-            await a.run(
+            await a.run_plans(
                 1, await registered(a, plan_on(A0, Feed(0, 0), call)), [np.array([b"a"], object)]
             )
 
@@ -121,7 +123,7 @@ def test_a_program_does_not_take_strings():
 
     async def use(a, *_):
         with pytest.raises(errors.InvalidArgumentError, match="does not accept its arguments"):
-            await a.run(1, await registered(a, plan), [np.array([b"a"] * 3, object)])
+            await a.run_plans(1, await registered(a, plan), [np.array([b"a"] * 3, object)])
 
     check(use)
 
@@ -132,12 +134,12 @@ def test_a_bare_signal_makes_a_plan_wait():
 
     async def use(a, b, _):
         set_up(b, B0)
-        waiting = asyncio.create_task(b.run(1, await registered(b, waiting_plan), []))
+        waiting = asyncio.create_task(b.run_plans(1, await registered(b, waiting_plan), []))
         handle = await registered(a, signals)
         await until(lambda: len(b._context.rendezvous) == 1)
         set_up(b, B0, 5.0)
         assert not waiting.done()
-        await a.run(1, handle, [])
+        await a.run_plans(1, handle, [])
         assert (await waiting)[0].tolist() == [5.0] * 3
 
     check(use)
@@ -147,7 +149,7 @@ def test_a_value_may_come_before_its_step_begins_and_after_it_has_ended():
     async def use(a, *_):
         handle = await registered(a, plan_on(A0, Recv(1, B0, 0), Fetch(0, 0)))
         a.deliver(1, 1, vector(1))
-        (got,) = await a.run(1, handle, [])
+        (got,) = await a.run_plans(1, handle, [])
         assert got.tolist() == [1.0] * 3
         a.deliver(1, 2, vector(2))
 
@@ -157,7 +159,7 @@ def test_a_value_may_come_before_its_step_begins_and_after_it_has_ended():
 def test_steps_at_the_same_time_do_not_take_each_other_s_values():
     async def use(a, *_):
         handle = await registered(a, plan_on(A0, Recv(1, B0, 0), Fetch(0, 0)))
-        steps = [asyncio.create_task(a.run(step, handle, [])) for step in range(1, 6)]
+        steps = [asyncio.create_task(a.run_plans(step, handle, [])) for step in range(1, 6)]
         await until(lambda: len(a._context.rendezvous) == 5)
         for step in (3, 1, 5, 4, 2):
             a.deliver(step, 1, vector(step))
@@ -191,7 +193,7 @@ def test_what_a_plan_sends_in_a_row_leaves_at_once_together_for_each_task():
         (run,) = (one for one in linked.stages[0] if isinstance(one, LinkedRun))
         object.__setattr__(run, "executable", program)
         run.latency.note(1e-6)
-        await b.run(1, handle, [vector(2)])
+        await b.run_plans(1, handle, [vector(2)])
         two, four = [2.0] * 3, [4.0] * 3
         task_a, task_c = str(A0.task), "/job:c/task:0"
         assert left == [

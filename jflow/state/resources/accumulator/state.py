@@ -58,10 +58,10 @@ class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
         self.n_dropped += is_stale
         return is_stale
 
-    def take(self) -> tuple[Array, ...]:
+    def take_gradient(self) -> tuple[Array, ...]:
         """Takes the reduction of all gradients, at least one, and starts the next step."""
         self.global_step += 1
-        return self.gradient_sum.take()
+        return self.gradient_sum.take_result()
 
     def clear(self) -> None:
         self.gradient_sum.clear()
@@ -180,7 +180,7 @@ class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
 
     def advance(self, state: GradientAccumulator[Any]) -> bool:
         if state.n_accumulated >= self._count:
-            self.succeed(state.take())
+            self.succeed(state.take_gradient())
         return self.is_complete
 
     def goal(self, state: GradientAccumulator[Any]) -> str:

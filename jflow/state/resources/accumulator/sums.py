@@ -38,7 +38,7 @@ class GradientSum(ABC):
         """Discards all gradients."""
 
     @abstractmethod
-    def take(self) -> tuple[Array, ...]:
+    def take_result(self) -> tuple[Array, ...]:
         """Returns the sum or mean of the gradients, at least one, and discards them."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class DenseSum(GradientSum):
                 self._sum += gradient
         self.n_gradients += 1
 
-    def take(self) -> tuple[Array, ...]:
+    def take_result(self) -> tuple[Array, ...]:
         assert self._sum is not None
         gradient = _reduced(self._sum, self.n_gradients, self._spec)
         self.clear()
@@ -139,7 +139,7 @@ class SparseSum(GradientSum):
         self._indices, self._counts, self._sums = indices, counts, sums
         self.n_gradients += 1
 
-    def take(self) -> tuple[Array, ...]:
+    def take_result(self) -> tuple[Array, ...]:
         """Returns the sum or mean for each index that occurred, and discards the gradients.
 
         Returns:

@@ -134,17 +134,17 @@ class EnqueueMany(QueueAttempt):
 class Dequeue(QueueAttempt):
     """Takes an element; its values are the components."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_elements",)
     wait_queue = _DEQUEUES
 
     def __init__(self) -> None:
         super().__init__()
-        self._taken: tuple[Array, ...] | None = None
+        self._elements: tuple[Array, ...] | None = None
 
     def advance(self, state: Queue) -> bool:
         if state.n_available:
-            self._taken = state.take()
-            self.succeed(self._taken)
+            self._elements = state.take()
+            self.succeed(self._elements)
         elif state.is_closed:
             raise _insufficient(state, 1)
         return self.is_complete
@@ -153,9 +153,9 @@ class Dequeue(QueueAttempt):
         return f"to dequeue an element from {state}, which has {state.fill}"
 
     def rollback(self, state: Queue) -> None:
-        if self._taken is not None:
-            state.put_back_one(self._taken)
-        self._taken = None
+        if self._elements is not None:
+            state.put_back_one(self._elements)
+        self._elements = None
 
 
 class DequeueMany(QueueAttempt):
@@ -167,7 +167,7 @@ class DequeueMany(QueueAttempt):
       minimum: the number that is enough if no more are available at once; `count` if None.
     """
 
-    __slots__ = ("_count", "_minimum", "_n_taken", "_taken", "_up_to")
+    __slots__ = ("_count", "_elements", "_minimum", "_n_taken", "_up_to")
     wait_queue = _DEQUEUES
 
     def __init__(self, count: int, up_to: bool = False, minimum: int | None = None) -> None:
@@ -175,7 +175,7 @@ class DequeueMany(QueueAttempt):
         self._count = count
         self._up_to = up_to
         self._minimum = count if minimum is None else minimum
-        self._taken: list[Block] = []
+        self._elements: list[Block] = []
         self._n_taken = 0
 
     def start(self, state: Queue) -> None:
@@ -201,7 +201,7 @@ class DequeueMany(QueueAttempt):
             self._check_enough(state)
         n_new = min(state.n_available, self._count - self._n_taken)
         if n_new:
-            self._taken.append(state.take_many(n_new))
+            self._elements.append(state.take_many(n_new))
             self._n_taken += n_new
         # With fewer than `count` it completes only after a round that brought nothing more: until
         # then waiting enqueues may still fill the room that it has just made.
@@ -218,14 +218,14 @@ class DequeueMany(QueueAttempt):
         )
 
     def rollback(self, state: Queue) -> None:
-        state.put_back(self._taken)
+        state.put_back(self._elements)
         self.drop()
 
     def drop(self) -> None:
-        self._taken, self._n_taken = [], 0
+        self._elements, self._n_taken = [], 0
 
-    def taken(self) -> Sequence[Block]:
-        return self._taken
+    def taken_elements(self) -> Sequence[Block]:
+        return self._elements
 
     def _has_enough(self, state: Queue) -> bool:
         wanted = min(1, self._count) if self._up_to and state.is_closed else self._minimum
@@ -236,10 +236,10 @@ class DequeueMany(QueueAttempt):
             raise _insufficient(state, self._count - self._n_taken)
 
     def _finish(self, state: Queue) -> None:
-        if state.spec.kind == PRIORITY and len(self._taken) > 1:
+        if state.spec.kind == PRIORITY and len(self._elements) > 1:
             self._take_smallest(state)
         try:
-            batches = state.batches(self._taken)
+            batches = state.batches(self._elements)
         except (MemoryError, ValueError) as error:  # ValueError if the size exceeds size_t
             raise ResourceExhaustedError(
                 f"not enough memory for a batch of {self._n_taken} elements of {state}, each "
@@ -254,7 +254,7 @@ class DequeueMany(QueueAttempt):
         """
         count = self._n_taken
         self.rollback(state)
-        self._taken = [state.take_many(count)]
+        self._elements = [state.take_many(count)]
         self._n_taken = count
 
 

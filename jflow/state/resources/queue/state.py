@@ -26,7 +26,7 @@ class QueueAttempt(QueuedAttempt["Queue"], ABC):
 
     __slots__ = ()
 
-    def taken(self) -> Sequence[Block]:
+    def taken_elements(self) -> Sequence[Block]:
         """The elements that it has taken and holds while it waits for more."""
         return ()
 
@@ -203,7 +203,7 @@ class Queue(QueuedResource[QueueSnapshot]):
         """All elements, with those that waiting dequeues have taken returned to their places."""
         block = self._storage.contents()
         waiting = [a for queue in self._wait_queues for a in queue if isinstance(a, QueueAttempt)]
-        elements = [one for attempt in waiting for one in attempt.taken()]
+        elements = [one for attempt in waiting for one in attempt.taken_elements()]
         if elements:
             # Does to a copy what cancelling these dequeues would do to the queue.
             _, storage = self._empty()

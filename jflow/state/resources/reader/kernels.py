@@ -74,7 +74,7 @@ def _begin_next(reader: ReaderState, cell: Cell, queue: Cell) -> Generator[Wante
         raise InvalidArgumentError(
             f"{reader} expected a scalar string as work item, got shape {work.shape}"
         )
-    if not cell.query(lambda _: reader.begin(work.item())):
+    if not cell.query(lambda _: reader.begin_item(work.item())):
         queue.unread(dequeue)
 
 

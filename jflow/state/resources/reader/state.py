@@ -189,7 +189,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         self._in_use = self.work
         return self.work
 
-    def begin(self, name: bytes) -> bool:
+    def begin_item(self, name: bytes) -> bool:
         """Begins a work item, unless there is a current one; returns whether it did."""
         if self.work is not None:
             return False

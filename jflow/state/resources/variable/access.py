@@ -125,7 +125,7 @@ class AccessQueue(Resource):
         self._grant(access)
         return True
 
-    def end(self, access: Access) -> list[Attempt]:
+    def end_access(self, access: Access) -> list[Attempt]:
         """Ends a granted access. Returns the attempts that this completed, in order."""
         writers, writes = self._writers, access.writes
         is_alone = len(writers) == len(writes) and not access.lost
@@ -152,7 +152,7 @@ class AccessQueue(Resource):
     def unread(self, attempt: Attempt) -> list[Attempt]:
         assert isinstance(attempt, Access | Cut)
         attempt.rollback()
-        return self.end(attempt) if isinstance(attempt, Access) else []
+        return self.end_access(attempt) if isinstance(attempt, Access) else []
 
     def close(self, error: OpError) -> list[Attempt]:
         waiting = [*dict.fromkeys(access for queue in self._queues.values() for access in queue)]

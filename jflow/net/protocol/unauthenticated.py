@@ -1,4 +1,4 @@
-"""`Unproven`: how many streams are in the handshake at one time, and for how long."""
+"""`UnauthenticatedStreams`: how many streams are in the handshake at one time, and for how long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jflow.errors import ResourceExhaustedError, UnauthenticatedError
 from jflow.net.protocol import settings
 
 
-class Unproven:
+class UnauthenticatedStreams:
     """The streams of a server whose callers have not proven themselves yet. On the event loop only.
 
     At most `MAX_UNPROVEN` of them are read, because each can make the server keep a frame; at most
