@@ -17,12 +17,12 @@ method that
   that compares the version, the token and the server that is meant; a heartbeat notices an end
   that is gone.
   On a server's loop a stream is a `MessageStream`, which a `Dispatcher` serves; a client has no
-  loop but threads, so its end is sans-I/O parts under locks (`receiver.py`, `outbox.py`,
+  loop but threads, so its end is sans-I/O parts under locks (`answers.py`, `outbox.py`,
   `readers.py`).
   What a transport is, `transport.py` says; those that exist are in `jflow.net.wire`.
 
 What the other end sends is bounded before it is kept: frames, replies (`credits.py`), streams that
-have proved nothing (`unproven.py`).
+have proved nothing (`admission.py`).
 """
 
 from jflow.base.drivers.coroutines import Started as Started

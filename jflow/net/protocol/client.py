@@ -27,6 +27,16 @@ from jflow.base.values import Array
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.admission import admitted, new_nonce
+from jflow.net.protocol.answers import (
+    Answered,
+    Answers,
+    CallAnswer,
+    Outcome,
+    Receiver,
+    Reply,
+    answer_timeout,
+    calls_back,
+)
 from jflow.net.protocol.call_notices import CallNotices
 from jflow.net.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.net.protocol.client_channel import ClientChannel
@@ -35,15 +45,6 @@ from jflow.net.protocol.frame import Message
 from jflow.net.protocol.handshake import N_ANSWERS, Caller, CallerHandshake, Secret
 from jflow.net.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.net.protocol.interrupts import Interrupts
-from jflow.net.protocol.outcome import (
-    Answers,
-    CallAnswer,
-    Outcome,
-    Reply,
-    answer_timeout,
-    calls_back,
-)
-from jflow.net.protocol.receiver import Answered, Receiver
 from jflow.net.protocol.records import Artifacts, Registered, ServerInfo
 from jflow.net.protocol.rpc import CallRequest, Rpc
 from jflow.net.protocol.rpcs import (
@@ -52,11 +53,11 @@ from jflow.net.protocol.rpcs import (
     RELEASE,
     RUN_STEP,
 )
+from jflow.net.protocol.run_rpcs import without_records
 from jflow.net.protocol.services import MasterSession
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.templates import TemplateEncoder
 from jflow.net.protocol.ticker import ticker
-from jflow.net.protocol.traced import without_records
 from jflow.net.protocol.transport import Transport, stream_error
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan import Plan

@@ -50,7 +50,7 @@ _HEADER = struct.Struct("<BQIQ")
 FIRST, _MORE = 1, 2
 IN_SEGMENT = 3
 """A message whose payload lies in a segment. This kind and greater ones are of data streams only;
-see `segment_frames.py`."""
+see `segments.py`."""
 NOTHING: Array = np.empty(0, np.uint8)
 
 HEADER_BYTES = _HEADER.size

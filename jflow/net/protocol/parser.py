@@ -29,7 +29,7 @@ from jflow.net.protocol.frame import (
     message_id_of,
     new_tuple,
 )
-from jflow.net.protocol.segment_frames import SegmentFrames
+from jflow.net.protocol.segments import SegmentFrames
 
 SCRATCH_BYTES = 64 << 10
 """The size of the scratch buffer: it holds what the kernel gives at once of small messages."""

@@ -38,10 +38,9 @@ from jflow.net.protocol.rpcs import (
     RELEASE,
     RUN_PLANS,
 )
-from jflow.net.protocol.run_rpcs import PlansRequest, piggybacked_values
+from jflow.net.protocol.run_rpcs import PlansRequest, piggybacked_values, without_records
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.stream import Received
-from jflow.net.protocol.traced import without_records
 from jflow.net.protocol.transport import (
     BrokenStreamError,
     Transport,

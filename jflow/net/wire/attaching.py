@@ -23,9 +23,8 @@ from jflow.errors import UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.frame import Buffers
 from jflow.net.protocol.offers import PROOF_BYTES, DataOffer
-from jflow.net.wire.connections import DataConnection, SocketConnection
+from jflow.net.wire.connections import DataConnection, SocketConnection, close_aside
 from jflow.net.wire.data_streams import DataStreams, tell, without
-from jflow.net.wire.descriptors import close_aside
 from jflow.net.wire.machine import boot_id
 from jflow.net.wire.socket_stream import SocketStream, unsent
 from jflow.net.wire.tls_connection import TlsConnection

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from jflow.base.drivers.loop import TaskSet
 from jflow.errors import OpError
+from jflow.net.protocol.admission import Unproven
 from jflow.net.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, OpenOffers
-from jflow.net.protocol.unproven import Unproven
-from jflow.net.wire import tcp_sockets, unix_sockets
+from jflow.net.wire import ports, unix_sockets
 from jflow.net.wire.attaching import Resumable, carried, encrypted, received
 from jflow.net.wire.connections import DataConnection, SocketConnection
 from jflow.net.wire.data_streams import DataStreams
@@ -74,7 +74,7 @@ class DataListener:
         """
         if self._choice.has_unix:
             self._listen_near()
-        is_far = not tcp_sockets.are_loopback(hosts)
+        is_far = not ports.are_loopback(hosts)
         if self._choice is DataStreams.TCP or (self._choice.has_tcp and is_far):
             self._listen_far(hosts)
         for listening in self._listening:
@@ -95,7 +95,7 @@ class DataListener:
 
     def _listen_far(self, hosts: Sequence[str]) -> None:
         try:
-            listening, port = tcp_sockets.listen(hosts)
+            listening, port = ports.listen(hosts)
         except OpError as error:
             _LOG.info("no data streams are offered over TCP: %s", error.message)
             return

@@ -18,7 +18,7 @@ from jflow.errors import UnknownError
 from jflow.net.protocol.frame import MAX_FRAME_BYTES
 from jflow.net.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.net.protocol.settings import HELLO_S
-from jflow.net.wire.listening import check_free
+from jflow.net.wire.ports import check_free
 from jflow.net.wire.tls import Tls
 
 _ENOUGH = 1 << 16

@@ -2,7 +2,7 @@
 
 Whether a server is one of this process is never what anything says: it is looked up by the numeric
 addresses at which listeners of this process have bound their ports. What listens there is no other
-process (`listening.py`), so a connection to such an address would lead to that server.
+process (`ports.py`), so a connection to such an address would lead to that server.
 """
 
 from __future__ import annotations

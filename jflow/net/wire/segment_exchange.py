@@ -29,25 +29,22 @@ from jflow.net.protocol.frame import (
     encode_parts,
 )
 from jflow.net.protocol.parser import delimited
-from jflow.net.protocol.segment_frames import (
+from jflow.net.protocol.segments import (
+    MAX_SEGMENTS,
+    MIN_SHARED_BYTES,
     NUMBER_BYTES,
     Dropped,
     Freed,
     InSegment,
+    ReceivedSegments,
     SegmentFrame,
+    SentSegments,
     Shared,
     parsed,
     segment_frame,
 )
-from jflow.net.protocol.segments import (
-    MAX_SEGMENTS,
-    MIN_SHARED_BYTES,
-    ReceivedSegments,
-    SentSegments,
-)
 from jflow.net.protocol.ticker import ticker
-from jflow.net.wire.connections import DataConnection
-from jflow.net.wire.descriptors import close_aside
+from jflow.net.wire.connections import DataConnection, close_aside
 from jflow.net.wire.shared_memory import make_shared, n_forks, open_shared
 
 IDLE_S = 5.0

@@ -10,7 +10,7 @@ import pytest
 from jflow import errors
 from jflow.base.cluster import Target
 from jflow.net.protocol import Peer, Secret, ServerLocation, settings
-from jflow.net.protocol.admission import new_nonce
+from jflow.net.protocol.admission import Unproven, new_nonce
 from jflow.net.protocol.frame import encode
 from jflow.net.protocol.handshake import (
     MAC_BYTES,
@@ -22,7 +22,6 @@ from jflow.net.protocol.handshake import (
 )
 from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.transport import BrokenStreamError
-from jflow.net.protocol.unproven import Unproven
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import connect, machine_id
 from jflow.net.wire.grpc_channels import aio_channel

@@ -444,7 +444,7 @@ def test_every_call_ends_if_a_reply_cannot_be_read(client, host, monkeypatch):
     def fail(_):
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("jflow.net.protocol.receiver.error_of", fail)
+    monkeypatch.setattr("jflow.net.protocol.answers.error_of", fail)
 
     async def failing(*_):
         raise errors.NotFoundError("nothing")

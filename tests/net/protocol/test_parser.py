@@ -21,7 +21,7 @@ from jflow.net.protocol.frame import (
 )
 from jflow.net.protocol.outbox import Outbox
 from jflow.net.protocol.parser import SCRATCH_BYTES, Parser, delimited
-from jflow.net.protocol.segment_frames import IN_SEGMENT, parsed
+from jflow.net.protocol.segments import IN_SEGMENT, parsed
 
 SIZES = [0, 1, 64, 5000, SCRATCH_BYTES - 30, SCRATCH_BYTES, CHUNK_BYTES - 1, 2 * CHUNK_BYTES + 7]
 

@@ -8,20 +8,18 @@ from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.frame import HEADER_BYTES
-from jflow.net.protocol.segment_frames import (
-    Dropped,
-    Freed,
-    InSegment,
-    Shared,
-    parsed,
-    segment_frame,
-)
 from jflow.net.protocol.segments import (
     MAX_SEGMENTS,
     MAX_SEGMENTS_BYTES,
     N_MISSED,
+    Dropped,
+    Freed,
+    InSegment,
     ReceivedSegments,
     SentSegments,
+    Shared,
+    parsed,
+    segment_frame,
 )
 
 MIB = 1 << 20
