@@ -17,7 +17,7 @@ method that
   that compares the version, the token and the server that is meant; a heartbeat notices an end
   that is gone.
   On a server's loop a stream is a `MessageStream`, which a `Dispatcher` serves; a client has no
-  loop but threads, so its end is sans-I/O parts under locks (`answers.py`, `outbox.py`,
+  loop but threads, so its end is sans-I/O parts under locks (`receiver.py`, `outbox.py`,
   `readers.py`).
   What a transport is, `transport.py` says; those that exist are in `jflow.net.wire`.
 

@@ -9,7 +9,8 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.notices import LOG, Notices, notice_s, told
 from jflow.base.text import printable
 from jflow.errors import OpError
-from jflow.net.protocol.answers import CallAnswer, Outcome
+from jflow.net.protocol.pending_calls import Outcome
+from jflow.net.protocol.receiver import CallAnswer
 from jflow.net.protocol.rpc import CallRequest
 from jflow.net.protocol.services import MasterSession
 from jflow.net.protocol.signatures import rpc_of
