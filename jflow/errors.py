@@ -70,20 +70,20 @@ class OpError(Exception):
 
     def __init__(self, *args: Any, task: str | None = None, **named: Any) -> None:
         names = ("message",) if len(args) == 1 else ("node_def", "op", "message", "error_code")
-        given = {**dict(zip(names, args, strict=False)), **named}
-        is_valid = len(args) + len(named) == len(given) and given.keys() <= _ARGUMENTS
-        if not is_valid or not isinstance(given.get("message"), str):
+        fields = {**dict(zip(names, args, strict=False)), **named}
+        is_valid = len(args) + len(named) == len(fields) and fields.keys() <= _ARGUMENTS
+        if not is_valid or not isinstance(fields.get("message"), str):
             raise TypeError(
                 f"{type(self).__name__} takes (message, op=None, task=None), or "
                 f"(node_def, op, message) as in TensorFlow; got {args!r:.80} and {[*named]}"
             )
-        super().__init__(given["message"])
-        self.message: str = given["message"]
-        self.op: Any = given.get("op")
-        self.node_def: Any = given.get("node_def")
+        super().__init__(fields["message"])
+        self.message: str = fields["message"]
+        self.op: Any = fields.get("op")
+        self.node_def: Any = fields.get("node_def")
         self.task = task
-        if "error_code" in given:
-            self.error_code = Code(given["error_code"])
+        if "error_code" in fields:
+            self.error_code = Code(fields["error_code"])
 
     def with_context(
         self, *, op: str | None = None, task: str | None = None, doing: str = "", made_at: str = ""

@@ -48,8 +48,8 @@ def on_first_use(
     def names() -> dict[str, Any]:
         with _IMPORTING:
             importlib.import_module(_BOUNDARIES)
-            found = vars(importlib.import_module(source))
-        return {name: value for name, value in found.items() if not name.startswith("_")}
+            exports = vars(importlib.import_module(source))
+        return {name: value for name, value in exports.items() if not name.startswith("_")}
 
     def find(name: str) -> Any:
         submodule = f"{module}.{name}"
@@ -79,8 +79,8 @@ def on_first_use(
 
     def list_names() -> list[str]:
         special = (name for name in namespace if name.startswith("__"))
-        found = (*special, *_own_names(namespace), *names(), *others, *modules)
-        return [*dict.fromkeys(found)]
+        listed = (*special, *_own_names(namespace), *names(), *others, *modules)
+        return [*dict.fromkeys(listed)]
 
     return get, list_names
 

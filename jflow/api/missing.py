@@ -18,8 +18,8 @@ _NAMESPACES = {
 
 def _all_in(namespace: str, pairs: str) -> dict[str, str]:
     """Parses "theirs=ours" pairs into a table."""
-    found = (pair.split("=") for pair in pairs.split())
-    return {theirs: f"{namespace}.{ours}" for theirs, ours in found}
+    parsed = (pair.split("=") for pair in pairs.split())
+    return {theirs: f"{namespace}.{ours}" for theirs, ours in parsed}
 
 
 _RENAMED = {
@@ -119,7 +119,7 @@ def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:
 def _advice(name: str, present: Iterable[str]) -> str:
     if name.startswith("_"):
         return ""
-    found = _RENAMED.get(name) or next(
+    advice = _RENAMED.get(name) or next(
         (
             f"{ours}.{name}"
             for ours, theirs in _NAMESPACES.items()
@@ -127,6 +127,6 @@ def _advice(name: str, present: Iterable[str]) -> str:
         ),
         None,
     )
-    if found is not None:
-        return f"; use {found}"
+    if advice is not None:
+        return f"; use {advice}"
     return did_you_mean(name, (each for each in present if not each.startswith("_")))

@@ -153,11 +153,11 @@ class Keywords:
           InvalidArgumentError: if the bytes are malformed, an argument is missing, unknown or of
             another type.
         """
-        found = self._codec.decode(data)
-        if isinstance(found, dict):
-            self._codec.convert(found, self._named)
-            return found
-        values = {name: getattr(found, name) for name in found.__struct_fields__}
+        content = self._codec.decode(data)
+        if isinstance(content, dict):
+            self._codec.convert(content, self._named)
+            return content
+        values = {name: getattr(content, name) for name in content.__struct_fields__}
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
 
 

@@ -33,8 +33,8 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns what a message ends with: "; did you mean 'loss'?", or "" if no name is like it."""
-    found = nearest(name, known)
-    return "" if found is None else f"; did you mean {found!r}?"
+    closest = nearest(name, known)
+    return "" if closest is None else f"; did you mean {closest!r}?"
 
 
 _UNEXPECTED = re.compile(r".*\(\) got an unexpected keyword argument '(\w+)'")
@@ -59,6 +59,6 @@ def explain_arguments(error: BaseException, fun: Any) -> None:
     takes = ", ".join(name for name in names if name not in ("self", "cls"))
     message = str(error)
     advice = f"; it takes {takes or 'no arguments'}"
-    if found := _UNEXPECTED.match(message):
-        message, advice = found[0], did_you_mean(found[1], names) or advice
+    if unexpected := _UNEXPECTED.match(message):
+        message, advice = unexpected[0], did_you_mean(unexpected[1], names) or advice
     error.args = (message + advice,)

@@ -35,7 +35,7 @@ def age_text(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def printable(text: str, kept: str = "") -> str:
+def printable(text: str, allowed: str = "") -> str:
     r"""The text with escapes, such as `\x1b`, for all that is not printable, except those kept.
 
     Terminals obey control characters, which could hide, replace or forge what else is shown, and
@@ -43,7 +43,7 @@ def printable(text: str, kept: str = "") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one in kept else _escaped(one) for one in text)
+    return "".join(one if one.isprintable() or one in allowed else _escaped(one) for one in text)
 
 
 def _digits(number: float) -> str:

@@ -101,11 +101,11 @@ def _split(trace: TracebackType | None) -> Iterator[tuple[TracebackType, bool]]:
 
 
 def _without_hidden(trace: TracebackType | None) -> TracebackType | None:
-    kept = None
+    visible = None
     for entry, is_hidden in reversed([*_split(trace)]):
         if not is_hidden:
-            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return kept
+            visible = TracebackType(visible, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return visible
 
 
 def _mark_hidden(trace: TracebackType | None) -> None:
@@ -220,9 +220,9 @@ def end_in(kind: type) -> None:
             fun = getattr(value, "__func__", value)
             if not isinstance(fun, FunctionType) or not _is_open(name, fun):
                 continue
-            made = boundary(fun)
+            wrapper = boundary(fun)
             is_plain = value is fun
-            setattr(base, name, made if is_plain else type(value)(made))
+            setattr(base, name, wrapper if is_plain else type(value)(wrapper))
 
 
 def handled(fun: F) -> F:

@@ -48,7 +48,7 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_content(diagnosis, probes, source), indent=2))
     else:
-        print(printable(_text(diagnosis, probes, source), kept="\n"))
+        print(printable(_text(diagnosis, probes, source), allowed="\n"))
     return int(any(finding.is_problem for finding in diagnosis.findings))
 
 

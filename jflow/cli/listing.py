@@ -219,5 +219,5 @@ def _stop(options: argparse.Namespace) -> int:
     else:
         for one in reports:
             how = outcomes.get(one.state.value, f"does not stop: {one.reason}")
-            print(printable(f"{one.task} {how}", kept="\n"))
+            print(printable(f"{one.task} {how}", allowed="\n"))
     return 0 if all(one.state.value in outcomes for one in reports) else PARTIAL

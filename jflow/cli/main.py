@@ -59,7 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         code: int = options.run(options) or 0
     except (OpError, ValueError) as error:
-        print(printable(f"jflow: {error}", kept="\n"), file=sys.stderr)
+        print(printable(f"jflow: {error}", allowed="\n"), file=sys.stderr)
         return 2 if isinstance(error, _USAGE_ERRORS) else 1
     return code
 
@@ -176,7 +176,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
     path = options.output or calibration_path()
     if options.show:
-        print(printable(calibration_report(read_calibration(path)), kept="\n"))
+        print(printable(calibration_report(read_calibration(path)), allowed="\n"))
         return
     if options.target is not None:
         checked_target(options.target)
@@ -189,7 +189,7 @@ def _calibrate(options: argparse.Namespace) -> None:
         calibration = calibrate(target, quick=options.quick, progress=progress)
     with _writing(path):
         write_calibration(calibration, path)
-    print(printable(calibration_report(calibration), kept="\n"))
+    print(printable(calibration_report(calibration), allowed="\n"))
     print(f"written to {path}")
 
 

@@ -93,7 +93,7 @@ def show(
             if options.json:
                 print(json.dumps(content(seen), indent=2))
             else:
-                print(printable(text(seen), kept="\n"))
+                print(printable(text(seen), allowed="\n"))
             return 0 if all(one.is_up for one in seen) else PARTIAL
 
         def again() -> str:
@@ -127,7 +127,7 @@ def repeat(
             except OpError as error:
                 text = json.dumps({"error": error.message}) if is_json else f"jflow: {error}"
             if not is_json:
-                text = printable(text, kept="\n")
+                text = printable(text, allowed="\n")
             at = "" if is_json else f"{datetime.now(UTC):%H:%M:%S} UTC\n"
             print(f"{_CLEAR if is_screen else ''}{at}{text}", flush=True)
             n_done += 1

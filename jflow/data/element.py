@@ -71,11 +71,11 @@ def pad_and_stack(elements: Sequence[Any], value: Any) -> Any:
 def _check_structures(elements: Sequence[Any]) -> None:
     expected: Any = jax.tree.structure(elements[0])
     for number, element in enumerate(elements):
-        found = jax.tree.structure(element)
-        if found != expected:
+        structure = jax.tree.structure(element)
+        if structure != expected:
             raise InvalidArgumentError(
                 f"a batch requires elements of one structure: element 0 of the batch is "
-                f"{expected}, element {number} is {found}; make the structures equal with map"
+                f"{expected}, element {number} is {structure}; make the structures equal with map"
             )
 
 

@@ -45,10 +45,10 @@ def named(files: Path | Sequence[Path]) -> list[str]:
     if not isinstance(files, str | os.PathLike):
         return [os.fspath(file) for file in files]
     pattern = os.fspath(files)
-    found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
-    if not found:
+    names = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+    if not names:
         raise NotFoundError(f"no file matches {pattern!r} (working directory {os.getcwd()!r})")
-    return found
+    return names
 
 
 def check_kind(kind: str) -> None:
@@ -137,8 +137,8 @@ def records_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> F
 
 
 def _next_record(reader: Records) -> bytes | None:
-    found = reader.read()
-    return None if found is None else found[1]
+    record = reader.read()
+    return None if record is None else record[1]
 
 
 class Blocks(Reader, Protocol):

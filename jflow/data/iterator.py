@@ -37,9 +37,9 @@ class DatasetIterator(Closing):
         self._position: State | None = None  # where the inner iterator starts
         self._unsaved = 0
         self._closed = False
-        kept = None if store is None else store.load()
-        if kept is not None:
-            self._position = unpacked(transforms, parsed(kept))
+        position = None if store is None else store.load()
+        if position is not None:
+            self._position = unpacked(transforms, parsed(position))
 
     def __iter__(self) -> Self:
         return self

@@ -213,8 +213,8 @@ def csv(
     else:
         defaults = [default_of_column(value) for value in record_defaults]
         shown = [_shown(array) for array in defaults]
-    given = {"record_defaults": defaults, **options}
-    return _rows("csv", files, given, {"record_defaults": shown, **options})
+    options_of_reader = {"record_defaults": defaults, **options}
+    return _rows("csv", files, options_of_reader, {"record_defaults": shown, **options})
 
 
 def parquet(files: Path | Sequence[Path], options: Mapping[str, Any]) -> Source:

@@ -145,13 +145,13 @@ class RecordedStrategy:
     """
 
     def __init__(self, placement: str | PlaceFunction) -> None:
-        found = named_strategy(placement)
+        strategy = named_strategy(placement)
         self.name = RULES
         self.strategy: str | ByFunction = RULES
-        if isinstance(found, ByFunction):
-            self._place = found.function
+        if isinstance(strategy, ByFunction):
+            self._place = strategy.function
             self.name = name_of(self._place)
-            self.strategy = replace(found, function=self.place, places_state=True)
+            self.strategy = replace(strategy, function=self.place, places_state=True)
         self.seconds = math.nan
         self._answers: dict[tuple[Hashable, ...], tuple[Problem, Schedule]] = {}
 
@@ -273,15 +273,17 @@ class MeasuringCluster(Closing):
             explained = [
                 session.explain(step.train) for step, session in zip(steps, sessions, strict=True)
             ]
-        found = {
+        measurements = {
             each.name: _measurement(each, seconds, explanation, error, slowdown)
             for each, seconds, error, explanation in zip(
                 recorded, times, errors, explained, strict=False
             )
         }
         if with_fused:
-            found[FUSED] = Measurement(FUSED, times[-1], math.nan, math.nan, 0.0, 1, math.nan)
-        return found
+            measurements[FUSED] = Measurement(
+                FUSED, times[-1], math.nan, math.nan, 0.0, 1, math.nan
+            )
+        return measurements
 
     def check_alternatives(
         self,

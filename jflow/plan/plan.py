@@ -109,8 +109,8 @@ class Recv:
     slot: Slot | None
 
     def __str__(self) -> str:
-        taken = "receive signal" if self.slot is None else f"%{self.slot} = receive"
-        return f"{taken} from {self.source} as edge {self.edge}"
+        prefix = "receive signal" if self.slot is None else f"%{self.slot} = receive"
+        return f"{prefix} from {self.source} as edge {self.edge}"
 
 
 @dataclass(frozen=True)
@@ -385,8 +385,8 @@ def fetch_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
 
 
 def _indices(plans: Iterable[Plan], kind: type[Feed] | type[Fetch]) -> tuple[int, ...]:
-    found = {one.index for plan in plans for one in plan.instructions if isinstance(one, kind)}
-    return tuple(sorted(found))
+    indices = {one.index for plan in plans for one in plan.instructions if isinstance(one, kind)}
+    return tuple(sorted(indices))
 
 
 class CallbackAttributes(Record, frozen=True):

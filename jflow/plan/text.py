@@ -84,5 +84,5 @@ def shape_of_sizes(shape: Iterable[int], varying: int) -> str:
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
     """Returns a title and its indented lines, or nothing if there are no lines."""
-    found = [f"    {line}" for line in lines]
-    return [f"  {title}:", *found] if found else []
+    indented = [f"    {line}" for line in lines]
+    return [f"  {title}:", *indented] if indented else []

@@ -151,13 +151,13 @@ class Fences:
           DataLossError: if the text is malformed.
         """
         try:
-            found = json.loads(text) if text else {}
+            epochs = json.loads(text) if text else {}
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or not all(type(n) is int for n in found.values()):
+            epochs = None
+        if not isinstance(epochs, dict) or not all(type(n) is int for n in epochs.values()):
             raise DataLossError(f"the claims in a checkpoint are malformed: {text!r:.80}")
-        self._forgotten = max(self._forgotten, found.pop(_FORGOTTEN, 0))
-        for name, epoch in found.items():
+        self._forgotten = max(self._forgotten, epochs.pop(_FORGOTTEN, 0))
+        for name, epoch in epochs.items():
             self.learn(Claim(name, epoch))
 
     def __repr__(self) -> str:

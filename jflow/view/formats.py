@@ -150,7 +150,7 @@ def _dot_lines(diagram: Diagram) -> Iterator[str]:
 
 def _dot_string(text: str) -> str:
     """A quoted string of DOT that is shown as `text`: Graphviz decodes escapes and entities."""
-    escaped = printable(text, kept="\n").replace("&", "&amp;").replace("\\", "\\\\")
+    escaped = printable(text, allowed="\n").replace("&", "&amp;").replace("\\", "\\\\")
     return '"' + escaped.replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
@@ -172,4 +172,4 @@ def _mermaid_lines(diagram: Diagram) -> Iterator[str]:
 
 def _mermaid_string(text: str) -> str:
     """Text that Mermaid shows as it is inside of a quoted string."""
-    return _MERMAID_SPECIAL.sub(lambda match: f"#{ord(match[0])};", printable(text, kept="\n"))
+    return _MERMAID_SPECIAL.sub(lambda match: f"#{ord(match[0])};", printable(text, allowed="\n"))

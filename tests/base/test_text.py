@@ -30,7 +30,7 @@ def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
 
 
 def test_lines_are_kept_where_they_are_wanted() -> None:
-    assert printable(CLEARS, kept="\n") == "a\\x1b[2J\\r\nb"
+    assert printable(CLEARS, allowed="\n") == "a\\x1b[2J\\r\nb"
 
 
 def test_a_cell_is_one_line_without_escape_sequences() -> None:

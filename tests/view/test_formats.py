@@ -257,7 +257,7 @@ def test_dot_shows_any_name_as_it_is(name: str) -> None:
     assert len(read.edges) == 3
     for number, box in enumerate(found.boxes):
         shown = read.nodes[f"box{number}"]["tooltip"]
-        assert shown == printable(box_title(box), kept="\n")
+        assert shown == printable(box_title(box), allowed="\n")
 
 
 # Mermaid ------------------------------------------------------------------------------------------
@@ -312,5 +312,5 @@ def test_mermaid_shows_any_name_as_it_is(name: str) -> None:
     devices = [str(device) for device in found.devices]
     sends = [arrow_label(arrow) for arrow in found.arrows if arrow.sent]
     assert sorted(shown) == sorted(
-        [*devices, *(printable(label, kept="\n") for label in labels), *sends]
+        [*devices, *(printable(label, allowed="\n") for label in labels), *sends]
     )

@@ -90,19 +90,19 @@ def parse_cluster(text: str, source: str) -> ClusterSpec:
 
 def _parse(text: str, source: str) -> Any:
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
+        mapping = dict(pairs)
         for key, value in pairs:
-            if found[key] != value:
+            if mapping[key] != value:
                 raise ValueError(
-                    f"{source} has {key!r} twice: {value!r} and {found[key]!r}; leave one out"
+                    f"{source} has {key!r} twice: {value!r} and {mapping[key]!r}; leave one out"
                 )
-        return found
+        return mapping
 
     try:
         return json.loads(text, object_pairs_hook=distinct)
     except json.JSONDecodeError as error:
-        found = text[error.pos : error.pos + _N_SHOWN]
-        place = f"before {found!r}" if found else "at its end"
+        excerpt = text[error.pos : error.pos + _N_SHOWN]
+        place = f"before {excerpt!r}" if excerpt else "at its end"
         raise json.JSONDecodeError(
             f"{source} is not JSON (names and strings in double quotes, no comma after the last "
             f"element): {error.msg} {place}",
@@ -129,16 +129,16 @@ def _object(value: object, source: str) -> dict[str, Any]:
     return value
 
 
-def _check_keys(found: Mapping[str, Any], known: tuple[str, ...], source: str) -> None:
+def _check_keys(mapping: Mapping[str, Any], known: tuple[str, ...], source: str) -> None:
     """Refuses misspelled keys: unknown ones that resemble a known key that is missing."""
-    for key in found:
+    for key in mapping:
         similar = None if key in known else nearest(key, known, cutoff=0.7)
-        if similar and similar not in found:
+        if similar and similar not in mapping:
             raise ValueError(f"{source} has the unknown key {key!r}; did you mean {similar!r}?")
 
 
-def _text(found: Mapping[str, Any], key: str, source: str) -> str | None:
-    value = found.get(key)
+def _text(mapping: Mapping[str, Any], key: str, source: str) -> str | None:
+    value = mapping.get(key)
     if value is not None and not isinstance(value, str):
         raise ValueError(f'{source}["{key}"] must be a string, got {value!r}')
     return value

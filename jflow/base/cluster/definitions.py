@@ -66,12 +66,12 @@ def jobs_of(definition: Any) -> dict[str, dict[int, str]] | None:
     jobs = getattr(definition, "job", None)
     if not isinstance(jobs, Iterable) or isinstance(jobs, str):
         return None
-    found: dict[str, dict[int, str]] = {}
+    by_job: dict[str, dict[int, str]] = {}
     for job in jobs:
-        if job.name in found:
+        if job.name in by_job:
             raise ValueError(
-                f"the cluster has the job {job.name!r} twice, with the tasks {found[job.name]} and "
-                f"{dict(job.tasks)}; put them into one"
+                f"the cluster has the job {job.name!r} twice, with the tasks {by_job[job.name]} "
+                f"and {dict(job.tasks)}; put them into one"
             )
-        found[job.name] = dict(job.tasks)
-    return found
+        by_job[job.name] = dict(job.tasks)
+    return by_job

@@ -110,7 +110,7 @@ class DeviceSpec:
         Raises:
           ValueError: if the text is not a device name.
         """
-        found: dict[str, str] = {}
+        parts: dict[str, str] = {}
         long_names = {"short": "type", "short_index": "index"}
         rest = text if text.startswith("/") or not text else "/" + text
         while rest:
@@ -123,16 +123,16 @@ class DeviceSpec:
                 )
             for group, value in match.groupdict().items():
                 field = long_names.get(group, group)
-                if value is not None and field in found:
+                if value is not None and field in parts:
                     raise ValueError(f"{text!r} is not a device name: it has more than one {field}")
                 if value is not None:
-                    found[field] = value
+                    parts[field] = value
             rest = rest[match.end() :]
         return cls(
-            job=found.get("job"),
-            task=_number(found.get("task")),
-            type=found["type"].upper() if "type" in found else None,
-            index=_number(found.get("index")),
+            job=parts.get("job"),
+            task=_number(parts.get("task")),
+            type=parts["type"].upper() if "type" in parts else None,
+            index=_number(parts.get("index")),
         )
 
     @property

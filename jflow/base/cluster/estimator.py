@@ -41,25 +41,25 @@ class RunConfig(Role):
     global_id_in_cluster: int | None
 
     def __init__(self, model_dir: str | os.PathLike[str] | None = None) -> None:
-        told = read_tf_config()
-        is_local = not told.cluster
-        chief = "worker" if is_local else _chief_job(told.cluster)
-        job, index = _local_task(told) if is_local else _task(told, chief)
+        config = read_tf_config()
+        is_local = not config.cluster
+        chief = "worker" if is_local else _chief_job(config.cluster)
+        job, index = _local_task(config) if is_local else _task(config, chief)
         is_evaluator = job == _EVALUATOR
-        cluster = ClusterSpec({}) if is_evaluator else told.cluster
+        cluster = ClusterSpec({}) if is_evaluator else config.cluster
         evaluates = is_local or is_evaluator
         super().__init__(
             cluster_spec=cluster,
             task_type=job,
             task_id=index,
-            master=LOCAL_MASTER if is_evaluator else _master(told, job, index),
-            evaluation_master=(evaluates and told.evaluation_master) or LOCAL_MASTER,
+            master=LOCAL_MASTER if is_evaluator else _master(config, job, index),
+            evaluation_master=(evaluates and config.evaluation_master) or LOCAL_MASTER,
             is_chief=job == chief,
             num_ps_replicas=n_tasks(cluster, "ps"),
             num_worker_replicas=1
             if is_local
             else n_tasks(cluster, "worker") + n_tasks(cluster, chief),
-            model_dir=model_directory(model_dir, told),
+            model_dir=model_directory(model_dir, config),
         )
         global_id = None if is_evaluator else _global_id(cluster, chief, job, index)
         object.__setattr__(self, "global_id_in_cluster", global_id)
@@ -80,27 +80,27 @@ def _chief_job(cluster: ClusterSpec) -> str:
     return chief
 
 
-def _task(told: TaskConfig, chief: str) -> tuple[str, int]:
-    for key, value in (("type", told.job), ("index", told.index)):
+def _task(config: TaskConfig, chief: str) -> tuple[str, int]:
+    for key, value in (("type", config.job), ("index", config.index)):
         if value in (None, ""):
             raise ValueError(
                 f'TF_CONFIG["task"]["{key}"] must be set where TF_CONFIG["cluster"] is, for '
                 "tf.estimator.RunConfig"
             )
-    assert told.job is not None
-    assert told.index is not None
-    if told.job != _EVALUATOR:
-        check_task(told.cluster, told.job, told.index)
+    assert config.job is not None
+    assert config.index is not None
+    if config.job != _EVALUATOR:
+        check_task(config.cluster, config.job, config.index)
     elif chief == "master":
         raise ValueError(
             "TF_CONFIG[\"task\"][\"type\"] cannot be 'evaluator' in a cluster with a job 'master'; "
             "call that job 'chief'"
         )
-    return told.job, told.index
+    return config.job, config.index
 
 
-def _local_task(told: TaskConfig) -> tuple[str, int]:
-    job, index = told.job or "worker", told.index or 0
+def _local_task(config: TaskConfig) -> tuple[str, int]:
+    job, index = config.job or "worker", config.index or 0
     if (job, index) != ("worker", 0):
         raise ValueError(
             'TF_CONFIG["task"] without TF_CONFIG["cluster"] can only be task \'worker\' 0, '
@@ -109,10 +109,10 @@ def _local_task(told: TaskConfig) -> tuple[str, int]:
     return job, index
 
 
-def _master(told: TaskConfig, job: str, index: int) -> str:
-    if told.session_master is not None:
-        return told.session_master
-    return own_master(told.cluster, job, index) if told.cluster else LOCAL_MASTER
+def _master(config: TaskConfig, job: str, index: int) -> str:
+    if config.session_master is not None:
+        return config.session_master
+    return own_master(config.cluster, job, index) if config.cluster else LOCAL_MASTER
 
 
 def _global_id(cluster: ClusterSpec, chief: str, job: str, index: int) -> int:

@@ -46,16 +46,16 @@ def expand_counts(text: str) -> list[int]:
     """
     counts: list[int] = []
     for part in text.split(","):
-        found = _COUNT.fullmatch(part)
-        if found is None:
+        match = _COUNT.fullmatch(part)
+        if match is None:
             raise ValueError(
                 f"the list of counts {text!r:.200} has {part!r:.80} in it; expected for example "
                 "'2(x3),1', which is three hosts with two tasks and one with one"
             )
-        n_times = int(found[2] or 1)
+        n_times = int(match[2] or 1)
         if len(counts) + n_times > _MAX_HOSTS:
             raise ValueError(f"the list of counts {text!r:.200} has more than {_MAX_HOSTS} numbers")
-        counts += [int(found[1])] * n_times
+        counts += [int(match[1])] * n_times
     return counts
 
 
@@ -117,8 +117,8 @@ def _numbers(ranges: str, text: str) -> list[str]:
     """The numbers between brackets, with their leading zeros."""
     numbers: list[str] = []
     for one in ranges.split(","):
-        found = _RANGE.fullmatch(one)
-        first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
+        match = _RANGE.fullmatch(one)
+        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         n_numbers = int(last) - int(first) + 1
         if n_numbers < 1:
             raise ValueError(

@@ -34,7 +34,7 @@ def parse_jobs(text: str, source: str = JOBS_VARIABLE) -> dict[str, int]:
     Raises:
       ValueError: if it is malformed, has a job twice, or has no task at all.
     """
-    found: dict[str, int] = {}
+    jobs: dict[str, int] = {}
     for part in text.split(","):
         match = _JOB.fullmatch(part.strip())
         if match is None:
@@ -42,12 +42,12 @@ def parse_jobs(text: str, source: str = JOBS_VARIABLE) -> dict[str, int]:
                 f"{source} must be jobs with their numbers of tasks, such as 'ps=1,worker=2', got "
                 f"{text!r}"
             )
-        if match[1] in found:
+        if match[1] in jobs:
             raise ValueError(f"{source} has the job {match[1]!r} twice: {text!r}")
-        found[match[1]] = int(match[2])
-    if not any(found.values()):
+        jobs[match[1]] = int(match[2])
+    if not any(jobs.values()):
         raise ValueError(f"{source} has no task: {text!r}")
-    return {job: n for job, n in sorted(found.items()) if n}
+    return {job: n for job, n in sorted(jobs.items()) if n}
 
 
 def told_jobs(environ: Mapping[str, str]) -> dict[str, int] | None:

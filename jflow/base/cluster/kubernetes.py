@@ -94,10 +94,10 @@ class KubernetesClusterResolver(RankedClusterResolver):
     def _own_task(self, prefix: str, jobs: Mapping[str, int]) -> Task | None:
         """The task that the name of this pod says; None for a pod with another name."""
         pod = self._environ.get(POD_VARIABLE) or self._environ.get("HOSTNAME", "")
-        found = _NUMBERED.fullmatch(pod.partition(".")[0])
-        if found is None or not found[1].startswith(f"{prefix}-"):
+        match = _NUMBERED.fullmatch(pod.partition(".")[0])
+        if match is None or not match[1].startswith(f"{prefix}-"):
             return None
-        job, index = found[1].removeprefix(f"{prefix}-"), int(found[2])
+        job, index = match[1].removeprefix(f"{prefix}-"), int(match[2])
         if job not in jobs:
             return None
         if index >= jobs[job]:
@@ -105,11 +105,11 @@ class KubernetesClusterResolver(RankedClusterResolver):
                 f"the pod {pod!r} is task {index} of job {job!r}, and {JOBS_VARIABLE} says that it "
                 f"has {jobs[job]}; make the number there that of its replicas"
             )
-        told = self._environ.get(_INDEX_VARIABLE)
-        if told is not None and told != str(index):
+        own_index = self._environ.get(_INDEX_VARIABLE)
+        if own_index is not None and own_index != str(index):
             raise ValueError(
-                f"the pod {pod!r} is number {index} by its name, and {told} by {_INDEX_VARIABLE}; "
-                f"set {POD_VARIABLE} to its host name, or leave it out"
+                f"the pod {pod!r} is number {index} by its name, and {own_index} by "
+                f"{_INDEX_VARIABLE}; set {POD_VARIABLE} to its host name, or leave it out"
             )
         return Task(job, index)
 

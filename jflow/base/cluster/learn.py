@@ -38,11 +38,11 @@ class RunConfig(Role):
         evaluation_master: str = LOCAL_MASTER,
         model_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        told = read_tf_config()
-        cluster, job, index = told.cluster, told.job, told.index or 0
+        config = read_tf_config()
+        cluster, job, index = config.cluster, config.job, config.index or 0
         if master is None:
             master = own_master(cluster, job, index) if cluster and job else LOCAL_MASTER
-        chief = "master" if told.environment == "cloud" else "worker"
+        chief = "master" if config.environment == "cloud" else "worker"
         super().__init__(
             cluster_spec=cluster,
             task_type=job,
@@ -52,9 +52,9 @@ class RunConfig(Role):
             is_chief=index == 0 and job in (None, chief),
             num_ps_replicas=n_tasks(cluster, "ps"),
             num_worker_replicas=n_tasks(cluster, "worker"),
-            model_dir=model_directory(model_dir, told),
+            model_dir=model_directory(model_dir, config),
         )
-        object.__setattr__(self, "environment", told.environment)
+        object.__setattr__(self, "environment", config.environment)
 
     @staticmethod
     def get_task_id() -> int:

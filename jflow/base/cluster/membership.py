@@ -79,25 +79,27 @@ class MembershipSource:
 
 
 def find_membership(
-    environ: Mapping[str, str] = os.environ, given: Membership | None = None
+    environ: Mapping[str, str] = os.environ, known: Membership | None = None
 ) -> Membership | None:
     """What this process belongs to; None if nothing says it.
 
     Args:
       environ: the environment variables.
-      given: what the program itself says; it may have a cluster and no task.
+      known: what the program itself says; it may have a cluster and no task.
 
     Raises:
       ValueError: if a source is malformed, or two of them contradict each other.
     """
-    said = [] if given is None or not given.cluster else [given]
-    said += memberships(environ)
-    for one, other in combinations(said, 2):
+    known_memberships = [] if known is None or not known.cluster else [known]
+    known_memberships += memberships(environ)
+    for one, other in combinations(known_memberships, 2):
         _check_agreement(one, other)
-    if not said:
+    if not known_memberships:
         return None
-    best = next((one for one in said if one.has_jobs), said[0])
-    task = next((one.task for one in said if one.task is not None and one.has_jobs), best.task)
+    best = next((one for one in known_memberships if one.has_jobs), known_memberships[0])
+    task = next(
+        (one.task for one in known_memberships if one.task is not None and one.has_jobs), best.task
+    )
     return Membership(best.source, best.cluster, task, best.has_jobs)
 
 
@@ -107,15 +109,15 @@ def memberships(environ: Mapping[str, str]) -> list[Membership]:
     Raises:
       ValueError: if one is malformed; it names the source.
     """
-    found = []
+    all_memberships = []
     for source in SOURCES:
         try:
             one = source.read(environ)
         except RuntimeError as error:
             raise ValueError(f"{source.name}: {error}") from None
         if one is not None:
-            found.append(one)
-    return found
+            all_memberships.append(one)
+    return all_memberships
 
 
 def is_client(environ: Mapping[str, str]) -> bool:
@@ -174,24 +176,24 @@ def _compared(one: Membership, other: Membership) -> list[tuple[str, object, obj
     return facts
 
 
-def _n_processes(said: Membership) -> int:
+def _n_processes(source: Membership) -> int:
     """How many processes there are, by a source; an evaluator is not in its cluster."""
-    is_evaluator = said.task is not None and said.task.job == EVALUATOR
-    return len(list(said.cluster.tasks())) + is_evaluator
+    is_evaluator = source.task is not None and source.task.job == EVALUATOR
+    return len(list(source.cluster.tasks())) + is_evaluator
 
 
-def _switching_off(said: Membership) -> str:
+def _switching_off(source: Membership) -> str:
     return next(
-        (one.switch_off for one in SOURCES if one.name == said.source), "change the arguments"
+        (one.switch_off for one in SOURCES if one.name == source.source), "change the arguments"
     )
 
 
 def _tf_config(environ: Mapping[str, str]) -> Membership | None:
-    told = read_tf_config(environ)
-    if not told.cluster:
+    config = read_tf_config(environ)
+    if not config.cluster:
         return None
-    task = None if told.job is None else _task_of(told.cluster, told.job, told.index)
-    return Membership("TF_CONFIG", without_evaluator(told.cluster), task)
+    task = None if config.job is None else _task_of(config.cluster, config.job, config.index)
+    return Membership("TF_CONFIG", without_evaluator(config.cluster), task)
 
 
 def _task_of(cluster: ClusterSpec, job: str, index: int | None) -> Task:

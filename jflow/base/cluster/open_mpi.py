@@ -65,12 +65,12 @@ class OpenMPIClusterResolver(RankedClusterResolver):
         return place_ranks(jobs, self._hosts_of_ranks(size), port, rank)
 
     def _hosts_of_ranks(self, size: int) -> list[str]:
-        told = self._hosts or self._environ.get(HOSTS_VARIABLE)
-        if told:
-            hosts = [host for part in told.split(",") for host in _repeated(part, told)]
+        host_list = self._hosts or self._environ.get(HOSTS_VARIABLE)
+        if host_list:
+            hosts = [host for part in host_list.split(",") for host in _repeated(part, host_list)]
             if len(hosts) != size:
                 raise ValueError(
-                    f"{HOSTS_VARIABLE} is {told!r}, which is {len(hosts)} processes, and "
+                    f"{HOSTS_VARIABLE} is {host_list!r}, which is {len(hosts)} processes, and "
                     f"OMPI_COMM_WORLD_SIZE is {size}; give mpirun the same hosts with --host, and "
                     "no other number with -n"
                 )
@@ -93,9 +93,9 @@ class OpenMPIClusterResolver(RankedClusterResolver):
         return f"OpenMPIClusterResolver(jobs={self._jobs!r})"
 
 
-def _repeated(part: str, told: str) -> list[str]:
+def _repeated(part: str, text: str) -> list[str]:
     """The host of "host:2", twice."""
     host, colon, count = part.strip().partition(":")
     if not host or (colon and not (count.isascii() and count.isdigit())):
-        raise ValueError(f"{HOSTS_VARIABLE} must be hosts such as 'a:2,b:2', got {told!r}")
+        raise ValueError(f"{HOSTS_VARIABLE} must be hosts such as 'a:2,b:2', got {text!r}")
     return [host] * int(count or 1)

@@ -35,8 +35,8 @@ class ClusterResolver(ABC):
     @property
     def task_type(self) -> str | None:
         """The job of this process, None if there is none."""
-        given = self._given.task_type
-        return self._found().task_type if given is None else given
+        override = self._given.task_type
+        return self._found().task_type if override is None else override
 
     @task_type.setter
     def task_type(self, value: str | None) -> None:
@@ -45,8 +45,8 @@ class ClusterResolver(ABC):
     @property
     def task_id(self) -> int | None:
         """The index of this process, None if there is none."""
-        given = self._given.task_id
-        return self._found().task_id if given is None else given
+        override = self._given.task_id
+        return self._found().task_id if override is None else override
 
     @task_id.setter
     def task_id(self, value: int | None) -> None:
@@ -55,8 +55,8 @@ class ClusterResolver(ABC):
     @property
     def environment(self) -> str:
         """The kind of cluster manager, "" if not known."""
-        given = self._given.environment
-        return (self._found().environment if given is None else given) or ""
+        override = self._given.environment
+        return (self._found().environment if override is None else override) or ""
 
     @environment.setter
     def environment(self, value: str) -> None:
@@ -65,8 +65,8 @@ class ClusterResolver(ABC):
     @property
     def rpc_layer(self) -> str | None:
         """The protocol of targets, None for targets without one."""
-        given = self._given.rpc_layer
-        return self._found().rpc_layer if given is None else given
+        override = self._given.rpc_layer
+        return self._found().rpc_layer if override is None else override
 
     @rpc_layer.setter
     def rpc_layer(self, value: str | None) -> None:
@@ -170,8 +170,8 @@ class TFConfigClusterResolver(ClusterResolver):
         self._given = Facts(task_type, task_id, environment, rpc_layer)
 
     def _found(self) -> Facts:
-        told = self._told
-        return Facts(told.job, told.index, told.environment, told.rpc_layer)
+        config = self._told
+        return Facts(config.job, config.index, config.environment, config.rpc_layer)
 
     def cluster_spec(self) -> ClusterSpec:
         return self._told.cluster
@@ -182,10 +182,10 @@ class TFConfigClusterResolver(ClusterResolver):
         task_id: int | None = None,
         rpc_layer: str | None = None,
     ) -> str:
-        told = self._told
-        if told.session_master is not None:
-            return told.session_master
-        if not told.cluster or is_alone(told.cluster):
+        config = self._told
+        if config.session_master is not None:
+            return config.session_master
+        if not config.cluster or is_alone(config.cluster):
             return LOCAL_MASTER
         job = self.task_type if task_type is None else task_type
         index = self.task_id if task_id is None else task_id
@@ -236,5 +236,5 @@ class RankedClusterResolver(ClusterResolver):
 
     def get_task_info(self) -> tuple[str | None, int | None]:
         """The job and index of this process; None for both if it is not a task of the cluster."""
-        found = self._found()
-        return found.task_type, found.task_id
+        facts = self._found()
+        return facts.task_type, facts.task_id

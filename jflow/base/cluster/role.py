@@ -72,19 +72,19 @@ def check_task(cluster: ClusterSpec, job: str, index: int) -> None:
         )
 
 
-def model_directory(given: str | os.PathLike[str] | None, told: TaskConfig) -> str | None:
+def model_directory(argument: str | os.PathLike[str] | None, config: TaskConfig) -> str | None:
     """The directory given by an argument or by TF_CONFIG.
 
     Raises:
       ValueError: if they differ, or one is empty.
     """
-    path = None if given is None else os.fspath(given)
-    if path == "" or told.model_dir == "":
+    path = None if argument is None else os.fspath(argument)
+    if path == "" or config.model_dir == "":
         source = "model_dir" if path == "" else 'TF_CONFIG["model_dir"]'
         raise ValueError(f"{source} is empty; name a directory or omit it")
-    if path and told.model_dir and path != told.model_dir:
+    if path and config.model_dir and path != config.model_dir:
         raise ValueError(
-            f'model_dir is {path!r} and TF_CONFIG["model_dir"] is {told.model_dir!r}; '
+            f'model_dir is {path!r} and TF_CONFIG["model_dir"] is {config.model_dir!r}; '
             "where both are set they must be equal"
         )
-    return path or told.model_dir
+    return path or config.model_dir

@@ -94,8 +94,12 @@ class SlurmClusterResolver(RankedClusterResolver):
         hosts = expand_hostlist(nodes)
         if self._tasks_per_node is None:
             return hosts_of_tasks(hosts, expand_counts(self._variable(f"{prefix}TASKS_PER_NODE")))
-        given = self._tasks_per_node
-        counts = given if isinstance(given, Mapping) else dict.fromkeys(hosts, given)
+        tasks_per_node = self._tasks_per_node
+        counts = (
+            tasks_per_node
+            if isinstance(tasks_per_node, Mapping)
+            else dict.fromkeys(hosts, tasks_per_node)
+        )
         return hosts_of_tasks(list(counts), list(counts.values()))
 
     def _hosts_of_component(self, number: int) -> list[str]:

@@ -48,10 +48,10 @@ class Target:
           ValueError: if it is malformed.
         """
         address, mark, query = text.partition("?")
-        found = _words(query, text) if mark else {}
-        task = Task.parse(found["task"]) if "task" in found else None
-        at = join_address(*split_address(found["at"])) if "at" in found else ""
-        cluster = checked_cluster_name(found.get("cluster", ""))
+        parameters = _words(query, text) if mark else {}
+        task = Task.parse(parameters["task"]) if "task" in parameters else None
+        at = join_address(*split_address(parameters["at"])) if "at" in parameters else ""
+        cluster = checked_cluster_name(parameters.get("cluster", ""))
         return cls(join_address(*split_address(address)), cluster, task, at=at)
 
 
@@ -75,10 +75,10 @@ def _words(query: str, text: str) -> Mapping[str, str]:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
     except ValueError as error:
         raise ValueError(f"the target {text!r} is malformed: {error}") from None
-    found = dict(pairs)
-    if len(found) < len(pairs) or not found.keys() <= {*_WORDS}:
+    words = dict(pairs)
+    if len(words) < len(pairs) or not words.keys() <= {*_WORDS}:
         raise ValueError(
             f"the target {text!r} must have each of {', '.join(_WORDS)} at most once behind '?', "
             f"and nothing else; got {[name for name, _ in pairs]}"
         )
-    return found
+    return words

@@ -48,10 +48,10 @@ class UnionResolver(ClusterResolver):
         Raises:
           KeyError: if two resolvers have a task of the same job and index, and one is sparse.
         """
-        found = [resolver.cluster_spec().as_dict() for resolver in self._resolvers]
+        clusters = [resolver.cluster_spec().as_dict() for resolver in self._resolvers]
         jobs: dict[str, object] = {}
-        for job in dict.fromkeys(job for one in found for job in one):
-            parts = [one[job] for one in found if job in one]
+        for job in dict.fromkeys(job for one in clusters for job in one):
+            parts = [one[job] for one in clusters if job in one]
             lists = [part for part in parts if isinstance(part, list)]
             is_dense = len(lists) == len(parts)
             jobs[job] = list(chain.from_iterable(lists)) if is_dense else _merged(job, parts)

@@ -198,11 +198,11 @@ def to_text(chosen: Mapping[str, FailpointAction], directory: Path) -> str:
 
 def switch_on(text: str) -> None:
     """Switches failpoints on that `to_text` has written. Raises ValueError for an unknown name."""
-    told = json.loads(text)
-    for name, attributes in told["points"].items():
+    named = json.loads(text)
+    for name, attributes in named["points"].items():
         if name not in NAMES:
             raise ValueError(f"there is no failpoint {name!r}; there are {sorted(NAMES)}")
-        actions[name] = Armed(_from_attributes(attributes), Path(told["directory"]))
+        actions[name] = Armed(_from_attributes(attributes), Path(named["directory"]))
 
 
 def _from_attributes(attributes: dict[str, Any]) -> FailpointAction:

@@ -172,8 +172,8 @@ def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
     if is_known(dim) or sizes.keys().isdisjoint(symbols_of(dim)):
         return dim
     text = _NAMED.sub(lambda match: str(sizes.get(match[0], match[0])), str(dim))
-    (found,) = jax.export.symbolic_shape(text, scope=dim.scope)
-    return found
+    (size,) = jax.export.symbolic_shape(text, scope=dim.scope)
+    return size
 
 
 def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
@@ -203,8 +203,8 @@ def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
 
 def symbols_of(dim: Dim) -> list[str]:
     """Returns the names in a size: its symbols in order of creation, and functions such as max."""
-    found = set() if is_known(dim) else {*_SYMBOL.findall(str(dim))}
-    return sorted(found, key=_age)
+    symbols = set() if is_known(dim) else {*_SYMBOL.findall(str(dim))}
+    return sorted(symbols, key=_age)
 
 
 def _age(name: str) -> tuple[int, str]:

@@ -130,9 +130,9 @@ def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
     """
     is_wide = on_host and is_switched_off(dtype)
     wanted = dtype if dtype is None or is_wide else as_dtype(dtype)
-    given = getattr(value, "dtype", None)
-    if is_key(given) or is_key(wanted):
-        return _keys(value, given, wanted)
+    own_dtype = getattr(value, "dtype", None)
+    if is_key(own_dtype) or is_key(wanted):
+        return _keys(value, own_dtype, wanted)
     if wanted is string or (wanted is None and _is_text(value)):
         return as_strings(value)
     array = np.asarray(value)
@@ -207,12 +207,12 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str | bytes)
 
 
-def _keys(value: Any, given: Any, wanted: Dtype | None) -> Any:
-    if given == wanted or wanted is None:
+def _keys(value: Any, dtype: Any, wanted: Dtype | None) -> Any:
+    if dtype == wanted or wanted is None:
         return value
-    if is_key(given):
+    if is_key(dtype):
         raise TypeError(
-            f"random keys of dtype {given} are not compatible with {wanted}; "
+            f"random keys of dtype {dtype} are not compatible with {wanted}; "
             "jax.random.key_data returns their underlying integers"
         )
     raise TypeError(
@@ -221,14 +221,14 @@ def _keys(value: Any, given: Any, wanted: Dtype | None) -> Any:
     )
 
 
-def _cast(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _cast(values: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Casts an array. Raises TypeError if more than precision would be lost."""
-    if not given.size:
-        return np.empty(given.shape, wanted)
-    before, after = _rank(given.dtype), _rank(wanted)
+    if not values.size:
+        return np.empty(values.shape, wanted)
+    before, after = _rank(values.dtype), _rank(wanted)
     if before > after:
-        raise TypeError(_incompatible(given, wanted))
-    array = _plain(given)
+        raise TypeError(_incompatible(values, wanted))
+    array = _plain(values)
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(wanted, copy=False)
         if after < _FLOATING:
@@ -236,7 +236,7 @@ def _cast(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any,
         else:
             changed = None if np.isfinite(cast).all() else _overflown(array, cast)
     if changed is not None and changed.any():
-        raise TypeError(f"{_incompatible(given, wanted)}: {array[changed][0]} is out of its range")
+        raise TypeError(f"{_incompatible(values, wanted)}: {array[changed][0]} is out of its range")
     return cast
 
 

@@ -70,14 +70,14 @@ def key_dtype(implementation: str) -> Any:
 
 def key_implementation(dtype: Any) -> Any:
     """Returns `jax.random.key_impl` of keys of a dtype."""
-    found = []
+    implementations = []
 
     def look(key: jax.Array) -> jax.Array:
-        found.append(jax.random.key_impl(key))
+        implementations.append(jax.random.key_impl(key))
         return key
 
     jax.eval_shape(look, jax.ShapeDtypeStruct((), dtype))
-    return found[0]
+    return implementations[0]
 
 
 def to_physical(value: Any) -> Array:

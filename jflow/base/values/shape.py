@@ -71,8 +71,8 @@ class _UnknownDimension(Dimension, _SYMBOL):  # type: ignore[misc]
     __slots__ = ()
 
     def __new__(cls, symbol: Any) -> _UnknownDimension:
-        made: _UnknownDimension = _as_kind(cls, symbol)
-        return made
+        unknown: _UnknownDimension = _as_kind(cls, symbol)
+        return unknown
 
     def __init__(self, _: Any) -> None:
         """Leaves the symbol as it is."""
@@ -90,8 +90,8 @@ class _UnknownDimension(Dimension, _SYMBOL):  # type: ignore[misc]
         return not self == other
 
     def __hash__(self) -> int:
-        found: int = _SYMBOL.__hash__(self)
-        return found
+        value: int = _SYMBOL.__hash__(self)
+        return value
 
 
 def plain_size(size: Any) -> Any:
@@ -103,10 +103,10 @@ def plain_size(size: Any) -> Any:
 
 def _as_kind(kind: Any, symbol: Any) -> Any:
     """Returns a symbol of another class."""
-    made = object.__new__(kind)
+    instance = object.__new__(kind)
     for name in _SYMBOL.__slots__:
-        setattr(made, name, getattr(symbol, name))
-    return made
+        setattr(instance, name, getattr(symbol, name))
+    return instance
 
 
 def _wrapped(size: Any) -> Any:
@@ -263,8 +263,8 @@ class TensorShape(tuple[Any, ...]):
         return map(_wrapped, tuple.__iter__(self))
 
     def __getitem__(self, index: Any) -> Any:
-        found = tuple.__getitem__(self, index)
-        return TensorShape.of(found) if isinstance(index, slice) else _wrapped(found)
+        item = tuple.__getitem__(self, index)
+        return TensorShape.of(item) if isinstance(index, slice) else _wrapped(item)
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, list | tuple):

@@ -109,13 +109,13 @@ def _as_dtype(dtype: Any) -> Dtype:
     if isinstance(dtype, HostDtype) or is_key(dtype):
         return dtype
     if isinstance(dtype, str):
-        found = string if dtype == string.name else NUMBERS.get(dtype)
-        if found is None:
+        known = string if dtype == string.name else NUMBERS.get(dtype)
+        if known is None:
             raise TypeError(
                 f"{dtype!r} is not a dtype of tensors; expected one of {string.name}, "
                 + ", ".join(NUMBERS)
             )
-        return found
+        return known
     if isinstance(dtype, list | dict):
         raise TypeError(f"{dtype!r:.80} is not a dtype of tensors")
     wanted = np.dtype(dtype)

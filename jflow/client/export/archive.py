@@ -151,11 +151,11 @@ def _bytes(path: str, packed: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 def _array(path: str, name: str, data: bytes, entry: ArrayEntry) -> Array:
     count = int(np.prod(entry.shape, dtype=object))
-    found = np.frombuffer(data, np.uint8)
+    elements = np.frombuffer(data, np.uint8)
     where = f"{path!r}: the entry {name!r}"
     if entry.dtype == string.name:
         try:
-            strings, end = read_strings(found, count)
+            strings, end = read_strings(elements, count)
         except ValueError as error:
             raise InvalidArgumentError(f"{where} is malformed: {error}") from None
         if end != len(data):
@@ -169,6 +169,6 @@ def _array(path: str, name: str, data: bytes, entry: ArrayEntry) -> Array:
             f"{where} has {len(data)} bytes, expected {count * dtype.itemsize} for "
             f"{entry.dtype} {entry.shape}"
         )
-    array = found.view(dtype).reshape(entry.shape)
+    array = elements.view(dtype).reshape(entry.shape)
     array.flags.writeable = False
     return array

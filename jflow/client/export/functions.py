@@ -53,9 +53,9 @@ def save(fun: Callable[..., Any], path: str | os.PathLike[str], *args: Any, **kw
     with graph.as_default():
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_spec)
         tensors = [_argument(leaf) for leaf in leaves]
-        given, named = jax.tree.unflatten(tree, tensors)
-        results = jax.tree.map(graph.as_tensor, call(*given, **named), is_leaf=_is_operation)
-    signature = (tracing.name_of(fun), (given, named), results)
+        positional, named = jax.tree.unflatten(tree, tensors)
+        results = jax.tree.map(graph.as_tensor, call(*positional, **named), is_leaf=_is_operation)
+    signature = (tracing.name_of(fun), (positional, named), results)
     write_archive(os.fspath(path), write_graph(graph, [signature]))
 
 
@@ -251,8 +251,8 @@ class _Evaluation:
             return [jnp.asarray(from_physical(params["value"], aval.dtype))]
         if primitive is host_p:
             params["outputs"] = tuple(self.reader.aval(i) for i in node.outputs)
-        found = primitive.bind(*inputs, **params)
-        return list(found) if primitive.multiple_results else [found]
+        results = primitive.bind(*inputs, **params)
+        return list(results) if primitive.multiple_results else [results]
 
     def _variable(self, index: int) -> VariableRef:
         entry = self._document.variables[index]

@@ -78,11 +78,11 @@ class GraphReader:
           InvalidArgumentError: if the document is malformed.
         """
         names = [self._prefix + node.name for node in self._document.nodes]
-        taken = taken_names(self._graph, names)
-        if taken:
+        names_in_use = taken_names(self._graph, names)
+        if names_in_use:
             raise ValueError(
-                f"the graph already has an operation {taken[0]!r}; import into another graph, or "
-                "pass import_scope"
+                f"the graph already has an operation {names_in_use[0]!r}; import into another "
+                "graph, or pass import_scope"
             )
         for node in self._document.nodes:
             try:
@@ -147,9 +147,9 @@ class GraphReader:
         if node.program is None or not 0 <= node.program < len(self._document.programs):
             raise self._error(node, f"there is no program {node.program}")
         program = self._reader.operation(node.program)
-        found = [(var.aval.shape, var.aval.dtype) for var in inputs]
-        if found != [(aval.shape, aval.dtype) for aval in program.in_avals]:
-            raise self._error(node, f"its program takes {program.in_avals}, not {found!r:.200}")
+        types = [(var.aval.shape, var.aval.dtype) for var in inputs]
+        if types != [(aval.shape, aval.dtype) for aval in program.in_avals]:
+            raise self._error(node, f"its program takes {program.in_avals}, not {types!r:.200}")
         return add_equation(self._graph, program, inputs, imported)
 
     def _input(self, node: Node, atom: int | LiteralEntry) -> Any:

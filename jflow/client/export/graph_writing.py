@@ -71,10 +71,10 @@ class _GraphWriter:
         for key in self._graph.get_all_collection_keys():
             members = self._graph.get_collection(key)
             collections[key] = write_members(key, members, self.encode)
-        found = tuple(Signature(name, *map(self.encode, trees)) for name, *trees in signatures)
+        records = tuple(Signature(name, *map(self.encode, trees)) for name, *trees in signatures)
         tables = self._tables
         document = Document(
-            "function" if found else "graph",
+            "function" if records else "graph",
             VERSION,
             jax.__version__,
             not is_switched_off(np.dtype(np.int64)),
@@ -87,7 +87,7 @@ class _GraphWriter:
             tuple(nodes),
             tuple(self._object_entries),
             collections,
-            found,
+            records,
         )
         return Archive(document, tables.arrays, tables.blobs)
 

@@ -44,7 +44,7 @@ def register_member_kind(kind: MemberKind) -> None:
 
 def write_members(key: str, members: list[Any], encode: Encode) -> tuple[Member, ...]:
     """The members of a collection; those of unknown classes are left out, with a warning."""
-    found = []
+    written_members = []
     for member in members:
         kind = next((one for one in _KINDS.values() if isinstance(member, one.type)), None)
         try:
@@ -56,8 +56,8 @@ def write_members(key: str, members: list[Any], encode: Encode) -> tuple[Member,
                 stacklevel=2,
             )
             continue
-        found.append(Member("" if kind is None else kind.name, value))
-    return tuple(found)
+        written_members.append(Member("" if kind is None else kind.name, value))
+    return tuple(written_members)
 
 
 def read_members(members: tuple[Member, ...], decode: Decode) -> list[Any]:

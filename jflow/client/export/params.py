@@ -106,9 +106,9 @@ class ReadingTables(Protocol):
 def dtype_text(dtype: Any) -> str:
     """The name of a dtype. Raises UnwritableError if it is unknown."""
     if is_key(dtype):
-        found = key_implementation(dtype)
-        if isinstance(found, str):
-            return f"key:{found}"
+        implementation = key_implementation(dtype)
+        if isinstance(implementation, str):
+            return f"key:{implementation}"
     elif isinstance(dtype, HostDtype) or dtype.name in NUMBERS or dtype == jax.dtypes.float0:
         return "float0" if dtype == jax.dtypes.float0 else str(dtype.name)
     raise UnwritableError(f"the dtype {dtype}")
@@ -141,9 +141,9 @@ def written(value: Any, tables: WritingTables) -> Any:
     if type(value) is tuple:
         return [written(item, tables) for item in value]
     for write in (_written_number, _written_class, _written_array, _written_reference):
-        found = write(value, tables)
-        if found is not None:
-            return found
+        document = write(value, tables)
+        if document is not None:
+            return document
     raise UnwritableError(f"a {type(value).__module__}.{type(value).__qualname__}")
 
 

@@ -27,8 +27,10 @@ from jflow.compiler.graph.primitives import (
 
 
 def _named() -> dict[str, jex.Primitive]:
-    found = (value for value in vars(jex.primitives).values() if isinstance(value, jex.Primitive))
-    return {primitive.name: primitive for primitive in found}
+    all_primitives = (
+        value for value in vars(jex.primitives).values() if isinstance(value, jex.Primitive)
+    )
+    return {primitive.name: primitive for primitive in all_primitives}
 
 
 def _traced(fun: Callable[..., Any], *args: Any) -> list[jex.JaxprEqn]:
@@ -48,8 +50,8 @@ def primitives() -> dict[str, jex.Primitive]:
         *_traced(jax.random.key_data, key),
     ]
     missing = ("dim_as_value", "scatter-sub", "split", "random_clone", "random_unwrap")
-    found = {eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing}
-    return found | _named() | {ensure_sizes_p.name: ensure_sizes_p}
+    by_name = {eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing}
+    return by_name | _named() | {ensure_sizes_p.name: ensure_sizes_p}
 
 
 OWN: dict[str, jex.Primitive] = {

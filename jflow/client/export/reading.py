@@ -61,8 +61,8 @@ class ProgramReader:
 
     def aval(self, index: int) -> AbstractValue:
         """The abstract value of an index."""
-        found = self._avals.get(index)
-        if found is None:
+        aval = self._avals.get(index)
+        if aval is None:
             entry = self._at(self._document.avals, index, "type")
             shape = entry.shape
             sizes = (
@@ -73,20 +73,20 @@ class ProgramReader:
             if any(isinstance(size, int) and size < 0 for size in sizes or ()):
                 raise self.error(f"the shape {sizes} has a negative size")
             dtype = dtype_of(entry.dtype)
-            found = host_abstract(sizes, dtype)
+            aval = host_abstract(sizes, dtype)
             if entry.is_on_host:
-                found = HostArray(sizes, dtype)
-            elif isinstance(found, HostArray):
+                aval = HostArray(sizes, dtype)
+            elif isinstance(aval, HostArray):
                 raise self.error(f"a program cannot have a value of dtype {entry.dtype}")
             elif entry.is_weak:
-                found = jax.core.ShapedArray(found.shape, dtype, weak_type=True)
-            self._avals[index] = found
-        return found
+                aval = jax.core.ShapedArray(aval.shape, dtype, weak_type=True)
+            self._avals[index] = aval
+        return aval
 
     def array(self, index: int) -> Array:
         """The array of an index."""
-        found: Array = self._at(self._archive.arrays, index, "array")
-        return found
+        array: Array = self._at(self._archive.arrays, index, "array")
+        return array
 
     def exported(self, index: int) -> jax.export.Exported:
         """The StableHLO program of an index, as the validator process has written it."""
@@ -185,22 +185,22 @@ class ProgramReader:
                 if equation.metadata:
                     scope = jax.experimental.xla_metadata.set_xla_metadata(**equation.metadata)
                     blocks.enter_context(scope)
-                found = compute(*operands, **params)
+                results = compute(*operands, **params)
         except InvalidArgumentError:
             raise
         except Exception as error:  # of JAX's rules, which raise many kinds
             raise self.error(f"JAX refuses {name!r:.80}: {error}") from error
-        is_many = isinstance(found, list | tuple)
-        return self._checked(name, list(found) if is_many else [found], equation.outputs)
+        is_many = isinstance(results, list | tuple)
+        return self._checked(name, list(results) if is_many else [results], equation.outputs)
 
-    def _checked(self, name: str, found: list[Any], outputs: Sequence[int]) -> list[Any]:
+    def _checked(self, name: str, results: list[Any], outputs: Sequence[int]) -> list[Any]:
         wanted = [self.aval(number) for number in outputs]
-        types = [(np.shape(value), value.dtype) for value in found]
+        types = [(np.shape(value), value.dtype) for value in results]
         if types != [(aval.shape, aval.dtype) for aval in wanted]:
             raise self.error(
                 f"{name!r:.80} gives {types!r:.200}, expected {[str(x) for x in wanted]!r:.200}"
             )
-        return found
+        return results
 
     def _at(self, table: Sequence[Any], index: Any, what: str) -> Any:
         if not isinstance(index, int) or not 0 <= index < len(table):

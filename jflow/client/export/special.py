@@ -226,9 +226,9 @@ def _call_with_vjp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> 
         return called(*values), values
 
     def backward(values: Any, cotangents: Any) -> Any:
-        found = jex.jaxpr_as_fun(rule)(*values, *(cotangents[i] for i in derived))
+        gradients = jex.jaxpr_as_fun(rule)(*values, *(cotangents[i] for i in derived))
         slopes: list[Any] = [None] * len(values)
-        for i, slope in zip(varying, found, strict=True):
+        for i, slope in zip(varying, gradients, strict=True):
             slopes[i] = slope
         return tuple(slopes)
 

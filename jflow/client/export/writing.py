@@ -38,12 +38,12 @@ class EntryTable(list[T]):
 
     def add(self, key: Hashable, make: Callable[[], T]) -> int:
         """The index of the entry with a key, which is made if it is new."""
-        found = self._index.get(key)
-        if found is None:
+        index = self._index.get(key)
+        if index is None:
             entry = make()  # may add others before
-            found = self._index[key] = len(self)
+            index = self._index[key] = len(self)
             self.append(entry)
-        return found
+        return index
 
 
 class Tables:
@@ -85,13 +85,13 @@ class Tables:
         """The index of an array. Raises UnwritableError if it holds random keys."""
         if is_key(array.dtype):
             raise UnwritableError("an array of random keys")
-        found = np.asarray(array)
+        values = np.asarray(array)
         key: Hashable = id(array)
-        if found.nbytes <= _SMALL and not is_string_tensor(found):
-            key = (found.shape, found.dtype.name, found.tobytes())
+        if values.nbytes <= _SMALL and not is_string_tensor(values):
+            key = (values.shape, values.dtype.name, values.tobytes())
         else:
             self._kept.append(array)
-        return self.arrays.add(key, lambda: found)
+        return self.arrays.add(key, lambda: values)
 
     def exported(self, exported: jax.export.Exported) -> int:
         """The index of a StableHLO program, written with its derivative."""
@@ -191,11 +191,11 @@ class Tables:
         """Exports an equation alone, as a function of `inputs`, for all possible platforms."""
         bare = request.replaced(eqn, None)
         fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [bare])))
-        found, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
-        if found is None:
+        module, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
+        if module is None:
             what = f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"
             raise UnexportableError(f"{what} has {reason}, and JAX cannot export it: {cause:.200}")
-        return {"program": {"exported": self.blob(found)}}
+        return {"program": {"exported": self.blob(module)}}
 
 
 def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
@@ -205,8 +205,8 @@ def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
     def exported(platforms: Sequence[str]) -> bytes | None:
         for order in (1, 0):  # some programs have no derivative
             try:
-                found = jax.export.export(fun, platforms=platforms)(*shapes)
-                return bytes(found.serialize(vjp_order=order))
+                exported = jax.export.export(fun, platforms=platforms)(*shapes)
+                return bytes(exported.serialize(vjp_order=order))
             except Exception as error:  # JAX raises many kinds
                 causes.append(str(error).split("\n")[0])
         return None
@@ -227,7 +227,7 @@ def _check_context(eqn: jex.JaxprEqn) -> None:
 
 def _metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
     """The user's metadata for XLA."""
-    found = request.user_metadata(eqn)
-    if not all(isinstance(value, str | int | float) for value in found.values()):
-        raise UnwritableError(f"the XLA metadata {found!r:.80}")
-    return dict(found)
+    metadata = request.user_metadata(eqn)
+    if not all(isinstance(value, str | int | float) for value in metadata.values()):
+        raise UnwritableError(f"the XLA metadata {metadata!r:.80}")
+    return dict(metadata)

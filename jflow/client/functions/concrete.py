@@ -192,8 +192,8 @@ class Concrete:
         def calls(*args: Any) -> list[Any]:
             results: list[Any] = []
             for i in range(n):
-                given = args[i * n_args : (i + 1) * n_args]
-                results += jax.core.eval_jaxpr(self._jaxpr.jaxpr, self._jaxpr.consts, *given)
+                own_args = args[i * n_args : (i + 1) * n_args]
+                results += jax.core.eval_jaxpr(self._jaxpr.jaxpr, self._jaxpr.consts, *own_args)
             return results
 
         jaxpr = tracing.make_jaxpr(calls, [shape_of(aval) for aval in self._jaxpr.in_avals] * n)
@@ -310,9 +310,9 @@ class PreparedCall(NamedTuple):
 Change = Callable[[Any], Any]
 
 
-def _changes(found: Iterable[Change | None]) -> list[tuple[int, Change]]:
+def _changes(changes: Iterable[Change | None]) -> list[tuple[int, Change]]:
     """The changes that are not None, each with the index of its value."""
-    return [(i, change) for i, change in enumerate(found) if change is not None]
+    return [(i, change) for i, change in enumerate(changes) if change is not None]
 
 
 def _unwrapping(tensor: Tensor) -> Change | None:

@@ -431,9 +431,9 @@ class Connection(Closing):
             d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
         )
         container = "" if ref.container == device.task.job else ref.container
-        made = replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
-        self._made[made.name.replace(self._suffix, ""), made.spec] = made
-        return made
+        placed = replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
+        self._made[placed.name.replace(self._suffix, ""), placed.spec] = placed
+        return placed
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """The value of a variable in this process, None if there is none; never blocks."""

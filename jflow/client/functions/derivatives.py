@@ -39,8 +39,10 @@ def value_and_grad(
     Raises:
       TypeError: if an index in `argnums` is not an integer.
     """
-    made: Function[P, tuple[R, Any]] = _differentiated(jax.value_and_grad, fun, argnums, has_aux)
-    return made
+    function: Function[P, tuple[R, Any]] = _differentiated(
+        jax.value_and_grad, fun, argnums, has_aux
+    )
+    return function
 
 
 def grad(
@@ -58,8 +60,8 @@ def grad(
     Raises:
       TypeError: if an index in `argnums` is not an integer.
     """
-    made: Function[P, Any] = _differentiated(jax.grad, fun, argnums, has_aux)
-    return made
+    function: Function[P, Any] = _differentiated(jax.grad, fun, argnums, has_aux)
+    return function
 
 
 def _differentiated(

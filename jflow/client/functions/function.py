@@ -113,14 +113,14 @@ class Function(Uncopyable, Generic[P, R_co]):
             known, last_key, call = self._last_call  # comparing keys is faster than hashing one
             deadline = None
             if known is not calls or last_key != key:
-                made: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
-                if made is None:
+                compiled: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
+                if compiled is None:
                     deadline = Deadline(current().timeout)
-                    made = self._made(calls, key, leaves, deadline)
-                if not isinstance(made, CompiledCall):
-                    joined: R_co = self._join(*made, leaves)
+                    compiled = self._made(calls, key, leaves, deadline)
+                if not isinstance(compiled, CompiledCall):
+                    joined: R_co = self._join(*compiled, leaves)
                     return joined
-                call = made
+                call = compiled
                 self._last_call = calls, key, call
             if call.has_static:
                 leaves = _dynamic(leaves)
@@ -188,9 +188,9 @@ class Function(Uncopyable, Generic[P, R_co]):
 
     def wrapped(self, around: Callable[..., Any]) -> Function[..., Any]:
         """Another function, with the same static arguments, that is placed in the same way."""
-        made: Function[..., Any] = Function(around, self._static_nums, self._static_names)
-        made._strategy = self._strategy
-        return made
+        inner: Function[..., Any] = Function(around, self._static_nums, self._static_names)
+        inner._strategy = self._strategy
+        return inner
 
     def forget(self, connection: Connection) -> None:
         """Drops everything that belongs to a closed connection."""

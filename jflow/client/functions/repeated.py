@@ -50,7 +50,7 @@ class RepeatableCall:
         connection: Connection | None,
         key: Key,
         program: CompiledProgram,
-        taken: Sequence[int] | None,
+        used: Sequence[int] | None,
         unflatten: Callable[[Any], Any],
     ) -> None:
         _, kinds, self._settings, self._nans, _ = key
@@ -58,7 +58,7 @@ class RepeatableCall:
         self._connection = connection
         self._is_alone = connection is None or connection.has_one_device
         self._program = program
-        self._pick = None if taken is None else _picking(taken)
+        self._pick = None if used is None else _picking(used)
         self._unflatten = unflatten
 
     def accepts(self, args: Sequence[Any]) -> bool:
@@ -90,11 +90,11 @@ class RepeatableCall:
         return f"<RepeatableCall of {len(self._kinds or ())} arrays>"
 
 
-def _picking(taken: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _picking(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Picks items of a sequence, as a tuple."""
-    if len(taken) > 1:
-        return itemgetter(*taken)
-    return itemgetter(slice(taken[0], taken[0] + 1)) if taken else itemgetter(slice(0))
+    if len(indices) > 1:
+        return itemgetter(*indices)
+    return itemgetter(slice(indices[0], indices[0] + 1)) if indices else itemgetter(slice(0))
 
 
 def _nothing(*_: Any) -> Any:
@@ -128,9 +128,9 @@ class CompiledCall:
             is_flat = not kwargs and len(args) == len(key[1]) and not self.has_static
             # The program would move arrays of another device to its own.
             is_first = key[4] is None
-            found = self.run.single_program() if is_flat and is_first else None
-            if found is not None:
-                self.repeated = RepeatableCall(current(), key, *found, self.out_tree.unflatten)
+            program = self.run.single_program() if is_flat and is_first else None
+            if program is not None:
+                self.repeated = RepeatableCall(current(), key, *program, self.out_tree.unflatten)
         return self.repeated
 
 

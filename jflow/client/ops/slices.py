@@ -95,10 +95,10 @@ class IndexedSlices(Symbolic):
 
     def __repr__(self) -> str:
         n_rows = declared(self.indices.shape)[0]  # type: ignore[index]
-        said = f"{n_rows} rows of shape={self.shape} dtype={self.dtype.name}"
+        text = f"{n_rows} rows of shape={self.shape} dtype={self.dtype.name}"
         if not self.is_array:
-            said += f" values={self.values.name!r} indices={self.indices.name!r}"
-        return f"<jflow.IndexedSlices {said}>"
+            text += f" values={self.values.name!r} indices={self.indices.name!r}"
+        return f"<jflow.IndexedSlices {text}>"
 
 
 def _dense(values: jax.Array, indices: jax.Array, n_rows: int) -> jax.Array:

@@ -65,7 +65,7 @@ def read_calibration(
     """
     repeat = f"run `jflow calibrate --output {path}`"
     try:
-        found = Calibration.from_json(path.read_text(encoding="utf-8"))
+        calibration = Calibration.from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no calibration {path}; {repeat}") from error
     except (OSError, UnicodeDecodeError, InvalidArgumentError) as error:
@@ -73,19 +73,23 @@ def read_calibration(
         raise InvalidArgumentError(
             f"the calibration {path} cannot be read: {reason}; {repeat}, or delete it"
         ) from error
-    age = now() - found.made
+    age = now() - calibration.made
     if age > MAX_AGE_S:
         raise InvalidArgumentError(
             f"the calibration {path} is {age / 86_400:.0f} days old, at most "
             f"{MAX_AGE_S / 86_400:.0f} are allowed; {repeat}"
         )
     here = machine or this_machine()
-    reason = "it names no machine" if found.machine is None else found.machine.difference(here)
+    reason = (
+        "it names no machine"
+        if calibration.machine is None
+        else calibration.machine.difference(here)
+    )
     if reason:
         raise InvalidArgumentError(
             f"the calibration {path} is not of this machine: {reason}; {repeat}"
         )
-    return found
+    return calibration
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
@@ -132,17 +136,17 @@ def current_calibration(
 @functools.lru_cache(maxsize=8)
 def _read_once(path: Path, changed: int, now: Callable[[], float]) -> Calibration:
     try:
-        found = read_calibration(path, now=now)
+        calibration = read_calibration(path, now=now)
     except (InvalidArgumentError, NotFoundError) as error:
         _warn(error.message)
         return PRIOR
-    if found.doubts:
+    if calibration.doubts:
         _LOG.warning(
             "the calibration %s is doubtful, and so are placements by it: its own checks are off "
             "(%s); run `jflow calibrate --output %s` when nothing else runs",
-            *(path, "; ".join(found.doubts), path),
+            *(path, "; ".join(calibration.doubts), path),
         )
-    return found
+    return calibration
 
 
 @functools.lru_cache(maxsize=64)

@@ -137,13 +137,13 @@ class RemoteBackend:
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         info = self.connected(deadline).info
-        found = [record for group in self._devices_of(tasks, deadline) for record in group]
+        all_devices = [record for group in self._devices_of(tasks, deadline) for record in group]
         devices: dict[Task, list[Device]] = {task: [] for task in tasks}
-        for record in found:
+        for record in all_devices:
             devices[record.device.task].append(record.device)
-        platforms = {record.device: record.platform for record in found}
+        platforms = {record.device: record.platform for record in all_devices}
         every = tuple(_seen_tasks(info, self._filters))
-        memory = {d.device: d.memory_limit_bytes for d in found if d.memory_limit_bytes}
+        memory = {d.device: d.memory_limit_bytes for d in all_devices if d.memory_limit_bytes}
         return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
 
     def _wiring(self, info: ServerInfo) -> Wiring:
@@ -237,8 +237,8 @@ class RemoteBackend:
     def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
         """The path of a checkpoint, as the tasks that have the state are given it."""
         tasks = list(by_task(items.items))
-        found = zip(tasks, self._devices_of(tasks, deadline), strict=True)
-        return path_on_tasks(prefix, {task: of[0].file_system for task, of in found if of})
+        groups = zip(tasks, self._devices_of(tasks, deadline), strict=True)
+        return path_on_tasks(prefix, {task: of[0].file_system for task, of in groups if of})
 
     def _packed(self, items: StateItems) -> bytes:
         return (items if self._isolation is None else self._isolation.items(items)).to_bytes()
@@ -254,7 +254,7 @@ class RemoteBackend:
         own = client.info.task
         seen = _seen_tasks(client.info, self._filters)
         tasks = sorted(seen, key=lambda task: (task != own, task))
-        found = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
+        groups = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
         return [
             DeviceInfo(
                 str(d.device),
@@ -263,7 +263,7 @@ class RemoteBackend:
                 d.transport or client.transport,
                 d.memory_limit_bytes,
             )
-            for d in found
+            for d in groups
             if d.device.task == own or self._filters.see(d.device)
         ]
 
@@ -363,10 +363,10 @@ class RemoteBackend:
         self._devices.setdefault(client.info.task, client.info.devices)
         unknown = sorted(task for task in tasks if task not in self._devices)
         if unknown:
-            found = client.call(
+            groups = client.call(
                 MasterSession.list_devices, unknown, self._connect_timeout, False, deadline
             )
-            seen = [record for record in found if self._filters.see(record.device)]
+            seen = [record for record in groups if self._filters.see(record.device)]
             for task in unknown:
                 self._devices[task] = [record for record in seen if record.device.task == task]
         return [self._devices[task] for task in tasks]

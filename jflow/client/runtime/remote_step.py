@@ -206,9 +206,9 @@ class RemoteExecutable:
     ) -> tuple[list[Any], list[TaskRecord]]:
         client, handle = self._register(deadline)
         records: list[TaskRecord] = []
-        given = [narrowed(feed) for feed in feeds] if as_jax else feeds
+        inputs = [narrowed(feed) for feed in feeds] if as_jax else feeds
         try:
-            values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
+            values: list[Any] = client.run(handle, inputs, deadline, self._callbacks, records)
         except RestartedError as error:
             self._outlive(error, (client, handle))
             return self.traced(feeds, deadline, as_jax=as_jax)

@@ -47,9 +47,9 @@ class Restarts:
     def known(self, tasks: Collection[Task]) -> list[Task]:
         """The tasks among these of whose restart the server has to be told, each once."""
         with self._lock:
-            found = sorted(self._known.intersection(tasks))
-            self._known.difference_update(found)
-            return found
+            lost = sorted(self._known.intersection(tasks))
+            self._known.difference_update(lost)
+            return lost
 
     def go_on(self, error: RestartedError, *, is_rolled_back: bool) -> None:
         """Returns if the call that has failed can be made again, on the new life of the task.

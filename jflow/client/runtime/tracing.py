@@ -127,10 +127,10 @@ def run_noted(
 
 def plans_text(executable: Executable) -> dict[str, str]:
     """The texts of a step's plans, by task."""
-    found: dict[str, list[str]] = {}
+    by_device: dict[str, list[str]] = {}
     for plan in executable.plans:
-        found.setdefault(str(plan.device.task), []).append(plan.text())
-    return {task: "\n\n".join(texts) for task, texts in sorted(found.items())}
+        by_device.setdefault(str(plan.device.task), []).append(plan.text())
+    return {task: "\n\n".join(texts) for task, texts in sorted(by_device.items())}
 
 
 class _Blocks:

@@ -184,8 +184,12 @@ class Session(Closing):
             deadline = self._settings.completed(deadline)
             request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
             executable = self._executable(request, deadline)
-            given = list(feeds.values())
-            values = run(executable, given, deadline) if run else executable.run(given, deadline)
+            fed_values = list(feeds.values())
+            values = (
+                run(executable, fed_values, deadline)
+                if run
+                else executable.run(fed_values, deadline)
+            )
         except OpError as error:
             add_origin(error, self._graph)
             raise

@@ -49,9 +49,9 @@ class SessionSettings:
             return deadline
         with deadline.holding(self._lock, "waiting for the options of the server"):
             if not self._is_complete:
-                found = self._backend.completed(self._config, deadline)
-                if found != self._config:
-                    self._take(found)
+                config = self._backend.completed(self._config, deadline)
+                if config != self._config:
+                    self._take(config)
                 self._is_complete = True
         return self.deadline() if deadline.timeout is None else deadline
 

@@ -63,11 +63,13 @@ class _Branch:
 
     def leaving(self, piece: int) -> list[jex.Var]:
         """Returns the values of a piece that are used after it."""
-        made = {var for eqn in self.pieces[piece] for var in eqn.outvars}
+        defined = {var for eqn in self.pieces[piece] for var in eqn.outvars}
         later = [x for eqn in self.calls[piece:] for x in eqn.invars]
         later += [x for eqns in self.pieces[piece + 1 :] for eqn in eqns for x in eqn.invars]
         later += self.jaxpr.outvars
-        return list(dict.fromkeys(x for x in later if not isinstance(x, jex.Literal) and x in made))
+        return list(
+            dict.fromkeys(x for x in later if not isinstance(x, jex.Literal) and x in defined)
+        )
 
     def entering(self, piece: int, results: Sequence[Atom]) -> list[jex.Var]:
         """Returns the values from before a piece that it, or `results`, uses."""
@@ -127,12 +129,12 @@ class _Cutter:
         if not results and not any(eqn.effects for eqn in eqns):
             return
         inputs = branch.entering(piece, ())
-        taken = jaxprs.close(inputs, results, eqns)
-        zeros = _zeros(taken)
+        program = jaxprs.close(inputs, results, eqns)
+        zeros = _zeros(program)
         others = [zeros] * self._n_branches
-        others[branch.number] = taken
-        found = self._conditional(others, [branch.known[var] for var in inputs], eqns)
-        branch.known.update(zip(results, found, strict=True))
+        others[branch.number] = program
+        conditional = self._conditional(others, [branch.known[var] for var in inputs], eqns)
+        branch.known.update(zip(results, conditional, strict=True))
 
     def call(self, branch: _Branch, call: jex.JaxprEqn) -> None:
         """Emits a callback."""

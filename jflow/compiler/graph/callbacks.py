@@ -292,8 +292,8 @@ class _ForEach:
     def __call__(self, *args: Any) -> list[Any]:
         if not self.length:
             return [np.zeros((0, *aval.shape), aval.dtype) for aval in self.out_avals]
-        found = [[*self.function(*self._arguments(args, i))] for i in range(self.length)]
-        return [np.stack([*map(np.asarray, values)]) for values in zip(*found, strict=True)]
+        rows = [[*self.function(*self._arguments(args, i))] for i in range(self.length)]
+        return [np.stack([*map(np.asarray, values)]) for values in zip(*rows, strict=True)]
 
     def _arguments(self, args: Sequence[Any], number: int) -> list[Any]:
         return [

@@ -73,12 +73,12 @@ class Collections:
           scope: a regular expression; only values are returned whose attribute `name` begins with
             a match. None for all values.
         """
-        found = list(self._collections.get(name, ()))
+        items = list(self._collections.get(name, ()))
         if not scope:
-            return found
+            return items
         begins = re.compile(scope)
-        names = [getattr(value, "name", None) for value in found]
-        named = zip(found, names, strict=True)
+        names = [getattr(value, "name", None) for value in items]
+        named = zip(items, names, strict=True)
         return [value for value, name in named if isinstance(name, str) and begins.match(name)]
 
     def get_collection_ref(self, name: Hashable) -> list[Any]:

@@ -40,15 +40,15 @@ class EffectOrder(Generic[O]):
 
     def before(self, eqn: jex.JaxprEqn) -> list[O]:
         """Returns the operations that must run before an equation's operation."""
-        found: list[O] = []
+        earlier: list[O] = []
         if self._last_effect is not None and has_effects(eqn):
-            found.append(self._last_effect)
+            earlier.append(self._last_effect)
         for ref in state_of(eqn):
             if ref in self._last_change:
-                found.append(self._last_change[ref])
+                earlier.append(self._last_change[ref])
             if _changes(eqn):
-                found.extend(self._reads.get(ref, ()))
-        return found
+                earlier.extend(self._reads.get(ref, ()))
+        return earlier
 
     def add(self, op: O) -> None:
         """Records the operation of the next equation."""

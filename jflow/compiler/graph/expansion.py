@@ -77,9 +77,9 @@ class Expansion(Graph):
             ]
             eqn = eqn.replace(invars=invars, outvars=outvars, params=eqn.params | params)
         control_inputs, location = self._before(op), location_of(op)
-        made = Operation(self, op.name, eqn, inputs, control_inputs, location, op.declares)
-        self._operations[made.name] = self.copies[op] = made
-        for old, new in zip(op.outputs, made.outputs, strict=True):
+        copied = Operation(self, op.name, eqn, inputs, control_inputs, location, op.declares)
+        self._operations[copied.name] = self.copies[op] = copied
+        for old, new in zip(op.outputs, copied.outputs, strict=True):
             self._stand_for(old, new)
 
     def _result(self, tensor: Tensor, inputs: Sequence[Tensor]) -> jex.Var:
@@ -115,12 +115,12 @@ class Expansion(Graph):
         except Exception as error:  # the user's code, with the shapes of this step
             self._copy(op, failure=error)
             return
-        made = self._since(n_before)
-        if len(made) != 1:
-            with self.scopes.replaced(control_inputs=tuple(made), location=location_of(op)):
-                made = [self.add(group_p, [], [], name="group")]
-        self._rename(made[0], op.name)
-        self.copies[op] = made[0]
+        added = self._since(n_before)
+        if len(added) != 1:
+            with self.scopes.replaced(control_inputs=tuple(added), location=location_of(op)):
+                added = [self.add(group_p, [], [], name="group")]
+        self._rename(added[0], op.name)
+        self.copies[op] = added[0]
         for old, new in zip(op.outputs, outputs, strict=True):
             self._stand_for(old, new)
 
@@ -143,9 +143,9 @@ class Expansion(Graph):
         for old, result in zip(op.outputs, outputs, strict=True):
             wanted = self._shapes.get(old, old.aval.shape)
             if result.dtype != old.dtype or wanted not in (None, result.aval.shape):
-                found = shape_text(declared(result.aval.shape))
+                shape = shape_text(declared(result.aval.shape))
                 raise ValueError(
-                    f"gives {result.dtype.name} {found}, expected "
+                    f"gives {result.dtype.name} {shape}, expected "
                     f"{old.dtype.name} {shape_text(declared(wanted))}"
                 )
         return outputs
@@ -166,12 +166,12 @@ def _differs(new: Tensor, old: Tensor) -> bool:
 
 
 def _ancestors(roots: Iterable[Operation]) -> set[Operation]:
-    found: set[Operation] = set()
+    ancestors: set[Operation] = set()
     pending = [*roots]
     while pending:
         op = pending.pop()
-        if op not in found:
-            found.add(op)
+        if op not in ancestors:
+            ancestors.add(op)
             pending.extend(tensor.op for tensor in op.inputs)
             pending.extend(op.control_inputs)
-    return found
+    return ancestors

@@ -162,7 +162,7 @@ def _record(
     used = {t for op in path for t in op.inputs}.union(targets)
     state = {ref for op in path if is_recorded(op) for ref in op.eqn.params["state"]}
     reached = [x for x in sources if x.variable in state or not used.isdisjoint(x.points)]
-    given = [t for x in (*reached, *stops) if x.variable is None for t in x.points]
+    bases = [t for x in (*reached, *stops) if x.variable is None for t in x.points]
 
     def replay(here: Graph, tensors: Sequence[Tensor]) -> list[Tensor]:
         rest = iter(tensors)
@@ -183,7 +183,7 @@ def _record(
         return [_zeros(here, x) if slope is None else slope for slope, x in pairs]
 
     avals = tuple(map(_slope_aval, reached))
-    inputs = [t.var for t in (*targets, *(seeds or []), *given)]
+    inputs = [t.var for t in (*targets, *(seeds or []), *bases)]
     call = RecordedCall(avals, None, tuple(sorted(state, key=str)), replay)
     outputs = graph.add_recorded(inputs, call, "vjp").outputs
     slopes = dict(zip(map(id, reached), outputs, strict=True))
@@ -207,8 +207,8 @@ def _zeros(graph: Graph, source: _Source) -> Tensor:
 
 def _gated(graph: Graph, slopes: list[Tensor | None]) -> list[Any]:
     """Copies of derivatives that wait for all of them."""
-    found = list(dict.fromkeys(slope for slope in slopes if slope is not None))
-    copies = dict(zip(found, graph.after([slope.op for slope in found], found), strict=True))
+    terms = list(dict.fromkeys(slope for slope in slopes if slope is not None))
+    copies = dict(zip(terms, graph.after([slope.op for slope in terms], terms), strict=True))
     return [None if slope is None else copies[slope] for slope in slopes]
 
 
@@ -334,8 +334,8 @@ def _pull_back(
     def pull_back(*args: Any) -> Any:
         rest = args[n_leaves:n_forward]
         values, vjp = jax.vjp(lambda *p: forward(*p, *rest), *args[:n_leaves])
-        given = args[n_forward:] or [None] * len(values)
-        return vjp([_seed(y, g, t) for y, g, t in zip(values, given, targets, strict=True)])
+        cotangents = args[n_forward:] or [None] * len(values)
+        return vjp([_seed(y, g, t) for y, g, t in zip(values, cotangents, targets, strict=True)])
 
     inputs = [*reached, *captured, *(seeds or [])]
     shapes = [jaxprs.shape_of(t.aval) for t in inputs]
@@ -344,10 +344,10 @@ def _pull_back(
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
 
 
-def _seed(value: Any, given: Any, target: Tensor) -> Any:
+def _seed(value: Any, seed: Any, target: Tensor) -> Any:
     """Returns the derivative of a target to start from, on the device of its value."""
     with request.request_scope(request.requested(target.op.eqn)):
-        return jnp.ones_like(value) if given is None else jnp.asarray(given, value.dtype)
+        return jnp.ones_like(value) if seed is None else jnp.asarray(seed, value.dtype)
 
 
 def _forward(
@@ -360,8 +360,8 @@ def _forward(
     cut = {*leaves, *stops}
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
-    given = {*leaves, *inside}
-    captured = [t for t in dict.fromkeys(used) if t not in given]
+    known = {*leaves, *inside}
+    captured = [t for t in dict.fromkeys(used) if t not in known]
     program = jaxprs.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],

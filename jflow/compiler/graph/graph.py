@@ -347,8 +347,8 @@ class Graph(Members[Operation, Tensor]):
         order = order or EffectOrder()
 
         def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
-            if (found := existing(eqn, inputs)) is not None:
-                return [tensor.var for tensor in found.outputs]
+            if (operation := existing(eqn, inputs)) is not None:
+                return [tensor.var for tensor in operation.outputs]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
             with request.carried(eqn.ctx, here):
                 # An equation made here gets the device scope of this thread.

@@ -113,19 +113,19 @@ def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
 
 def _requested(eqn: jex.JaxprEqn) -> list[Request]:
     """Returns the non-empty requests of an equation and of nested equations."""
-    found = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
-    return sorted((requested for requested in found if not requested.is_empty), key=str)
+    devices = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
+    return sorted((requested for requested in devices if not requested.is_empty), key=str)
 
 
 def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
     """Returns the non-empty requests of nested equations."""
-    found = {
+    devices = {
         requested
         for body in _bodies(eqn)
         for inner in body.eqns
         for requested in (request.requested(inner).alone, *_requested_by_bodies(inner))
     }
-    return sorted((requested for requested in found if not requested.is_empty), key=str)
+    return sorted((requested for requested in devices if not requested.is_empty), key=str)
 
 
 class _Flattener:
@@ -378,8 +378,8 @@ def _while(params: Params, args: list[Atom], values: Values) -> tuple[Params, li
         "cond_nconsts": n_cond + len(values),
         "body_nconsts": n_body + len(values),
     }
-    given = values.values()
-    return params | taking, [*given, *args[:n_cond], *given, *args[n_cond:]]
+    inputs = values.values()
+    return params | taking, [*inputs, *args[:n_cond], *inputs, *args[n_cond:]]
 
 
 def _cond(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:

@@ -55,13 +55,13 @@ def location_of(eqn: jex.JaxprEqn) -> SourceLocation | None:
 
 def location_in(traceback: TracebackType | None) -> SourceLocation | None:
     """Returns the innermost location outside jflow and JAX in the traceback of an error."""
-    found, hidden = None, _hidden(internals.n_hidden())
+    location, hidden = None, _hidden(internals.n_hidden())
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not code.co_filename.startswith(hidden):
-            found = code.co_filename, traceback.tb_lineno, code.co_name
+            location = code.co_filename, traceback.tb_lineno, code.co_name
         traceback = traceback.tb_next
-    return found
+    return location
 
 
 def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:

@@ -361,8 +361,8 @@ def _refuse_elsewhere(primitive: jex.Primitive) -> None:
 
 def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
     """Returns the first variable or resource in the parameters of an equation."""
-    found: VariableRef | ResourceRef = params.get("variable") or params["resources"][0]
-    return found
+    ref: VariableRef | ResourceRef = params.get("variable") or params["resources"][0]
+    return ref
 
 
 ensure_sizes_p.def_abstract_eval(_ensured_aval)

@@ -96,13 +96,13 @@ def _known_results(fun: Callable[..., Any], in_tree: Any, leaves: tuple[Any, ...
 
 def _results(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Any]) -> _Results:
     """Returns the abstract values of the results, their structure, and the state that is used."""
-    found: list[_Trial] = []
+    trials: list[_Trial] = []
     errors: list[Exception] = []
     n_unranked = sum(isinstance(leaf, HostArray) for leaf in leaves)
     for ranks in _ranks(n_unranked):
-        if found and _depends_on_rank(found):
+        if trials and _depends_on_rank(trials):
             break
-        if found and max(ranks) > _MAX_COMPARED - (len({*ranks}) > 1):
+        if trials and max(ranks) > _MAX_COMPARED - (len({*ranks}) > 1):
             continue
         for shapes, is_exact in _stand_ins(ranks, leaves):
             try:
@@ -110,14 +110,14 @@ def _results(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Any]) -> _R
             except Exception as error:  # the user's code, for a rank or size that does not fit
                 errors.append(error)
                 continue
-            found.append(_Trial(traced, is_exact))
-            _check_same(found[0].traced, traced)
+            trials.append(_Trial(traced, is_exact))
+            _check_same(trials[0].traced, traced)
             if is_exact:
                 break
-    if not found:
+    if not trials:
         raise _refusal(errors)
-    traced = found[0].traced
-    is_unranked = n_unranked > _MAX_UNLIKE or _depends_on_rank(found)
+    traced = trials[0].traced
+    is_unranked = n_unranked > _MAX_UNLIKE or _depends_on_rank(trials)
     avals = tuple(
         HostArray(None, aval.dtype, aval.weak_type) if is_unranked else aval
         for aval in traced.jaxpr.out_avals
@@ -188,10 +188,10 @@ def _with_shapes(leaves: Sequence[Any], shapes: _Shapes) -> list[Any]:
     ]
 
 
-def _depends_on_rank(found: Sequence[_Trial]) -> bool:
+def _depends_on_rank(trials: Sequence[_Trial]) -> bool:
     """Whether the shapes of results depend on those of the arguments, as far as was traced."""
-    shapes = {tuple(aval.shape for aval in trial.traced.jaxpr.out_avals) for trial in found}
-    if len(shapes) > 1 or not all(trial.is_exact for trial in found):
+    shapes = {tuple(aval.shape for aval in trial.traced.jaxpr.out_avals) for trial in trials}
+    if len(shapes) > 1 or not all(trial.is_exact for trial in trials):
         return True
     own = {name for size in _symbols() for name in symbols_of(size)}
     dims = (dim for shape in shapes for one in shape for dim in one)

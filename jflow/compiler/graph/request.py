@@ -192,8 +192,8 @@ def user_metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
 
 
 def _request_in(context: Any) -> Request | None:
-    found: Request | None = (context.xla_metadata or {}).get(_KEY)
-    return found
+    own: Request | None = (context.xla_metadata or {}).get(_KEY)
+    return own
 
 
 def requested_device(eqn: jex.JaxprEqn) -> DeviceSpec:

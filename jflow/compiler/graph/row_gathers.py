@@ -52,7 +52,7 @@ def row_gathers(variable: Any, targets: Sequence[Tensor]) -> list[RowGather] | N
     reads = points_of(graph, variable)
     if not reads or not reads[0].shape or not is_static(reads[0].shape):
         return None
-    found = []
+    gathers = []
     ref = variable_of(variable)
     for op in between(graph, reads, targets, variables=[ref]):
         if is_recorded(op) and ref in op.eqn.params["state"]:
@@ -63,14 +63,14 @@ def row_gathers(variable: Any, targets: Sequence[Tensor]) -> list[RowGather] | N
         gather = _row_gather(op, used[0]) if len(used) == 1 else None
         if gather is None:
             return None
-        found.append(gather)
-    return found or None
+        gathers.append(gather)
+    return gathers or None
 
 
 def _row_gather(op: Operation, read: Tensor) -> RowGather | None:
     others = tuple(tensor for tensor in op.inputs if tensor is not read)
-    found = row_indices(op.eqn, read.var, [tensor.var for tensor in others])
-    return None if found is None else RowGather(op.outputs[0], others, *found)
+    indices = row_indices(op.eqn, read.var, [tensor.var for tensor in others])
+    return None if indices is None else RowGather(op.outputs[0], others, *indices)
 
 
 def row_indices(
@@ -97,13 +97,13 @@ def row_indices(
     indices = gather.invars[1]
     if isinstance(indices, jex.Literal):
         return None
-    needed, kept = {indices}, []
+    needed, equations = {indices}, []
     for one in reversed(eqns[:-1]):
         if not needed.isdisjoint(one.outvars):
-            kept.append(one)
+            equations.append(one)
             needed.update(x for x in one.invars if isinstance(x, jex.Var))
     clips = gather.params["mode"] != jax.lax.GatherScatterMode.FILL_OR_DROP
-    return jaxprs.close(others, [indices], kept[::-1]), clips
+    return jaxprs.close(others, [indices], equations[::-1]), clips
 
 
 def _takes_rows(eqn: jex.JaxprEqn, shape: tuple[Any, ...]) -> bool:

@@ -104,14 +104,14 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
 
 
 def _transpose(cotangents: Sequence[Any], *inputs: Any, **params: Any) -> list[Any]:
-    given = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+    instantiated = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
     linear = _linear(params["function"], len(inputs))
-    found: list[Any] = [None] * len(inputs)
+    results: list[Any] = [None] * len(inputs)
     if params["function"] == "stitch_rows":
-        found[linear] = _split(inputs[0], given[0], inputs[1 : linear.start])
+        results[linear] = _split(inputs[0], instantiated[0], inputs[1 : linear.start])
     else:
-        found[linear] = [_stitched(inputs[0], inputs[2:], given)]
-    return found
+        results[linear] = [_stitched(inputs[0], inputs[2:], instantiated)]
+    return results
 
 
 ad.primitive_jvps[host_p] = _jvp

@@ -27,12 +27,12 @@ def runner(session: Any) -> DefaultSession:
     Raises:
       ValueError: if there is neither.
     """
-    found: DefaultSession | None = session or sessions.top
-    if found is None:
+    current: DefaultSession | None = session or sessions.top
+    if current is None:
         raise ValueError(
             "no default session: use `with jflow.Session():` around the call or pass session="
         )
-    return found
+    return current
 
 
 class _Decoding(threading.local):

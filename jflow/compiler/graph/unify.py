@@ -93,11 +93,11 @@ def fitted(
         inner = sizes_after(newest)
         if (symbols.keys() | inner).isdisjoint(_WORD.findall(str(error))):
             raise
-        found = _unified(trace, symbols, error)
-        if found is None:
+        refitted = _unified(trace, symbols, error)
+        if refitted is None:
             _explain(error, symbols.keys() | inner, arguments)
             raise
-        return found
+        return refitted
 
 
 def _unified(
@@ -118,10 +118,10 @@ def _unified(
             return None
         each = [[pair] for pair in more[:_MAX_PAIRS]]
         for added in [*each, more] if len(more) > 1 else each:
-            found = attempt([*needed, *added])
-            if not isinstance(found, Exception):
-                return _fewest(attempt, [*needed, *added], found)
-            refusal = found
+            traced_again = attempt([*needed, *added])
+            if not isinstance(traced_again, Exception):
+                return _fewest(attempt, [*needed, *added], traced_again)
+            refusal = traced_again
         needed, error = [*needed, *more], refusal
     return None
 
@@ -129,15 +129,15 @@ def _unified(
 def _fewest(
     attempt: Callable[[Sequence[_Pair]], _Traced | Exception],
     needed: Sequence[_Pair],
-    found: _Traced,
+    trace: _Traced,
 ) -> _Traced:
     """Leaves out what need not be equal."""
     left = [*needed]
     for pair in needed:
         fewer = [one for one in left if one is not pair]
         if fewer and not isinstance(other := attempt(fewer), Exception):
-            left, found = fewer, other
-    return found
+            left, trace = fewer, other
+    return trace
 
 
 def _sizes(equal: Sequence[_Pair]) -> Sizes:
@@ -149,14 +149,14 @@ def _sizes(equal: Sequence[_Pair]) -> Sizes:
 
 def _consistent(needed: Sequence[_Pair], pairs: Sequence[_Pair]) -> list[_Pair]:
     """Returns the pairs that can be equal together, in this order."""
-    found, sizes = [], _sizes(needed)
+    sizes_by_name, sizes = [], _sizes(needed)
     for pair in pairs:
         with suppress(ValueError):  # a size would be two numbers
             more = joined(sizes, *pair)
             if more != sizes:
                 sizes = more
-                found.append(pair)
-    return found
+                sizes_by_name.append(pair)
+    return sizes_by_name
 
 
 def _pairs(error: Exception, symbols: Mapping[str, Dim]) -> list[_Pair]:
@@ -180,13 +180,13 @@ def _pairs(error: Exception, symbols: Mapping[str, Dim]) -> list[_Pair]:
 
 
 def _sized(names: Iterable[tuple[str, str]], symbols: Mapping[str, Dim]) -> list[_Pair]:
-    found = []
+    pairs = []
     for name, other_name in dict.fromkeys(names):
         one, other = _size(name, symbols), _size(other_name, symbols)
         is_known_pair = is_known(one) and is_known(other)
         if one is not None and other is not None and not is_known_pair and one != other:
-            found.append((one, other))
-    return found
+            pairs.append((one, other))
+    return pairs
 
 
 def _words_of(shape: str) -> list[str]:
@@ -200,8 +200,8 @@ def _size(name: str, symbols: Mapping[str, Dim]) -> Dim | None:
 def _explain(error: Exception, symbols: Collection[str], arguments: Sequence[Any]) -> None:
     """Makes an error name the sizes as the user wrote them, and say what to do."""
     text = _WORD.sub(lambda word: "None" if word[0] in symbols else word[0], str(error))
-    given = f"; the arguments are {', '.join(map(repr, arguments))}" if arguments else ""
-    advice = _ADVICE + given
+    suffix = f"; the arguments are {', '.join(map(repr, arguments))}" if arguments else ""
+    advice = _ADVICE + suffix
     if error.args == (str(error),):
         error.args = (f"{text.rstrip(' .')}: {advice}",)
     else:

@@ -83,10 +83,10 @@ def _check_ranks(op: Operation) -> None:
         return
     failure = op.eqn.params.get("failure")
     if failure is not None:
-        given = ", ".join(type_text(tensor) for tensor in op.inputs)
+        types = ", ".join(type_text(tensor) for tensor in op.inputs)
         raise InvalidArgumentError(
             f"operation {op.name!r} (made at {op.origin}) cannot take the fed shapes; "
-            f"it gets {given}: {failure}",
+            f"it gets {types}: {failure}",
             op=op.name,
         ) from failure
     unknown = next((tensor for tensor in op.inputs if tensor.aval.shape is None), None)

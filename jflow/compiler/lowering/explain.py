@@ -48,9 +48,9 @@ def explained(ops: Sequence[Operation], platform: str) -> Iterator[None]:
 
 def _explanation(ops: Sequence[Operation], platform: str, error: Exception) -> OpError:
     for op in ops:
-        found = _failure_of(op, platform)
-        if found is not None:
-            name, line, cause = _innermost(op, found, platform)
+        failure = _failure_of(op, platform)
+        if failure is not None:
+            name, line, cause = _innermost(op, failure, platform)
             what = f"operation {op.name!r}: {name!r} (at {line}) {_reason(cause, platform)}"
             return _class_of(cause)(what, op=op.name)
     names = ", ".join(repr(op.name) for op in ops[:5])
@@ -77,8 +77,8 @@ def _reason(error: Exception, platform: str) -> str:
             "in this process and feed the result"
         )
     # The first paragraph states the error; the rest is about JAX's own functions.
-    said = str(error).split("\n\n")[0].split("\n--------------------")[0].strip()
-    return f"cannot be lowered for the platform {platform!r}: {said or type(error).__name__}"
+    reason = str(error).split("\n\n")[0].split("\n--------------------")[0].strip()
+    return f"cannot be lowered for the platform {platform!r}: {reason or type(error).__name__}"
 
 
 def _failure_of(op: Operation, platform: str) -> Exception | None:
@@ -123,7 +123,7 @@ def _deeper(
             # An equation that needs values from outside of its body cannot be lowered alone.
             with suppress(Exception):
                 alone = jaxprs.close([*inputs], inner.outvars, [inner])
-                found = _failure(alone, platform)
-                if type(found) is type(error):
-                    return inner, found
+                failure = _failure(alone, platform)
+                if type(failure) is type(error):
+                    return inner, failure
     return None

@@ -257,12 +257,12 @@ def _lowered(
         body.add(op)
     invars.extend(body.hoisted)
     results = [body.current[ref] for ref in writes] + [body.result(one) for one in outputs]
-    taken = set(invars)
+    names_in_use = set(invars)
     outvars = []
     for result in map(body.leave, results):
-        shared = isinstance(result, jex.Literal) or result in taken or result in body.consts
+        shared = isinstance(result, jex.Literal) or result in names_in_use or result in body.consts
         outvars.append(body.copy(result) if shared else result)
-        taken.add(outvars[-1])
+        names_in_use.add(outvars[-1])
     program = jaxprs.close(invars, outvars, body.eqns, body.consts)
     program, sizes = with_equal_sizes(program, ops, inputs)
     return Lowered(program, tuple(body.hoisted.values()), tuple(ops), sizes)

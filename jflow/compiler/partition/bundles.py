@@ -53,24 +53,24 @@ def bundles_of(
         if isinstance(value, Tensor) and is_small(value) and (value, target) not in in_calls:
             key = piece_of[value.op], target, value.dtype, _is_variable(value)
             groups.setdefault(key, []).append(value)
-    made: dict[tuple[Tensor, ...], Bundle] = {}
-    found: dict[tuple[Tensor, Device], Bundle] = {}
+    bundles: dict[tuple[Tensor, ...], Bundle] = {}
+    by_tensor: dict[tuple[Tensor, Device], Bundle] = {}
     for (_, target, _, are_variables), tensors in groups.items():
         if len(tensors) >= (MIN_VARIABLES if are_variables else 2):
             # In the order of the graph: devices that take the same tensors take the same bundle.
             tensors.sort(key=lambda tensor: (number[tensor.op], tensor.index))
-            bundle = made.setdefault(tuple(tensors), Bundle(tuple(tensors)))
-            found |= dict.fromkeys(((one, target) for one in tensors), bundle)
-    return found
+            bundle = bundles.setdefault(tuple(tensors), Bundle(tuple(tensors)))
+            by_tensor |= dict.fromkeys(((one, target) for one in tensors), bundle)
+    return by_tensor
 
 
 def together(crossings: Crossings, bundles: Bundles) -> Crossings:
     """Returns the crossings with bundles in place of what is in them."""
-    found: Crossings = {}
+    by_pair: Crossings = {}
     for (value, target), stage in crossings.items():
         whole = bundles.get((value, target), value) if isinstance(value, Tensor) else value
-        found[whole, target] = min(stage, found.get((whole, target), stage))
-    return found
+        by_pair[whole, target] = min(stage, by_pair.get((whole, target), stage))
+    return by_pair
 
 
 def arriving(bundles: Bundles, device: Device) -> Mapping[Tensor, Bundle]:
@@ -80,10 +80,10 @@ def arriving(bundles: Bundles, device: Device) -> Mapping[Tensor, Bundle]:
 
 def made_by(piece_of: Mapping[Operation, int], crossings: Crossings) -> dict[int, list[Bundle]]:
     """Returns the bundles that each program makes."""
-    made: dict[int, list[Bundle]] = {}
+    bundles: dict[int, list[Bundle]] = {}
     for one in dict.fromkeys(value for value, _ in crossings if isinstance(value, Bundle)):
-        made.setdefault(piece_of[one.tensors[0].op], []).append(one)
-    return made
+        bundles.setdefault(piece_of[one.tensors[0].op], []).append(one)
+    return bundles
 
 
 def is_inside(bundle: Bundle) -> bool:

@@ -57,10 +57,10 @@ def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation,
     for op in ops:
         needed[op] = op.inputs
         # An input may have a size such as `n + m`, from which a program cannot tell n and m.
-        given = _dims(op.inputs) if size_sources else ()
-        named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0), *given))
+        sizes = _dims(op.inputs) if size_sources else ()
+        named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0), *sizes))
         if named:
-            seen = {str(dim) for dim in given if is_symbol(dim)}
+            seen = {str(dim) for dim in sizes if is_symbol(dim)}
             # The order must not depend on the names of symbols, which are numbered by process.
             sources = (size_sources[x] for x in named if x not in seen and x in size_sources)
             needed[op] = tuple(dict.fromkeys((*op.inputs, *sources)))
@@ -194,9 +194,9 @@ class _Splitter:
             if tensor not in self.feeds and piece_of[tensor.op] != piece_of[op]
             if (tensor, self.placement[op]) not in bundles
         )
-        made = made_by(piece_of, crossings)
+        own_bundles = made_by(piece_of, crossings)
         escaping.update(
-            t for one in chain(*made.values()) if not is_inside(one) for t in one.tensors
+            t for one in chain(*own_bundles.values()) if not is_inside(one) for t in one.tensors
         )
         # Instructions of a stage run in the order in which they are added: arrivals, then
         # computation, then departures.
@@ -205,7 +205,7 @@ class _Splitter:
             if is_on_host(piece[0].eqn):
                 builders[device].add_calls(stage, piece, self.feeds)
             else:
-                bundles_here = made.get(number, ())
+                bundles_here = own_bundles.get(number, ())
                 inside = [one for one in bundles_here if is_inside(one)]
                 self._add_run(builders[device], stage, piece, escaping, inside, piece_of)
                 for one in bundles_here:

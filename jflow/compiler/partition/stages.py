@@ -246,11 +246,11 @@ def _around_reads(ops: Sequence[Operation]) -> dict[Operation, _Around]:
                 reads.append((op, len(of_variable)))
             else:
                 of_variable.append(op)
-    found: dict[Operation, _Around] = {}
+    around: dict[Operation, _Around] = {}
     for op, n_before in reads:
         of_variable = writes[op.eqn.params["variable"]]
-        found[op] = of_variable[:n_before], of_variable[n_before:]
-    return found
+        around[op] = of_variable[:n_before], of_variable[n_before:]
+    return around
 
 
 def _sources(
@@ -259,11 +259,11 @@ def _sources(
     fed: Collection[Tensor],
     running: Collection[Operation],
 ) -> list[Value]:
-    found: dict[Value, None] = dict.fromkeys(tensor for tensor in needed if tensor not in fed)
-    found.update(dict.fromkeys(_waited_for(op)))
-    for value in [*found]:
-        found.update(dict.fromkeys(_checks_of(producer_of(value))))
-    return [one for one in found if isinstance(one, Tensor) or one in running]
+    sources: dict[Value, None] = dict.fromkeys(tensor for tensor in needed if tensor not in fed)
+    sources.update(dict.fromkeys(_waited_for(op)))
+    for value in [*sources]:
+        sources.update(dict.fromkeys(_checks_of(producer_of(value))))
+    return [one for one in sources if isinstance(one, Tensor) or one in running]
 
 
 def _initializers(ops: Sequence[Operation]) -> dict[Operation, Operation]:
@@ -273,15 +273,15 @@ def _initializers(ops: Sequence[Operation]) -> dict[Operation, Operation]:
     waits for a blocker that it does not depend on.
     """
     initializers: dict[tuple[object, Tensor], Operation] = {}
-    found: dict[Operation, Operation] = {}
+    by_variable: dict[Operation, Operation] = {}
     for op in ops:
         if op.eqn.primitive is assign_p and not op.control_inputs:
             initializers[op.eqn.params["variable"], op.inputs[0]] = op
         elif op.eqn.primitive is value_or_p:
             initializer = initializers.get((op.eqn.params["variable"], op.inputs[0]))
             if initializer is not None:
-                found[op] = initializer
-    return found
+                by_variable[op] = initializer
+    return by_variable
 
 
 def _waited_for(op: Operation) -> list[Operation]:

@@ -222,12 +222,12 @@ class Calibration:
             data = msgspec.json.decode(text, type=dict[str, Any])
             if (version := data.pop("format", None)) != FORMAT:
                 raise InvalidArgumentError(f"expected format {FORMAT}, got {version!r:.80}")
-            found = msgspec.convert(data, Calibration)
+            calibration = msgspec.convert(data, Calibration)
         except (msgspec.MsgspecError, ValueError) as error:
             raise InvalidArgumentError(f"it is not the JSON of a calibration: {error}") from None
-        if asdict(found) != {"machine": None} | data:
+        if asdict(calibration) != {"machine": None} | data:
             raise InvalidArgumentError("expected all fields of a calibration, and no others")
-        return found
+        return calibration
 
 
 PRIOR = Calibration(

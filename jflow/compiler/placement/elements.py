@@ -39,60 +39,60 @@ def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operatio
     puts, takes = _calls(ops, (_PUT, _PUT_MANY)), _calls(ops, (_TAKE, _TAKE_MANY))
     shared = [queue for queue in takes if queue in puts]
     users = _users(ops) if shared else {}
-    found: dict[Operation, tuple[Operation, ...]] = {}
+    awaited: dict[Operation, tuple[Operation, ...]] = {}
     for queue in shared:
         left = {put: n for put in puts[queue] if (n := _n_put(put))}
         for take in takes[queue]:
             for put in _taken(left, _n_taken(take), _after(take, users)):
                 users.setdefault(put, []).append(take)
-                found[put] = (*found.get(put, ()), take)
-    return found
+                awaited[put] = (*awaited.get(put, ()), take)
+    return awaited
 
 
 def _calls(
     ops: Sequence[Operation], functions: Collection[str]
 ) -> Mapping[ResourceRef, Sequence[Operation]]:
     """The calls of functions of queues, by queue."""
-    found: dict[ResourceRef, list[Operation]] = {}
+    calls: dict[ResourceRef, list[Operation]] = {}
     for op in ops:
         if op.eqn.primitive is host_p and op.eqn.params["function"] in functions:
-            found.setdefault(op.eqn.params["resources"][0], []).append(op)
-    return found
+            calls.setdefault(op.eqn.params["resources"][0], []).append(op)
+    return calls
 
 
 def _users(ops: Sequence[Operation]) -> _Users:
-    found: _Users = {}
+    users: _Users = {}
     for op in ops:
         for source in (*(tensor.op for tensor in op.inputs), *control_sources(op)):
-            found.setdefault(source, []).append(op)
-    return found
+            users.setdefault(source, []).append(op)
+    return users
 
 
 def _after(op: Operation, users: _Users) -> Collection[Operation]:
     """What cannot begin before an operation has ended."""
-    found: dict[Operation, None] = {}
+    successors: dict[Operation, None] = {}
     pending = [op]
     while pending:
-        new = [each for each in users.get(pending.pop(), ()) if each not in found]
-        found.update(dict.fromkeys(new))
+        new = [each for each in users.get(pending.pop(), ()) if each not in successors]
+        successors.update(dict.fromkeys(new))
         pending += new
-    return found
+    return successors
 
 
 def _taken(
     left: dict[Operation, int], wanted: int, later: Collection[Operation]
 ) -> Sequence[Operation]:
     """The operations whose elements are the next that are taken, which are subtracted."""
-    found = []
+    elements = []
     for put in [each for each in left if each not in later]:
         if wanted > 0:
             n = min(left[put], wanted)
             wanted -= n
             left[put] -= n
-            found.append(put)
+            elements.append(put)
         if not left[put]:
             del left[put]
-    return found
+    return elements
 
 
 def _n_put(op: Operation) -> int:

@@ -92,23 +92,23 @@ def fusion_of(eqn: jex.JaxprEqn) -> Fusion:
 def work_of(eqn: jex.JaxprEqn) -> Vector:
     """What one equation without a body computes, without bytes and kernels: f64[N_COUNTS]."""
     name = eqn.primitive.name
-    made = sum(_elements(var.aval) for var in eqn.outvars)
+    n_results = sum(_elements(var.aval) for var in eqn.outvars)
     match name:
         case "dot_general":
-            work = {Count.FLOPS: 2 * made * _contracted(eqn)}
+            work = {Count.FLOPS: 2 * n_results * _contracted(eqn)}
         case "conv_general_dilated":
-            work = {Count.CONVOLUTIONS: 2 * made * _window(eqn)}
+            work = {Count.CONVOLUTIONS: 2 * n_results * _window(eqn)}
         case "sort":
-            work = {Count.ELEMENTS: _COMPARISON * made * math.log2(made + 2)}
+            work = {Count.ELEMENTS: _COMPARISON * n_results * math.log2(n_results + 2)}
         case _ if name.startswith("cum"):
-            work = {Count.ELEMENTS: _CUMULATION * made * math.log2(made + 2)}
+            work = {Count.ELEMENTS: _CUMULATION * n_results * math.log2(n_results + 2)}
         case _ if name.startswith("reduce_window"):
             window = math.prod(eqn.params.get("window_dimensions", ()))
-            work = {Count.ELEMENTS: _WINDOW_ELEMENT * made * window}
+            work = {Count.ELEMENTS: _WINDOW_ELEMENT * n_results * window}
         case _ if name in _CUBIC:
-            work = {Count.FLOPS: made * math.sqrt(made)}
+            work = {Count.FLOPS: n_results * math.sqrt(n_results)}
         case _ if name in _TRANSCENDENTAL:
-            work = {Count.TRANSCENDENTALS: made}
+            work = {Count.TRANSCENDENTALS: n_results}
         case _ if name in _FREE_WHERE_USED:
             work = {}
         case _ if name.startswith("scatter"):
@@ -116,7 +116,7 @@ def work_of(eqn: jex.JaxprEqn) -> Vector:
         case _ if is_reduction(name):
             work = {Count.ELEMENTS: sum(_elements(var.aval) for var in eqn.invars)}
         case _:
-            work = {Count.ELEMENTS: made * _WEIGHTS.get(name, 1.0)}
+            work = {Count.ELEMENTS: n_results * _WEIGHTS.get(name, 1.0)}
     return vector(work)
 
 
@@ -160,14 +160,14 @@ def vector(counts: dict[Count, float]) -> Vector:
 
 def bodies_of(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
     """The jaxprs in an equation's parameters."""
-    found = []
+    bodies = []
     for value in eqn.params.values():
         for each in value if isinstance(value, tuple | list) else (value,):
             if isinstance(each, jex.ClosedJaxpr):
-                found.append(each.jaxpr)
+                bodies.append(each.jaxpr)
             elif isinstance(each, jex.Jaxpr):
-                found.append(each)
-    return found
+                bodies.append(each)
+    return bodies
 
 
 def _shape(aval: Any) -> Sequence[Any]:

@@ -238,10 +238,10 @@ class Explanation:
     @cached_property
     def _members(self) -> dict[int, list[int]]:
         """The operations of each class."""
-        found: dict[int, list[int]] = {}
+        members: dict[int, list[int]] = {}
         for i, number in enumerate(self.problem.constraints.classes):
-            found.setdefault(number, []).append(i)
-        return found
+            members.setdefault(number, []).append(i)
+        return members
 
     @cached_property
     def _room(self) -> list[float]:
@@ -254,11 +254,11 @@ class Explanation:
     @cached_property
     def _users(self) -> dict[Operation, list[Operation]]:
         """The operations that use a result of each."""
-        found: dict[Operation, list[Operation]] = {}
+        users: dict[Operation, list[Operation]] = {}
         for op in self._ops:
             for tensor in op.inputs:
-                found.setdefault(tensor.op, []).append(op)
-        return found
+                users.setdefault(tensor.op, []).append(op)
+        return users
 
     # Forms ------------------------------------------------------------------------------------
 

@@ -93,8 +93,8 @@ def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
     members: dict[Operation, list[Operation]] = {}
     for op in sorted(parents, key=order.__getitem__):
         members.setdefault(root(op), []).append(op)
-    found = [Group(tuple(together)) for together in members.values()]
-    return {op: group for group in found for op in group.members}
+    merged = [Group(tuple(together)) for together in members.values()]
+    return {op: group for group in merged for op in group.members}
 
 
 def _requested(op: Operation, handles: Handles) -> DeviceSpec:

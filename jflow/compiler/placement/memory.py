@@ -39,13 +39,13 @@ class MemoryUse:
 def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
     """The bytes that each operation keeps on its device: a variable's at its first access."""
     known: set[VariableRef] = set()
-    found = []
+    resident = []
     for op in ops:
         is_first = op.eqn.primitive in ACCESSES and op.eqn.params["variable"] not in known
         if is_first:
             known.add(op.eqn.params["variable"])
-        found.append(size_of(op.eqn.params["variable"].aval) if is_first else 0.0)
-    return tuple(found)
+        resident.append(size_of(op.eqn.params["variable"].aval) if is_first else 0.0)
+    return tuple(resident)
 
 
 def check_pinned(problem: Problem) -> None:
@@ -135,5 +135,5 @@ def _swept(
         if now > peak:
             peak, when = now, time
     here = [i for i in schedule.order if schedule.devices[i] == device]
-    begun = [i for i in here if timeline.start[i] <= when]
-    return MemoryUse(resident, peak, begun[-1] if begun else next(iter(here), None))
+    started = [i for i in here if timeline.start[i] <= when]
+    return MemoryUse(resident, peak, started[-1] if started else next(iter(here), None))

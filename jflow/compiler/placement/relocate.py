@@ -123,10 +123,10 @@ class Relocator:
         """
         handles = self._handles
         before = self._predicted(handles)
-        found = self._relocations(strategy)
-        plans = [self._rated(found, before)]
-        if plans[0].after >= before and 1 < len(found) <= _MOST_SINGLES:
-            plans += [self._rated([one], before) for one in found]
+        relocations = self._relocations(strategy)
+        plans = [self._rated(relocations, before)]
+        if plans[0].after >= before and 1 < len(relocations) <= _MOST_SINGLES:
+            plans += [self._rated([one], before) for one in relocations]
         return min(plans, key=lambda plan: plan.after)
 
     def _rated(self, relocations: Sequence[Relocation], before: float) -> RelocationPlan:
@@ -141,23 +141,23 @@ class Relocator:
             return []
         placement = self._placed(strategy, {op for handles in classes for op in handles})
         by_owner = {owner_op(op): device for op, device in placement.items()}
-        found = []
+        relocations = []
         for handles in classes:
             target = next((by_owner[op] for op in handles if op in by_owner), None)
             if target is not None and target != self._handles[handles[0]]:
-                found.append(self._relocation(handles, target))
-        return found
+                relocations.append(self._relocation(handles, target))
+        return relocations
 
     def _movable(self) -> list[tuple[Operation, ...]]:
         """The handle ops of each class of state that can move."""
         placed = self._handles
-        found: dict[Group, tuple[Operation, ...]] = {}
+        movable: dict[Group, tuple[Operation, ...]] = {}
         for op in placed:
             group = self._groups.get(op) or Group((op,))
             members = tuple(each for each in group.members if each in self._refs)
             if members and all(map(self._can_move, members)):
-                found[group] = tuple(sorted(members, key=lambda each: each not in placed))
-        return [*dict.fromkeys(found.values())]
+                movable[group] = tuple(sorted(members, key=lambda each: each not in placed))
+        return [*dict.fromkeys(movable.values())]
 
     def _can_move(self, op: Operation) -> bool:
         ref = self._refs[op]
@@ -168,13 +168,13 @@ class Relocator:
     def _placed(self, strategy: Strategy, free: Collection[Operation]) -> Placement:
         """Places all steps as one problem, in which the state of some handle ops is free."""
         placer, inventory = self._placer, self._inventory
-        kept = {op: device for op, device in self._handles.items() if op not in free}
+        fixed = {op: device for op, device in self._handles.items() if op not in free}
         if not isinstance(strategy, ByFunction):
-            rules = strategy(self._ops, inventory, soft=placer.soft, handles=kept)
+            rules = strategy(self._ops, inventory, soft=placer.soft, handles=fixed)
             return rules.place(inventory.devices, inventory.memory)
         return ScheduledAssignment(
             strategy.function,
-            assign(self._ops, inventory, soft=placer.soft, handles=kept),
+            assign(self._ops, inventory, soft=placer.soft, handles=fixed),
             inventory.tasks,
             places_state=True,
             # What the session places by the rules stays where they put it.

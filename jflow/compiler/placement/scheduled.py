@@ -186,8 +186,8 @@ class ScheduledAssignment:
         for op, group_number in zip(ops, classes, strict=True):
             if group_number not in allowed:
                 group = self.rules.colocated[self.rules.owners[op]]
-                found = self._devices(group, devices) or [fixed[op]]
-                allowed[group_number] = tuple(number[device] for device in found)
+                candidates = self._devices(group, devices) or [fixed[op]]
+                allowed[group_number] = tuple(number[device] for device in candidates)
         constraints = Constraints(tuple(classes), allowed, *_limits(ops, every, memory))
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
         costs = estimated(ops, every, self.calibration, self.wiring)
@@ -246,11 +246,13 @@ def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
                 waiting.setdefault(number[before], {})[i] = None
     for put, taking in awaited_elements(ops).items():
         waiting.setdefault(number[put], {}).update(dict.fromkeys(number[op] for op in taking))
-    found = [
+    dependencies = [
         Dependency(number[tensor.op], tuple(used), bytes_of(tensor), _bundle(tensor, used, ops))
         for tensor, used in users.items()
     ]
-    return found + [Dependency(before, tuple(after), 0.0) for before, after in waiting.items()]
+    return dependencies + [
+        Dependency(before, tuple(after), 0.0) for before, after in waiting.items()
+    ]
 
 
 def _bundle(tensor: Tensor, used: Iterable[int], ops: Sequence[Operation]) -> str:

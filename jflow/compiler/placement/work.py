@@ -175,9 +175,9 @@ class _Program:
             self.keep(value)
             return value
         node = _Node(owner, Fusion.FUSED, vector({}))
-        made = self._link(node, [(value, None)], [eqn.outvars[0].aval])[0]
-        self.keep(made)
-        return made
+        stored = self._link(node, [(value, None)], [eqn.outvars[0].aval])[0]
+        self.keep(stored)
+        return stored
 
     def _add_node(
         self, eqn: jex.JaxprEqn, inputs: list[int | None], known: _Known, owner: int
@@ -189,8 +189,8 @@ class _Program:
         node.is_transpose = eqn.primitive.name == "transpose"
         node.is_product = eqn.primitive.name == "dot_general"
         reads = [(value, touched) for value in inputs]
-        made = self._link(node, reads, [var.aval for var in eqn.outvars])
-        known.update(zip(eqn.outvars, made, strict=True))
+        stored = self._link(node, reads, [var.aval for var in eqn.outvars])
+        known.update(zip(eqn.outvars, stored, strict=True))
         if eqn.effects or is_on_host(eqn):
             node.is_needed = True
 

@@ -290,8 +290,8 @@ def _producer(exchange: LinkProbe) -> Any:
     copies = _copies(exchange)
 
     def fun(x: Any, *values: Any) -> list[Any]:
-        made: list[Any] = copies(_computed(x, values, exchange.products))
-        return made
+        copied: list[Any] = copies(_computed(x, values, exchange.products))
+        return copied
 
     return fun
 

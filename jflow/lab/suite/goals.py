@@ -117,12 +117,12 @@ def _never_slower(
     verdict = verdict_of(cases, measured)
     lost, lost_measured = len(verdict.simulated_losses), len(verdict.measured_losses)
     if verdict.n_simulated:
-        found = f"{lost} of {verdict.n_simulated}"
-        yield Goal("G2", "slower than one device, simulated", "0", found, not lost)
+        text = f"{lost} of {verdict.n_simulated}"
+        yield Goal("G2", "slower than one device, simulated", "0", text, not lost)
     if verdict.n_measured:
-        found = f"{lost_measured} of {verdict.n_measured}"
+        text = f"{lost_measured} of {verdict.n_measured}"
         about = "slower than one device by more than noise, measured"
-        yield Goal("G2", about, "0", found, not lost_measured)
+        yield Goal("G2", about, "0", text, not lost_measured)
 
 
 def _predicted(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
@@ -195,9 +195,9 @@ def _feasible(cases: Sequence[CaseResult]) -> Iterator[Goal]:
     for each in feasibility_of(of_group(cases, MEMORY)):
         if each.strategy == AUTO:
             n = sum(each.n.values())
-            found = sum(part * each.n[limit] for limit, part in each.fractions.items())
+            total = sum(part * each.n[limit] for limit, part in each.fractions.items())
             about = "a placement under memory limits wherever there is one"
-            yield Goal("G6", about, "all", f"{found:.0f} of {n}", round(found) == n)
+            yield Goal("G6", about, "all", f"{total:.0f} of {n}", round(total) == n)
 
 
 def _adversarial(cases: Sequence[CaseResult]) -> Iterator[Goal]:

@@ -197,15 +197,15 @@ class ResultFile(Closing):
         self,
         path: Path | None,
         origin: Origin,
-        kept: GroupResults | None = None,
+        earlier: GroupResults | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._origin = origin
         self._clock = clock
         self._written = clock()
-        self._cases = {**kept.cases} if kept else {}
-        self._measured = {**kept.measured} if kept else {}
+        self._cases = {**earlier.cases} if earlier else {}
+        self._measured = {**earlier.measured} if earlier else {}
 
     def add_case(self, key: str, result: CaseResult) -> None:
         """Adds the result of a case."""

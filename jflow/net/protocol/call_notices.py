@@ -75,25 +75,25 @@ class CallNotices:
             with suppress(OpError):
                 self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._tell), FOREVER)
 
-    def _tell(self, found: SessionWaits) -> None:
+    def _tell(self, waits: SessionWaits) -> None:
         """Tells what calls wait for, of those for which it is due."""
         by_name: dict[str, list[SessionWait]] = {}
-        for one in found.found:
+        for one in waits.found:
             by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
         ages = {name: max(one.wait.age_s for one in listed) for name, listed in by_name.items()}
         # What has no age, such as a task that does not answer, is as old as the oldest call.
         waited = {name: age or self._waited for name, age in ages.items()}
-        texts = {name: self._text(found) for name, found in by_name.items()}
+        texts = {name: self._text(waits) for name, waits in by_name.items()}
         for call, doing in [*self._doing.items()]:
             since = self._calls.get(call)
-            if since is not None and not found.found:
+            if since is not None and not waits.found:
                 waited[f"call {call}"] = self._requested_at - since
                 texts[f"call {call}"] = doing()
         for name in self._notices.due(waited, self._first_s):
             LOG.warning("%s", printable(told(waited[name], f"{texts[name]} ({self._server})")))
 
-    def _text(self, found: Sequence[SessionWait]) -> str:
-        return "; ".join(dict.fromkeys(map(self.describe, found)))
+    def _text(self, waits: Sequence[SessionWait]) -> str:
+        return "; ".join(dict.fromkeys(map(self.describe, waits)))
 
 
 class _WaitsAnswer(Outcome):

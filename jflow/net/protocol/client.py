@@ -367,8 +367,8 @@ class MasterClient:
         Messages never change their stream, so it would be of something on the way.
         """
         if self._channel.has_data and self._n_received > N_ANSWERS:
-            said = f"the server at {self._address} sent a message beside the data stream"
-            self._finish(UnavailableError(said, task=self._task))
+            message = f"the server at {self._address} sent a message beside the data stream"
+            self._finish(UnavailableError(message, task=self._task))
 
     def _take_message(self, message: Message) -> None:
         """Takes a message, on the thread that reads the data stream, and wakes its caller."""

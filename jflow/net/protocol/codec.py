@@ -79,14 +79,14 @@ def frames_of(
 
 def small_payload(tensors: Sequence[Array]) -> bytes | None:
     """The payload of numbers that takes `SMALL_BYTES` at most; None if it is another one."""
-    found, n_bytes = [], 0
+    arrays, n_bytes = [], 0
     for tensor in tensors:
         size = -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT  # `aligned`, without a call
         n_bytes += size
         if n_bytes > SMALL_BYTES or tensor.dtype not in NAMES:
             return None
-        found.append(tensor.tobytes().ljust(size, b"\0"))
-    return b"".join(found)
+        arrays.append(tensor.tobytes().ljust(size, b"\0"))
+    return b"".join(arrays)
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:

@@ -114,8 +114,8 @@ class Dispatcher(Generic[S]):
     def _give_up(self) -> None:
         """Ends the stream of a caller that takes no answers."""
         if not self._over.done():
-            said = f"it has taken no answer for {settings.UNREAD_S:g} s"
-            self._over.set_result(BrokenStreamError(said))
+            message_text = f"it has taken no answer for {settings.UNREAD_S:g} s"
+            self._over.set_result(BrokenStreamError(message_text))
 
     def _read_on(self) -> None:
         self._start(self._read())
@@ -248,27 +248,27 @@ class Dispatcher(Generic[S]):
         if message.begun is None:
             self._begin(message)
         # The reader keeps the message until the next one; its reply may hold a lease on a variable.
-        begun, message.begun = message.begun, None
-        if begun is None:
+        on_begin, message.begun = message.begun, None
+        if on_begin is None:
             await self._take(message.envelope, message.tensors, hand_over)
-        elif isinstance(begun, TemplateReply):
-            if call and not self._answer_now(message, begun):
-                n_bytes = total_bytes(begun.tensors)
+        elif isinstance(on_begin, TemplateReply):
+            if call and not self._answer_now(message, on_begin):
+                n_bytes = total_bytes(on_begin.tensors)
                 if n_bytes > CHUNK_BYTES:
                     hand_over()
                 if message.size is not None:
                     message.size.n_bytes = n_bytes
-                await self._send_template(call, begun)
-        elif isinstance(begun, Exception):
+                await self._send_template(call, on_begin)
+        elif isinstance(on_begin, Exception):
             if call:
-                await self._send(self._failed(call, begun), ())
-            elif not isinstance(begun, AbortedError):
-                raise begun
+                await self._send(self._failed(call, on_begin), ())
+            elif not isinstance(on_begin, AbortedError):
+                raise on_begin
         elif call:
-            await self._take_call(envelope, call, message.size, hand_over, begun)
+            await self._take_call(envelope, call, message.size, hand_over, on_begin)
         else:
             with suppress(AbortedError):
-                await begun()
+                await on_begin()
 
     async def _take_call(
         self,
@@ -356,8 +356,8 @@ class Dispatcher(Generic[S]):
                 reply[0].id = call
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
-            said = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
-            reply = self._failed(call, CancelledError(message=said, op=waited.op)), ()
+            reason = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
+            reply = self._failed(call, CancelledError(message=reason, op=waited.op)), ()
         except Exception as error:  # any error is reported to the caller
             reply = self._failed(call, error), ()
         self._working.pop(call, None)

@@ -134,10 +134,10 @@ def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Buffers]:
     for tensor in tensors:
         position, size = 0, len(tensor)
         while position < size:
-            taken = tensor[position : position + room]
-            parts.append(taken)
-            position += len(taken)
-            room -= len(taken)
+            chunk = tensor[position : position + room]
+            parts.append(chunk)
+            position += len(chunk)
+            room -= len(chunk)
             if not room:
                 yield parts
                 parts, room = [], CHUNK_BYTES

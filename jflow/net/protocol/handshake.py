@@ -161,13 +161,13 @@ class CallerHandshake:
           FailedPreconditionError: if it has another version of the protocol.
           UnavailableError: if it is not a jflow server.
         """
-        found = version_of(frame) if self.hello else None
-        if found is None:
+        version = version_of(frame) if self.hello else None
+        if version is None:
             raise self._error(UnavailableError, "does not answer as a jflow server does")
-        if found != VERSION:
+        if version != VERSION:
             raise self._error(
                 FailedPreconditionError,
-                f"speaks version {found} of jflow's protocol and this end version {VERSION}; "
+                f"speaks version {version} of jflow's protocol and this end version {VERSION}; "
                 "install the same version of jflow on both",
             )
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
@@ -231,8 +231,8 @@ class ServerHandshake:
     """
 
     def __init__(self, secret: Secret, service: str, hello_frame: bytes) -> None:
-        found = version_of(hello_frame)
-        hello = _message(pb.Hello, hello_frame) if found == VERSION else None
+        version = version_of(hello_frame)
+        hello = _message(pb.Hello, hello_frame) if version == VERSION else None
         if hello is None or len(hello.nonce) != NONCE_BYTES:
             raise UnauthenticatedError(
                 f"the stream did not begin with the handshake of version {VERSION} of jflow's "

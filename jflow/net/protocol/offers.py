@@ -69,8 +69,8 @@ class OpenOffers(Generic[K]):
     def take(self, proof: bytes, now: float) -> tuple[DataOffer, K] | None:
         """The offer of a caller's proof, which is taken by that; None if there is none."""
         self._drop_expired(now)
-        found = self._open.pop(proof, None)
-        return None if found is None else found[:2]
+        offer = self._open.pop(proof, None)
+        return None if offer is None else offer[:2]
 
     def cancel(self, offer: DataOffer) -> None:
         """Ends an offer; does nothing if it was taken or has expired."""

@@ -174,17 +174,17 @@ class Parser:
     def _take(self, n_bytes: int) -> Message | None:
         """Takes the first `n_bytes`: the next frame, or its head if it is large."""
         rest_bytes = _LENGTH.size + self._frame_bytes() - n_bytes
-        taken = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
+        frame = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
         self._start += n_bytes
         if not rest_bytes:
-            if self._segments is not None and taken[0] >= IN_SEGMENT:
-                return self._segments.take(taken)
-            return self.assembler.feed(taken)
-        rest = self.assembler.begin(taken, rest_bytes)
+            if self._segments is not None and frame[0] >= IN_SEGMENT:
+                return self._segments.take(frame)
+            return self.assembler.feed(frame)
+        rest = self.assembler.begin(frame, rest_bytes)
         here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
         rest[: len(here)] = here
         self._start += len(here)
-        self._message_id = message_id_of(taken)
+        self._message_id = message_id_of(frame)
         if len(here) == rest_bytes:
             return self.assembler.end(self._message_id)
         self._missing = rest[len(here) :]

@@ -218,8 +218,8 @@ def _begin_plans(
     if body.HasField("effect"):
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
-    elif (begun := worker.begin(numbers[0], body.handle, call.tensors)) is not None:
-        return _fetched(begun)  # nothing is piggybacked: it sends nothing
+    elif (running := worker.begin(numbers[0], body.handle, call.tensors)) is not None:
+        return _fetched(running)  # nothing is piggybacked: it sends nothing
     piggybacked = Piggybacked(parsed_task(body.asker)) if body.asker else None
     run = Started(
         worker.run(numbers[0], body.handle, call.tensors, staging=staging, piggybacked=piggybacked)

@@ -198,8 +198,8 @@ class SentSegments(Generic[M]):
             ):
                 return None, []
             displaced.append(smallest)
-        kept = self.n_bytes - sum(self._segments[number].capacity for number in displaced)
-        if kept + capacity > MAX_SEGMENTS_BYTES:
+        n_left = self.n_bytes - sum(self._segments[number].capacity for number in displaced)
+        if n_left + capacity > MAX_SEGMENTS_BYTES:
             return None, []
         for number in displaced:
             del self._segments[number]
@@ -289,9 +289,9 @@ class ReceivedSegments(Generic[M]):
         del self._segments[number]
 
     def _free(self, number: int, what: str) -> tuple[M, int]:
-        found = self._segments.get(number)
-        if found is None:
+        segment = self._segments.get(number)
+        if segment is None:
             raise InvalidArgumentError(f"{what} segment {number}, which was never shared")
         if number in self._in_use:
             raise InvalidArgumentError(f"{what} segment {number}, which is in use")
-        return found
+        return segment

@@ -146,17 +146,17 @@ class MethodSignature:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], version: int = VERSION
     ) -> tuple[bytes, Sequence[Array]]:
         """The arguments of a call as a record of a version, and its arrays."""
-        given = self._defaults | dict(zip(self._names, args, strict=False)) | dict(kwargs)
+        arguments = self._defaults | dict(zip(self._names, args, strict=False)) | dict(kwargs)
         codec = self._arguments(version)
-        values = (one.sent(given[one.name]) for one in self._sent if one.since <= version)
+        values = (one.sent(arguments[one.name]) for one in self._sent if one.since <= version)
         return codec.encode(codec.kind(*values))
 
     def decode(
         self, record: bytes, tensors: Sequence[Array], version: int = VERSION
     ) -> dict[str, Any]:
         """The arguments of a call by name. Raises InvalidArgumentError if they are malformed."""
-        found = self._arguments(version).decode(record, tensors)
-        return {one.name: getattr(found, one.name, one.default) for one in self._sent}
+        values = self._arguments(version).decode(record, tensors)
+        return {one.name: getattr(values, one.name, one.default) for one in self._sent}
 
     def encode_result(self, result: Any) -> tuple[bytes, Sequence[Array]]:
         """A result as a record and its arrays."""
@@ -173,8 +173,8 @@ class MethodSignature:
     def deadline_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Deadline:
         """The deadline among the arguments of a call."""
         assert self._deadline is not None, f"{self._name} has no deadline"
-        given = dict(zip(self._names, args, strict=False)) | dict(kwargs)
-        deadline: Deadline = given[self._deadline]
+        arguments = dict(zip(self._names, args, strict=False)) | dict(kwargs)
+        deadline: Deadline = arguments[self._deadline]
         return deadline
 
     def _arguments_of(self, version: int) -> _Codec:

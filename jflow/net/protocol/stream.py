@@ -141,7 +141,7 @@ class MessageStream:
         """How many signs of life there were: something came, or a large frame was taken."""
         return self.n_taken + self._framing.n_received
 
-    def watch_long(self, begun: Callable[[pb.Envelope], object]) -> None:
+    def watch_long(self, on_begin: Callable[[pb.Envelope], object]) -> None:
         """Sets what is called with the envelope of a message that takes long to come.
 
         It is called when the message begins, in the task that receives; not for large envelopes.
@@ -151,7 +151,7 @@ class MessageStream:
             if len(message.control) > MAX_COST_ON_LOOP:
                 return
             envelope = self._decoder.envelope(message)
-            begun(open_control(message) if envelope is None else envelope)
+            on_begin(open_control(message) if envelope is None else envelope)
 
         self._framing.watch_long(open_begun)
 

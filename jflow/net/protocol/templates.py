@@ -125,10 +125,10 @@ class EnvelopeTemplate:
         """The tensors of a message. Raises InvalidArgumentError if they do not fit its payload."""
         if self._n_bytes > len(payload):
             return open_tensors(self.envelope, payload)
-        found = []
+        tensors = []
         for shape, dtype, start in self._slots:  # no comprehension, which would be a call
-            found.append(np.ndarray(shape, dtype, payload, start))
-        return found
+            tensors.append(np.ndarray(shape, dtype, payload, start))
+        return tensors
 
 
 class TemplateMessage:
@@ -183,16 +183,18 @@ class TemplateDecoder:
         Raises:
           InvalidArgumentError: if the message is malformed.
         """
-        taken = self._take(message)
-        if taken is not None:
-            given = message.tensors
-            taken.tensors = taken.template.tensors(message.payload) if given is None else [*given]
-        return taken
+        content = self._take(message)
+        if content is not None:
+            tensors = message.tensors
+            content.tensors = (
+                content.template.tensors(message.payload) if tensors is None else [*tensors]
+            )
+        return content
 
     def envelope(self, message: Message) -> pb.Envelope | None:
         """The envelope of a message whose payload may be missing; otherwise as `open`."""
-        taken = self._take(message)
-        return None if taken is None else taken.envelope
+        content = self._take(message)
+        return None if content is None else content.envelope
 
     def _take(self, message: Message) -> TemplateMessage | None:
         """As `open`, without tensors."""

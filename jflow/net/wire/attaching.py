@@ -282,10 +282,10 @@ class Dialler:
             yield _Way(socket.AF_UNIX, offer.path, "its socket")
         if self.choice.has_tcp and offer.port:
             for address in self.addresses:
-                found = socket.getaddrinfo(
+                addresses = socket.getaddrinfo(
                     address, offer.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
                 )
-                for family, *_, where in found:
+                for family, *_, where in addresses:
                     yield _Way(family, where, f"port {offer.port} of {address}")
 
     def _connected(self, connecting: socket.socket, way: _Way) -> Resumable[DataConnection]:

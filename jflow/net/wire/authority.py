@@ -95,10 +95,10 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
             "or in an empty directory for a new authority"
         )
     if path.exists():
-        found = serialization.load_pem_private_key(read_private(key_path), None)
-        if not isinstance(found, ec.EllipticCurvePrivateKey):
+        private_key = serialization.load_pem_private_key(read_private(key_path), None)
+        if not isinstance(private_key, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{key_path} has a key that jflow has not made")
-        return found, x509.load_pem_x509_certificate(read_private(path, 0o022))
+        return private_key, x509.load_pem_x509_certificate(read_private(path, 0o022))
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"jflow authority {secrets.token_hex(4)}")
     certificate = (

@@ -150,9 +150,9 @@ def receive_into(
       OSError: as `socket.recv_into`.
       InvalidArgumentError: if there are more than the other end ever sends at once.
     """
-    n_bytes, found, flags, _ = connected.recvmsg_into([buffer], _ROOM, socket.MSG_CMSG_CLOEXEC)
-    if found:
-        for level, kind, data in found:
+    n_bytes, ancillary, flags, _ = connected.recvmsg_into([buffer], _ROOM, socket.MSG_CMSG_CLOEXEC)
+    if ancillary:
+        for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 take(struct.unpack(f"{len(data) // 4}i", data))
         if flags & socket.MSG_CTRUNC:

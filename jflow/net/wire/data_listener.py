@@ -120,18 +120,18 @@ class DataListener:
             return None
         loop = asyncio.get_running_loop()
         offer = replace(self._place, nonce=os.urandom(OFFER_NONCE_BYTES))
-        made = OpenOffer(offer, caller_names, loop.create_future())
-        self._offers.add(made.offer, made, loop.time())
-        return made
+        opened = OpenOffer(offer, caller_names, loop.create_future())
+        self._offers.add(opened.offer, opened, loop.time())
+        return opened
 
-    def cancel(self, made: OpenOffer) -> None:
+    def cancel(self, opened: OpenOffer) -> None:
         """Ends an offer, and the stream that was attached by it and has no owner."""
-        self._offers.cancel(made.offer)
-        if made.attached.done():
-            if not made.attached.cancelled():
-                made.attached.result().end(None)
+        self._offers.cancel(opened.offer)
+        if opened.attached.done():
+            if not opened.attached.cancelled():
+                opened.attached.result().end(None)
         else:
-            made.attached.cancel()
+            opened.attached.cancel()
 
     def _accept_from(self, listening: socket.socket) -> None:
         if listening in self._listening:  # it may have been stopped in a pause
@@ -172,10 +172,10 @@ class DataListener:
 
     def _attach(self, connection: SocketConnection | TlsConnection, proof: bytes) -> bool:
         """Makes a connection the stream of an offer; False if there is none of that proof."""
-        found = self._offers.take(proof, asyncio.get_running_loop().time())
-        if found is None or found[1].attached.done():
+        match = self._offers.take(proof, asyncio.get_running_loop().time())
+        if match is None or match[1].attached.done():
             return False
-        offer, made = found
+        offer, made = match
         if isinstance(connection, TlsConnection) and connection.peer_names != made.caller_names:
             return False
         # Never too much for a buffer in which nothing is.

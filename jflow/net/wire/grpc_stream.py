@@ -83,9 +83,9 @@ class GrpcStream:
         self.read = again
 
     def offer(self) -> GrpcUpgrade | None:
-        made = None if self._listener is None else self._listener.offer(self.caller_names)
-        if made is not None and self._listener is not None:
-            self._upgrade = GrpcUpgrade(self, self._listener, made)
+        offer = None if self._listener is None else self._listener.offer(self.caller_names)
+        if offer is not None and self._listener is not None:
+            self._upgrade = GrpcUpgrade(self, self._listener, offer)
         return self._upgrade
 
     async def attach(self, offer: DataOffer | None) -> PairedStream | None:
@@ -105,11 +105,11 @@ class GrpcStream:
 class GrpcUpgrade:
     """A data stream that was offered beside a server's end; see `protocol.transport.Upgrade`."""
 
-    def __init__(self, stream: GrpcStream, listener: DataListener, made: OpenOffer) -> None:
-        self.offer = made.offer
+    def __init__(self, stream: GrpcStream, listener: DataListener, offer: OpenOffer) -> None:
+        self.offer = offer.offer
         self._stream = stream
         self._listener = listener
-        self._made = made
+        self._made = offer
         self._paired: PairedStream | None = None
 
     async def chosen(self) -> tuple[FrameStream, Framing | None]:

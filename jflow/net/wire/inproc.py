@@ -77,9 +77,9 @@ class InprocTransport:
         if target.at or not _SERVED:
             return None
         _, port = split_address(target.address)
-        found = {_SERVED.get((host, port)) for host in resolve(target.address, limit)}
-        listener = found.pop()
-        if found or listener is None or listener.is_encrypted != self._is_encrypted:
+        services = {_SERVED.get((host, port)) for host in resolve(target.address, limit)}
+        listener = services.pop()
+        if services or listener is None or listener.is_encrypted != self._is_encrypted:
             return None
         return listener
 

@@ -18,25 +18,25 @@ def looked_up(address: str) -> Future[tuple[str, ...]]:
     Returns:
       A future of its numeric addresses; it fails with `OSError` if the host does not resolve.
     """
-    found: Future[tuple[str, ...]] = Future()
-    found.set_running_or_notify_cancel()  # the future may have been cancelled
+    names: Future[tuple[str, ...]] = Future()
+    names.set_running_or_notify_cancel()  # the future may have been cancelled
     host, port = split_address(address)
     host = numeric_host(host)
     if _is_literal(host):
-        found.set_result((host,))
-        return found
+        names.set_result((host,))
+        return names
 
     def look_up() -> None:
         try:
             resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            found.set_exception(error)
+            names.set_exception(error)
         else:
-            found.set_result(tuple(str(where[0]) for *_, where in resolved))
+            names.set_result(tuple(str(where[0]) for *_, where in resolved))
 
     # A daemon thread: a resolver that hangs must not keep the process from exiting.
     threading.Thread(target=look_up, name=f"jflow looks up {host}", daemon=True).start()
-    return found
+    return names
 
 
 def resolve(address: str, limit: Deadline) -> tuple[str, ...]:

@@ -220,9 +220,9 @@ def _listeners(port: int) -> Iterator[_Listener]:
 def _decoded(address: str) -> Address:
     """An address of /proc/net: words of the machine's byte order, in hexadecimal."""
     words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
-    found = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return mapped or found
+    decoded = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
+    mapped = decoded.ipv4_mapped if isinstance(decoded, ipaddress.IPv6Address) else None
+    return mapped or decoded
 
 
 def _address(host: str) -> Address:
@@ -231,12 +231,12 @@ def _address(host: str) -> Address:
 
 def _own_sockets() -> dict[int, int]:
     """The descriptors of this process's sockets, by inode."""
-    found = {}
+    sockets = {}
     for name in os.listdir(_PROC / "fd"):
         with suppress(OSError):  # it has been closed since
             if match := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(_PROC / "fd" / name)):
-                found[int(match[1])] = int(name)
-    return found
+                sockets[int(match[1])] = int(name)
+    return sockets
 
 
 def _reached(listeners: Sequence[_Listener], own: dict[int, int]) -> frozenset[int]:

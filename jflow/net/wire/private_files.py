@@ -149,12 +149,12 @@ def _entry(path: Path) -> Iterator[_Entry]:
     """Follows all links of a name, as long as nothing loose is on its way."""
     directory = os.open("/", _LOOK)
     try:
-        found, parts, n_links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
+        entry, parts, n_links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
         links, directories = _trusted()
         while True:
             status = os.fstat(directory)
-            if found not in directories and _is_loose(status):
-                yield _Entry(directory, "", _Loose(found, status.st_uid))
+            if entry not in directories and _is_loose(status):
+                yield _Entry(directory, "", _Loose(entry, status.st_uid))
                 return
             part = parts.pop() if parts else "."
             link = _link(part, directory)
@@ -163,10 +163,10 @@ def _entry(path: Path) -> Iterator[_Entry]:
                 return
             if link is None:
                 directory = _opened(part, directory)
-                found = found.parent if part == ".." else found / part
+                entry = entry.parent if part == ".." else entry / part
                 continue
-            if found / part not in links and link.st_uid not in _own_users():
-                yield _Entry(directory, "", _Loose(found / part, link.st_uid))
+            if entry / part not in links and link.st_uid not in _own_users():
+                yield _Entry(directory, "", _Loose(entry / part, link.st_uid))
                 return
             n_links += 1
             if n_links > _MAX_LINKS:
@@ -174,7 +174,7 @@ def _entry(path: Path) -> Iterator[_Entry]:
             target = Path(os.readlink(part, dir_fd=directory))
             parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             if target.is_absolute():
-                directory, found = _opened("/", directory), Path("/")
+                directory, entry = _opened("/", directory), Path("/")
     finally:
         os.close(directory)
 

@@ -140,10 +140,10 @@ class SegmentExchange:
             return encode_parts(message_id, control, tensors)
         if len(control) + NUMBER_BYTES > MAX_CONTROL_BYTES:
             return encode_parts(message_id, control, tensors)
-        taken = self._take(n_bytes)
-        if taken is None:
+        segment = self._take(n_bytes)
+        if segment is None:
             return encode_parts(message_id, control, tensors)
-        number, memory = taken
+        number, memory = segment
         return self._copied(InSegment(message_id, control, number, n_bytes), memory, tensors)
 
     def take(self, frame: bytes) -> Message | None:
@@ -229,7 +229,7 @@ class SegmentExchange:
                 return None
             while self._unsent:
                 self._sent.freed(self._unsent.popleft())
-            taken = self._sent.take(n_bytes)
+            segment = self._sent.take(n_bytes)
             capacity, displaced = self._sent.to_make()
             self._untold.extend((Dropped(number), None) for number in displaced)
         if capacity is not None:
@@ -239,7 +239,7 @@ class SegmentExchange:
                 ).start()
             except RuntimeError:  # no thread can be started
                 self._sent.not_made()
-        return taken
+        return segment
 
     def _make(self, capacity: int) -> None:
         """Makes a segment and shares it; on a thread of its own."""

@@ -288,5 +288,5 @@ class PairedStream:
         elif error is None and reading.result() is self._lifeline.eof:
             self._data.end(None)
         else:
-            said = "a frame came beside the data stream" if error is None else repr(error)
-            self._data.end(BrokenStreamError(said))
+            reason = "a frame came beside the data stream" if error is None else repr(error)
+            self._data.end(BrokenStreamError(reason))

@@ -137,16 +137,16 @@ def _check(tls: Tls, name: str) -> None:
         ) from None
     caller.check_hostname, caller.verify_mode = False, ssl.CERT_NONE
     try:
-        found = _connected_to(server, caller)
+        names = _connected_to(server, caller)
     except ssl.SSLError as error:
         raise InvalidArgumentError(
             f"{VARIABLE}: the certificate in {tls.identity_path} is not valid with "
             f"{tls.authority_path}: {_reason(error)}; {_RENEW}"
         ) from None
-    if name not in found:
+    if name not in names:
         raise InvalidArgumentError(
             f"{VARIABLE}: the certificate in {tls.identity_path} is of another task: expected the "
-            f"name {name}, got {', '.join(found) or 'none'}; use the file that was made for it"
+            f"name {name}, got {', '.join(names) or 'none'}; use the file that was made for it"
         )
 
 
@@ -159,8 +159,8 @@ def _connected_to(server: ssl.SSLContext, caller: ssl.SSLContext) -> list[str]:
         done = [_has_shaken_hands(end) for end in (one, other)]
         if all(done):
             break
-    found: Any = other.getpeercert() or {}
-    return [str(value) for _, value in found.get("subjectAltName", ())]
+    certificate: Any = other.getpeercert() or {}
+    return [str(value) for _, value in certificate.get("subjectAltName", ())]
 
 
 def _has_shaken_hands(end: ssl.SSLObject) -> bool:

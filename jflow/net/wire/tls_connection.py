@@ -60,9 +60,9 @@ class TlsConnection:
     @property
     def peer_names(self) -> frozenset[str]:
         """The DNS names in the certificate of the other end."""
-        found: Any = self._tls.getpeercert() or {}
+        certificate: Any = self._tls.getpeercert() or {}
         return frozenset(
-            str(value) for kind, value in found.get("subjectAltName", ()) if kind == "DNS"
+            str(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"
         )
 
     def begin(self) -> Generator[int, None, None]:

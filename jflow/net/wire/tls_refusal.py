@@ -43,8 +43,8 @@ def look_for_refusal(
       What is wrong, as a sentence without its subject, the server; None if `over` was set before
       that was known, for example because nothing listens at the address.
     """
-    found: Future[str | None] = Future()
-    found.set_running_or_notify_cancel()
+    outcome: Future[str | None] = Future()
+    outcome.set_running_or_notify_cancel()
 
     def look() -> None:
         refusal = None
@@ -55,11 +55,11 @@ def look_for_refusal(
                 # A server that is just stopping closes a connection, too, and refuses the next one.
                 refusal = _refusal(tls, address, name, _Limit(over))
             wait_s = _AGAIN_S
-        found.set_result(refusal)
+        outcome.set_result(refusal)
 
     # A daemon thread, so that a server that does not answer cannot keep the process from exiting.
     threading.Thread(target=look, name=f"jflow asks {address}", daemon=True).start()
-    return found
+    return outcome
 
 
 class _Limit:

@@ -37,9 +37,9 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
       NotFoundError: if the file that JFLOW_TOKEN_FILE names does not exist.
       InvalidArgumentError: if the token is too short or not printable ASCII, as headers require.
     """
-    told = environ.get("JFLOW_TOKEN", "").strip()
-    if told:
-        return _checked(told, "JFLOW_TOKEN")
+    text = environ.get("JFLOW_TOKEN", "").strip()
+    if text:
+        return _checked(text, "JFLOW_TOKEN")
     named = environ.get("JFLOW_TOKEN_FILE")
     path = Path(named) if named else Path.home() / ".jflow" / "token"
     try:

@@ -71,15 +71,15 @@ def measured(records: Iterable[TaskRecord], names: StepNames, start: float, fini
       names: what the plans are called.
       start, finish: of the call, by the same clock.
     """
-    found = sorted(records, key=lambda record: _natural(record.task))
+    ordered = sorted(records, key=lambda record: _natural(record.task))
     details: dict[str, Detail] = {"seconds of the call": finish - start}
-    for record in found:
+    for record in ordered:
         details[f"clock error of {record.task} in seconds"] = record.error
         if record.n_dropped:
             details[f"spans and transfers of {record.task} not noted"] = record.n_dropped
-    spans = [span for record in found for span in _spans(record, names, start)]
+    spans = [span for record in ordered for span in _spans(record, names, start)]
     spans.sort(key=lambda span: (_natural(span.device), span.start))
-    return Trace("measured", tuple(spans), tuple(_transfers(found, names, start)), details)
+    return Trace("measured", tuple(spans), tuple(_transfers(ordered, names, start)), details)
 
 
 def _spans(record: TaskRecord, names: StepNames, zero: float) -> Iterable[Span]:
@@ -109,7 +109,7 @@ def _transfers(records: Sequence[TaskRecord], names: StepNames, zero: float) -> 
         for record in records
         for edge, time in record.rows("sent").tolist()
     }
-    found = []
+    transfers = []
     for record in records:
         for number, n_bytes, arrived, copied, ended in record.rows("received").tolist():
             edge = names.edges.get(int(number))
@@ -120,9 +120,9 @@ def _transfers(records: Sequence[TaskRecord], names: StepNames, zero: float) -> 
                 start, finish = copied, ended
             else:
                 start, finish = ready, max(arrived, ready) + (ended - copied)
-            begun = max(start - zero, 0.0)
-            found.append(Transfer(*edge, int(n_bytes), begun, max(finish - zero, begun)))
-    return sorted(found, key=lambda one: one.start)
+            start_s = max(start - zero, 0.0)
+            transfers.append(Transfer(*edge, int(n_bytes), start_s, max(finish - zero, start_s)))
+    return sorted(transfers, key=lambda one: one.start)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -178,8 +178,8 @@ class PlanRecorder:
         """
         finish = self.now()
         number = self._numbers.get(id(instruction), -1)
-        told = finish if dispatched is None else dispatched
-        row = (self._device, number, KINDS.index(kind), start, told, finish)
+        end_s = finish if dispatched is None else dispatched
+        row = (self._device, number, KINDS.index(kind), start, end_s, finish)
         self._recorder.spans.append(row)
 
     def sent(self, edge: int) -> None:

@@ -57,15 +57,15 @@ class StepStats:
     @cached_property
     def dev_stats(self) -> tuple[DeviceStepStats, ...]:
         """The devices that took part; empty if the step was not traced."""
-        found: dict[str, list[NodeExecStats]] = {device: [] for device in self.trace.devices}
+        by_device: dict[str, list[NodeExecStats]] = {device: [] for device in self.trace.devices}
         for span in self.trace.spans:
-            found[span.device].append(_of_span(span))
+            by_device[span.device].append(_of_span(span))
         for one in self.trace.transfers:
-            found[one.source].append(_of_transfer(one, f"send to {one.target}"))
-            found[one.target].append(_of_transfer(one, f"receive from {one.source}"))
+            by_device[one.source].append(_of_transfer(one, f"send to {one.target}"))
+            by_device[one.target].append(_of_transfer(one, f"receive from {one.source}"))
         return tuple(
             DeviceStepStats(device, tuple(sorted(stats, key=lambda s: s.all_start_micros)))
-            for device, stats in found.items()
+            for device, stats in by_device.items()
         )
 
 

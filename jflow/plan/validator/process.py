@@ -253,9 +253,9 @@ def outcomes(programs: Iterable[bytes], limits: ValidationLimits) -> Iterator[Va
 
 def _environment() -> dict[str, str]:
     """The environment of the validator: no secrets of jflow, and no threads of libraries."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("JFLOW_")}
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("JFLOW_")}
     folders = [str(Path(__file__).parents[3]), *filter(None, sys.path)]
-    return kept | {
+    return environment | {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders)),
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",

@@ -357,12 +357,12 @@ def _check_top_k(call: CustomCall) -> None:
     if not (type(at) is int and type(k) is int and 0 <= at < len(shape) and 0 <= k <= shape[at]):
         raise _MisfitError("'reduction_dim' or 'top_k' is out of range")
     size = results[0].shape[at] if len(results[0].shape) == len(shape) else UNKNOWN
-    given = (*shape[:at], size, *shape[at + 1 :])
+    expected = (*shape[:at], size, *shape[at + 1 :])
     for array, first, result in zip(arrays, initial, results, strict=True):
         wanted = (
             CallBuffer(shape, array.dtype),
             CallBuffer((), array.dtype),
-            CallBuffer(given, array.dtype),
+            CallBuffer(expected, array.dtype),
         )
         if (array, first, result) != wanted or not k <= size <= shape[at]:
             raise _MisfitError("expected results like the arrays except in one dimension")

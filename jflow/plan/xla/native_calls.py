@@ -41,8 +41,8 @@ def native_call(operation: Any) -> CustomCall:
 
 def emit_as_checked(operation: Any, call: CustomCall) -> None:
     """Leaves a native call only the attributes that were read."""
-    kept = _EMITTED | _OF_REPLACED if is_replaced_by_xla(call) else _EMITTED
-    for name in [name for name in operation.attributes.keys() if name not in kept]:  # noqa: SIM118
+    attributes = _EMITTED | _OF_REPLACED if is_replaced_by_xla(call) else _EMITTED
+    for name in [name for name in operation.attributes.keys() if name not in attributes]:  # noqa: SIM118
         del operation.attributes[name]
 
 

@@ -69,10 +69,10 @@ class LocalStorage(CheckpointStorage):
 
     def size(self, name: str) -> int | None:
         try:
-            found = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+            status = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except OSError:
             return None
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def names(self) -> list[str]:
         return os.listdir(self._descriptor)
@@ -138,9 +138,9 @@ class _LocalSource(FileSource):
     def __init__(self, descriptor: int, path: str) -> None:
         self.path = path
         self._descriptor = descriptor
-        found = os.fstat(descriptor)
-        self.n_bytes = found.st_size
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        self.n_bytes = status.st_size
+        if not stat.S_ISREG(status.st_mode):
             self.close()
             raise FailedPreconditionError(f"{path!r} is not a regular file")
         _read_ahead(descriptor)

@@ -89,10 +89,10 @@ class OrbaxCheckpoint(Checkpoint):
             item=tree, restore_args=jax.tree.map(lambda _: options, tree)
         )
         try:
-            found = jax.tree.leaves(self._handler.restore(self.path, args=arguments))
+            values = jax.tree.leaves(self._handler.restore(self.path, args=arguments))
         except Exception as error:
             raise DataLossError(f"Orbax cannot read {key!r} of {self.path!r}: {error}") from error
-        return np.asarray(found[self._names.index(key)], NUMBERS[self._tensors[key].dtype])
+        return np.asarray(values[self._names.index(key)], NUMBERS[self._tensors[key].dtype])
 
 
 def write_orbax(

@@ -104,11 +104,11 @@ class _RemoteSource(FileSource):
         with _failures(self.path, f"read at offset {offset}"):
             self._file.seek(offset)
             while data:
-                found = self._file.read(len(data))
-                if not found:
+                n_read = self._file.read(len(data))
+                if not n_read:
                     raise DataLossError(f"{self.path!r} ends before {len(data)} expected bytes")
-                data[: len(found)] = found
-                data = data[len(found) :]
+                data[: len(n_read)] = n_read
+                data = data[len(n_read) :]
 
     def close(self) -> None:
         self._file.close()

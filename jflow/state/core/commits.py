@@ -113,9 +113,9 @@ class EffectRunner:
         except BaseException:
             self._servers.driver.start(self._abort())
             raise
-        kept = kept_results(values, is_saved=self._effect.is_saved)
+        results = kept_results(values, is_saved=self._effect.is_saved)
         # On all of them, whatever the others answer: each one that commits shows that it is done.
-        decided = partial(self._decide_on, is_commit=True, results=kept)
+        decided = partial(self._decide_on, is_commit=True, results=results)
         await every(self._servers.driver, map(decided, self._writing))
         if (action := async_failpoint("master.after_commit")) is not None:
             await action

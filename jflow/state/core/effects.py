@@ -164,11 +164,11 @@ class TaskEffects:
             await action
         containers.ledger(Ledger.begin, effect, staging.participants)
         is_wide = len(staging.participants) > 1
-        kept = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
+        writer = writes.effect(containers, effect, is_alone=staging.is_alone, is_wide=is_wide)
         if staging.is_alone:
-            return await self._run_alone(effect, kept, run)
-        assert isinstance(kept, Transaction)
-        return await self._run_staged(effect, kept, staging.participants, run)
+            return await self._run_alone(effect, writer, run)
+        assert isinstance(writer, Transaction)
+        return await self._run_staged(effect, writer, staging.participants, run)
 
     async def _run_staged(
         self, effect: Effect, transaction: Transaction, participants: tuple[str, ...], run: _Run
@@ -189,21 +189,23 @@ class TaskEffects:
             raise
         return values
 
-    async def _run_alone(self, effect: Effect, kept: StepEffect, run: _Run) -> list[Array]:
+    async def _run_alone(self, effect: Effect, writer: StepEffect, run: _Run) -> list[Array]:
         containers = self._state.containers
         try:
-            begun = Started(run(kept))
-            values = begun.result if begun.is_done else await self._complete(effect, kept, begun)
-            _finish(containers, effect, kept, values)
+            running = Started(run(writer))
+            values = (
+                running.result if running.is_done else await self._complete(effect, writer, running)
+            )
+            _finish(containers, effect, writer, values)
         except BaseException as error:
-            _give_up(containers, effect, kept, error)
+            _give_up(containers, effect, writer, error)
             raise
         if (action := async_failpoint("worker.after_effect")) is not None:
             await action
         return values
 
     async def _complete(
-        self, effect: Effect, kept: StepEffect, begun: Started[list[Array]]
+        self, effect: Effect, writer: StepEffect, running: Started[list[Array]]
     ) -> list[Array]:
         """Completes plans that have to wait; a later attempt waits for what is being applied."""
         key, waiting = effect.key, list[Event]()
@@ -211,7 +213,7 @@ class TaskEffects:
         try:
             # A write that is being applied cannot be taken back, and a repeat needs the results.
             return await self._state.driver.completing(
-                begun.rest(), lambda: isinstance(kept, SingleWrite) and kept.is_applied
+                running.rest(), lambda: isinstance(writer, SingleWrite) and writer.is_applied
             )
         finally:
             # What waits for this goes on once the ledger knows of the end.
@@ -241,8 +243,8 @@ class TaskEffects:
             if ledger(Ledger.abort, effect, by):
                 self._close(effect.key)
         else:
-            kept = None if results is None else kept_results(results, is_saved=True)
-            if ledger(Ledger.commit, effect, by, kept):
+            copies = None if results is None else kept_results(results, is_saved=True)
+            if ledger(Ledger.commit, effect, by, copies):
                 self._close(effect.key, is_commit=True)
         if (action := async_failpoint("worker.after_decision")) is not None:
             await action
@@ -325,7 +327,7 @@ class TaskEffects:
 
 
 def _finish(
-    containers: Containers, effect: Effect, kept: StepEffect, values: Sequence[Array]
+    containers: Containers, effect: Effect, writer: StepEffect, values: Sequence[Array]
 ) -> None:
     """Applies an attempt that no other task takes part in, and keeps its results.
 
@@ -334,18 +336,18 @@ def _finish(
     """
     results = kept_results(values, is_saved=effect.is_saved)
     containers.ledger(Ledger.finish, effect, results)
-    kept.commit()
+    writer.commit()
 
 
 def _give_up(
-    containers: Containers, effect: Effect, kept: StepEffect, error: BaseException
+    containers: Containers, effect: Effect, writer: StepEffect, error: BaseException
 ) -> None:
     """An attempt that no other task takes part in has failed."""
-    said = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
-    is_applied = containers.ledger(Ledger.finish, effect, None, said)
+    reported = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
+    is_applied = containers.ledger(Ledger.finish, effect, None, reported)
     if isinstance(error, OpError):
         error.is_rolled_back = not is_applied
-    kept.abort()
+    writer.abort()
 
 
 async def take_over(
@@ -371,17 +373,17 @@ async def take_over(
       UnavailableError: if a task is lost.
     """
     wanted = [*tasks]
-    taken = await driver.all_of(call(task, TaskEffects.take_over, effect) for task in wanted)
-    found: dict[Task, Earlier] = dict(zip(wanted, taken, strict=True))
+    answers = await driver.all_of(call(task, TaskEffects.take_over, effect) for task in wanted)
+    by_task: dict[Task, Earlier] = dict(zip(wanted, answers, strict=True))
     # An earlier attempt may have written on other tasks, too, such as the worker that it ran on. If
     # such a task is lost, what it had is lost as well.
-    for task in _others(found.values()) - found.keys():
+    for task in _others(by_task.values()) - by_task.keys():
         with suppress(OpError):
-            found[task] = await call(task, TaskEffects.take_over, effect)
-    applied = verdict(found.values())
+            by_task[task] = await call(task, TaskEffects.take_over, effect)
+    applied = verdict(by_task.values())
     decisions = [
         _decide(call, task, effect, earlier, applied)
-        for task, earlier in found.items()
+        for task, earlier in by_task.items()
         if earlier.phase is Phase.STAGED
     ]
     await every(driver, decisions)
@@ -397,8 +399,8 @@ async def _decide(
     await call(task, TaskEffects.decide, decided, effect.attempt, is_commit, results)
 
 
-def _others(found: Iterable[Earlier]) -> set[Task]:
-    return {_task(name) for earlier in found for name in earlier.participants}
+def _others(reports: Iterable[Earlier]) -> set[Task]:
+    return {_task(name) for earlier in reports for name in earlier.participants}
 
 
 def _task(name: str) -> Task:

@@ -177,7 +177,7 @@ def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) ->
             raise InvalidArgumentError(
                 f"{state} belongs to one session and cannot move; give it a shared_name"
             )
-    found = []
+    results = []
     for name in (*devices, target):
         try:
             device = Device.parse(name)
@@ -187,5 +187,5 @@ def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) ->
             raise InvalidArgumentError(
                 f"there is no task {device.task} in the cluster; it has {[*map(str, tasks)]}"
             )
-        found.append(device.task)
-    return found[0], found[1]
+        results.append(device.task)
+    return results[0], results[1]

@@ -95,9 +95,9 @@ class StateMoves:
 
     def of_caller(self) -> StateMoves:
         """The moves of another caller on the same task."""
-        made = copy.copy(self)
-        made._caller = object()
-        return made
+        copied = copy.copy(self)
+        copied._caller = object()
+        return copied
 
     @remote()
     async def hold(self, name: str, states: Sequence[StateId], target: str, seconds: float) -> None:
@@ -219,9 +219,9 @@ class StateMoves:
         has_moved, driver = False, self._state.driver
         try:
             async with driver.limit(ASK_S):
-                while (found := await self._query_source(name, hold)) is None:
+                while (outcome := await self._query_source(name, hold)) is None:
                     await driver.sleep(RETRY_S)
-            has_moved = found
+            has_moved = outcome
         except TimeoutError:
             _LOG.warning(
                 "%s does not know whether %s has moved to %s: %s has not answered for %g s; it "

@@ -101,7 +101,7 @@ class CheckpointSaver:
 
     async def save(self, is_consistent: bool, about: Mapping[str, str]) -> SaveReport:
         """Saves the state. Raises as `ClusterState.save`."""
-        begun = self._driver.now()
+        start = self._driver.now()
         await self._connect()
         is_committing = has_taken = False
 
@@ -129,11 +129,11 @@ class CheckpointSaver:
         finally:
             # Nothing that may be committed is removed; the next save removes it if it was not.
             self._in_background(self._end(is_committed=is_committing))
-        return self._report(sizes, begun)
+        return self._report(sizes, start)
 
     async def restore(self) -> SaveReport:
         """Restores the state. Raises as `ClusterState.restore`."""
-        begun = self._driver.now()
+        start = self._driver.now()
         await self._connect()
 
         async def put(seconds: float) -> None:
@@ -161,11 +161,11 @@ class CheckpointSaver:
         except BaseException:
             self._in_background(self.forget())
             raise
-        return self._report(sizes, begun)
+        return self._report(sizes, start)
 
-    def _report(self, sizes: Sequence[int], begun: float) -> SaveReport:
+    def _report(self, sizes: Sequence[int], start: float) -> SaveReport:
         tasks = tuple(map(str, self._by_task))
-        return SaveReport(sum(sizes), self._held_s, self._driver.now() - begun, self._prefix, tasks)
+        return SaveReport(sum(sizes), self._held_s, self._driver.now() - start, self._prefix, tasks)
 
     # Taking -----------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class CheckpointSaver:
         """
         attempts = Pauses(self._states, self._deadline, self._driver.now)
         for seconds in attempts:
-            begun = self._driver.now()
+            start = self._driver.now()
             try:
                 async with self._pause(seconds, is_consistent, is_exclusive) as resume:
                     result = await act(seconds)
@@ -189,7 +189,7 @@ class CheckpointSaver:
             except (DeadlineExceededError, _DisturbedError) as caught:
                 error = caught
             finally:
-                self._held_s = self._driver.now() - begun
+                self._held_s = self._driver.now() - start
             attempts.failed(seconds, error)
             await self._driver.sleep(seconds)  # what was held back goes on meanwhile
         raise AssertionError("attempts never end")
@@ -289,8 +289,8 @@ class CheckpointSaver:
             return True
 
         tasks = [*self._servers.info().tasks]
-        found = await self._driver.all_of(map(answers, tasks))
-        return [task for task, is_there in zip(tasks, found, strict=True) if is_there]
+        reports = await self._driver.all_of(map(answers, tasks))
+        return [task for task, is_there in zip(tasks, reports, strict=True) if is_there]
 
     async def _on_master(
         self,

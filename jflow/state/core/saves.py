@@ -97,9 +97,9 @@ class StateSaves:
 
     def of_caller(self, caller: Task | None) -> StateSaves:
         """The saves of another caller on the same task: of that task, if it is known."""
-        made = copy.copy(self)
-        made._begun, made._caller = _Begun(), caller
-        return made
+        copied = copy.copy(self)
+        copied._begun, copied._caller = _Begun(), caller
+        return copied
 
     # Pauses -----------------------------------------------------------------------------------
 

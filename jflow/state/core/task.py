@@ -129,9 +129,9 @@ async def call_task(
     **kwargs: P.kwargs,
 ) -> R:
     """Calls a remote method of a task, in the life that answers within a time in seconds."""
-    found = tasks[task]
-    info = await found.connect(connect_timeout)
-    return await found.call(method, info.incarnation, *args, **kwargs)
+    proxy = tasks[task]
+    info = await proxy.connect(connect_timeout)
+    return await proxy.call(method, info.incarnation, *args, **kwargs)
 
 
 class ConnectedTasks:
@@ -187,10 +187,10 @@ async def every(driver: CoreDriver, coroutines: Iterable[Coroutine[Any, Any, Non
         finally:
             ended.set()
 
-    begun = [(coroutine, driver.event()) for coroutine in coroutines]
-    for coroutine, ended in begun:
+    started = [(coroutine, driver.event()) for coroutine in coroutines]
+    for coroutine, ended in started:
         driver.start(run(coroutine, ended))
-    for _, ended in begun:
+    for _, ended in started:
         await ended.wait()
     if errors:
         raise errors[0]

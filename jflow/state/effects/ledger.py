@@ -36,14 +36,14 @@ MAX_BYTES_OF_SESSION = 1 << 16
 def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...] | None:
     """Copies of the results of a step; None if they are too large to keep."""
     limit = MAX_KEPT_BYTES if is_saved else MAX_BYTES_OF_SESSION
-    kept, n_bytes = [], 0
+    copies, n_bytes = [], 0
     for value in values:  # not a generator, each step of which would be a call of a function
         n_bytes += value.nbytes
         if n_bytes > limit:
             return None
         # A copy: it may be a view of a variable, which a lease would make slow to update.
-        kept.append(np.array(value))
-    return tuple(kept) if total_bytes(kept) <= limit else None
+        copies.append(np.array(value))
+    return tuple(copies) if total_bytes(copies) <= limit else None
 
 
 def total_bytes(values: Sequence[Array]) -> int:

@@ -53,16 +53,16 @@ class Earlier:
     error: OpError | None = None
 
 
-def verdict(found: Iterable[Earlier]) -> Earlier | None:
+def verdict(reports: Iterable[Earlier]) -> Earlier | None:
     """The earlier attempt that has to be committed everywhere; None if none was committed.
 
     An attempt is committed on a task only after all tasks have staged it. So if one of them has
     committed it, every other one has staged it, or committed it too.
 
     Args:
-      found: what each task that takes part knows, all of which have been taken over.
+      reports: what each task that takes part knows, all of which have been taken over.
     """
-    committed = [one for one in found if one.phase is Phase.COMMITTED]
+    committed = [one for one in reports if one.phase is Phase.COMMITTED]
     if not committed:
         return None
     return max(committed, key=lambda one: (one.attempt, one.results is not None))

@@ -62,11 +62,11 @@ class Use:
         (`jflow.state.resources.writing`).
         """
         changed = [change & frozenset(states) for change in self.changes]
-        found = [change for change in changed if change]
-        together = frozenset[StateId]().union(*found)
+        changes = [change for change in changed if change]
+        together = frozenset[StateId]().union(*changes)
         is_one_task = len({state.task for state in together}) <= 1
         has_resource = any(not state.is_variable for state in together)
-        return len(found) > 1 and (has_resource or not is_one_task)
+        return len(changes) > 1 and (has_resource or not is_one_task)
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ class StateId(NamedTuple):
     owner: str = ""
 
     def __str__(self) -> str:
-        said = self.kind.replace("_", " ")
-        return f"{said} {self.name!r} (container {self.container!r}) on {self.device}"
+        text = self.kind.replace("_", " ")
+        return f"{text} {self.name!r} (container {self.container!r}) on {self.device}"
 
     @property
     def task(self) -> Task:
@@ -84,8 +84,8 @@ class MovedError(AbortedError):
     @classmethod
     def of(cls, moved: Mapping[StateId, str]) -> MovedError:
         """The error of a step that uses moved state."""
-        said = ", ".join(f"{state} is now on {device}" for state, device in moved.items())
-        error = cls(f"{said}; register the step again")
+        places = ", ".join(f"{state} is now on {device}" for state, device in moved.items())
+        error = cls(f"{places}; register the step again")
         error.moved = dict(moved)
         return error
 
@@ -102,16 +102,16 @@ def sessions_of(plans: Iterable[Plan]) -> set[str]:
 
 def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
     """What each instruction of plans changes, or may change; those that change nothing left out."""
-    found = []
+    changes = []
     for plan in plans:
         variables, resources = _variables(plan), _resources(plan)
         for instruction in plan.instructions:
             match instruction:
                 case Run(writes=(_, *_) as writes):
-                    found.append(frozenset(variables[i] for i in writes))
+                    changes.append(frozenset(variables[i] for i in writes))
                 case Call(resources=(_, *_) as used):
-                    found.append(frozenset(resources[i] for i in used))
-    return tuple(found)
+                    changes.append(frozenset(resources[i] for i in used))
+    return tuple(changes)
 
 
 def writes_often(changes: Iterable[Change]) -> bool:

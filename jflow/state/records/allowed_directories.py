@@ -187,17 +187,17 @@ class AllowedDirectories:
         """
         if ".." in text.split("/"):
             raise self._refused(text, "contains '..'")
-        found = []
+        parts = []
         for root in self._roots or ():
             # `join` returns an absolute name unchanged.
             path = os.path.realpath(os.path.join(root, text))
             for owner in self._roots or ():
                 if os.path.commonpath((owner, path)) == owner:
-                    found.append((owner, os.path.relpath(path, owner)))
+                    parts.append((owner, os.path.relpath(path, owner)))
                     break
-        if not found:
+        if not parts:
             raise self._refused(text, f"is outside the {self._purpose.roots}s")
-        return next((way for way in found if os.path.lexists(os.path.join(*way))), found[0])
+        return next((way for way in parts if os.path.lexists(os.path.join(*way))), parts[0])
 
     def _refused(self, text: str, reason: str) -> PermissionDeniedError:
         purpose = self._purpose

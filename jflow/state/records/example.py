@@ -137,13 +137,13 @@ def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
         raise MalformedError from None
     keys = {key.encode(): key for key in wanted}
     messages = {keys[entry.key]: entry.value for entry in entries if entry.key in keys}
-    found = {}
+    spans = {}
     for key, pieces in messages.items():
         try:
-            found[key] = _list(pb.Feature.FromString(_packed(b"".join(pieces))))
+            spans[key] = _list(pb.Feature.FromString(_packed(b"".join(pieces))))
         except DecodeError:
             raise MalformedError(key) from None
-    return found
+    return spans
 
 
 def _packed(message: bytes) -> bytes:

@@ -153,17 +153,17 @@ def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists
     keys_in_bytes = [key.encode() for key in keys]
     rest: list[int] = []
     n = len(examples)
-    found = [Lists(np.full(n, NO_LIST, np.uint8), [b""] * n) for _ in keys]
+    all_lists = [Lists(np.full(n, NO_LIST, np.uint8), [b""] * n) for _ in keys]
     for rows in _by_length(examples):
-        rest += _find_alike(examples, rows, keys_in_bytes, found)
+        rest += _find_alike(examples, rows, keys_in_bytes, all_lists)
     for i in sorted(rest):
         try:
             features = example.find_lists(examples[i], keys)
         except MalformedError as error:
             raise _refused(i, examples[i], error.key) from None
-        for lists, key in zip(found, keys, strict=True):
+        for lists, key in zip(all_lists, keys, strict=True):
             lists.kinds[i], lists.contents[i] = features.get(key, (NO_LIST, b""))
-    return found
+    return all_lists
 
 
 def feature_error(key: str, index: int, reason: str) -> InvalidArgumentError:
@@ -191,7 +191,7 @@ def _by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
 
 
 def _find_alike(
-    examples: Sequence[bytes], rows: Sequence[int], keys: Sequence[bytes], found: list[Lists]
+    examples: Sequence[bytes], rows: Sequence[int], keys: Sequence[bytes], all_lists: list[Lists]
 ) -> Sequence[int]:
     """Finds the lists of the Examples with the layout of the first; returns the other rows."""
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None
@@ -203,7 +203,7 @@ def _find_alike(
     others = [rows[int(i)] for i in np.flatnonzero(~is_alike)]
     if others:
         rows = [rows[int(i)] for i in np.flatnonzero(is_alike)]
-    for lists, key in zip(found, keys, strict=True):
+    for lists, key in zip(all_lists, keys, strict=True):
         kind, spans = layout.value_spans.get(key, (NO_LIST, ()))
         start, end = spans[0] if spans else (0, 0)
         if len(rows) == len(examples):

@@ -54,10 +54,10 @@ def parse_example(
         raise InvalidArgumentError(
             f"expected string[batch], got strings of shape {serialized.shape}"
         )
-    found = lists_of_batch(serialized.tolist(), [column[0] for column in columns])
+    batch_lists = lists_of_batch(serialized.tolist(), [column[0] for column in columns])
     rest = iter(defaults)
     results: list[Array] = []
-    for (key, kind, dtype, shape), lists in zip(columns, found, strict=True):
+    for (key, kind, dtype, shape), lists in zip(columns, batch_lists, strict=True):
         values = _Values(key, dtype, lists)
         if kind == "sparse":
             results.extend(values.sparse())

@@ -117,7 +117,7 @@ class BlockRecords(Records):
             if self._index >= self._block_start + len(self._block):
                 self._block_start, self._block = self._index, self._fetch(self._index)
             first = self._index - self._block_start
-            found = self._block[first : first + n - len(values)]
-            keys.extend(b"%b:%d" % (self._name, self._index + i) for i in range(len(found)))
-            values.extend(found)
-            self._index += len(found)
+            block = self._block[first : first + n - len(values)]
+            keys.extend(b"%b:%d" % (self._name, self._index + i) for i in range(len(block)))
+            values.extend(block)
+            self._index += len(block)

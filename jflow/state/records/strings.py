@@ -189,7 +189,7 @@ def _cut_characters(item: bytes, start: int, size: int) -> bytes | None:
 
 def string_array(items: Iterable[bytes]) -> Array:
     """Returns the array string[n] of n items."""
-    found = list(items)
-    array = np.empty(len(found), object)
-    array[:] = found
+    texts = list(items)
+    array = np.empty(len(texts), object)
+    array[:] = texts
     return array

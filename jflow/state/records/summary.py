@@ -62,15 +62,15 @@ def _histogram_summary(values: Array, *, tag: str) -> Sequence[Array]:
     limits = _limits()
     counts = np.bincount(np.searchsorted(limits, numbers, side="right"), minlength=len(limits))
     # Of neighbouring empty buckets only the last one is written.
-    kept = (counts > 0) | np.append(counts[1:] > 0, True)
+    is_shown = (counts > 0) | np.append(counts[1:] > 0, True)
     histogram = pb.Histogram(
         min=numbers.min(initial=limits[-1]),
         max=numbers.max(initial=limits[0]),
         num=len(numbers),
         sum=numbers.sum(),
         sum_squares=np.square(numbers).sum(),
-        bucket_limit=limits[kept].tolist(),
-        bucket=counts[kept].tolist(),
+        bucket_limit=limits[is_shown].tolist(),
+        bucket=counts[is_shown].tolist(),
     )
     return _result(_message(pb.SummaryValue(tag=tag, histo=histogram)))
 

@@ -116,12 +116,12 @@ class TFRecords(Records):
             return
         records = np.frombuffer(data, _record_type(length), count, at)
         count = _n_first(records["header"] == np.void(header))
-        found = records["data"][:count].tolist()
-        checksums = np.fromiter(map(checksum, found), np.uint32, count)
+        records_alike = records["data"][:count].tolist()
+        checksums = np.fromiter(map(checksum, records_alike), np.uint32, count)
         count = _n_first(masked_array(checksums) == records["checksum"][:count])
         start, name = self._stream.offset, self._name
         keys += [b"%b:%d" % (name, i) for i in range(start, start + count * stride, stride)]
-        values += found[:count]
+        values += records_alike[:count]
         self._stream.at += count * stride
 
     def _fill(self, length: int) -> None:

@@ -104,8 +104,8 @@ class Cell:
     def waiting(self, limit: int) -> list[tuple[Attempt, str]]:
         """Attempts that wait, at most `limit` of them, and what each waits for, as `reason`."""
         with self._lock:
-            found = islice(self._resource.waiting(), limit)
-            return [(attempt, self._resource.reason(attempt)) for attempt in found]
+            attempts = islice(self._resource.waiting(), limit)
+            return [(attempt, self._resource.reason(attempt)) for attempt in attempts]
 
     @staticmethod
     def _notify(completed: Iterable[Attempt], but: Attempt | None) -> None:

@@ -100,13 +100,13 @@ class Containers:
         self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
     ) -> dict[int, VariableState]:
         """Returns the variables with these numbers, by number, as `get`; `lock` must be held."""
-        found = {}
+        values = {}
         for i in numbers:
             variable = self._variables.get(ids[i])
             if variable is None or variable.spec is not specs[i]:
                 variable = self.get(ids[i], specs[i])
-            found[i] = variable
-        return found
+            values[i] = variable
+        return values
 
     def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
         """Returns a variable, or None if it is not initialized. Raises as `get` otherwise."""
@@ -173,15 +173,15 @@ class Containers:
         write: Write | None,
     ) -> dict[int, VariableState]:
         """Sets the variables with these numbers, as `set`; returns them by number."""
-        found = {}
+        variables = {}
         for i, array in zip(numbers, arrays, strict=True):
             variable = None if access.lost else self._variables.get(ids[i])
             if variable is None:
                 variable = self.set(access, ids[i], specs[i], array, write)
             else:
                 variable.buffer = Buffer(array, write)
-            found[i] = variable
-        return found
+            variables[i] = variable
+        return variables
 
     def end(self, access: Access) -> None:
         """Ends a granted access and sets the variables that it writes."""
@@ -296,19 +296,19 @@ class Containers:
 
     def check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
         """Raises InvalidArgumentError if a variable has a different dtype or shape."""
-        found = variable.spec
-        if found is spec:
+        existing = variable.spec
+        if existing is spec:
             return
-        if found == spec:
+        if existing == spec:
             # The same object is compared by identity from now on: for each variable of each step.
             variable.spec = spec
             return
-        if (found.dtype, found.shape) != (spec.dtype, spec.shape):
+        if (existing.dtype, existing.shape) != (spec.dtype, spec.shape):
             raise InvalidArgumentError(
-                f"{spec.key} on {variable_id.device} already exists with dtype {found.dtype} and "
-                f"shape {declared_shape(found)}, but this graph expects dtype {spec.dtype} and "
-                f"shape {declared_shape(spec)}; use another name or container, or reset the "
-                "container",
+                f"{spec.key} on {variable_id.device} already exists with dtype {existing.dtype} "
+                f"and shape {declared_shape(existing)}, but this graph expects dtype {spec.dtype} "
+                f"and shape {declared_shape(spec)}; use another name or container, or reset "
+                "the container",
                 op=spec.key.name,
                 task=str(self.task),
             )

@@ -96,9 +96,9 @@ def _save(text: Array) -> Attempt:
 
 def _load(state: SavedIteratorState) -> Array:
     """Returns the saved text as string[1], or string[0] if nothing was saved."""
-    found = np.empty(0 if state.text is None else 1, object)
-    found[:] = state.text
-    return found
+    text = np.empty(0 if state.text is None else 1, object)
+    text[:] = state.text
+    return text
 
 
 KERNELS: Mapping[str, Kernel] = {

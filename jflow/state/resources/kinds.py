@@ -132,9 +132,9 @@ def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
     return (_kind(kind, kind).snapshot if known is None else known).unpacked(saved)
 
 
-def check_same(found: Any, spec: ResourceSpec) -> None:
+def check_same(resource: Any, spec: ResourceSpec) -> None:
     """Raises InvalidArgumentError if a resource does not match the description in a plan."""
-    _definition(spec).check_same(found.spec, spec.name)
+    _definition(spec).check_same(resource.spec, spec.name)
 
 
 def kind_of(spec: ResourceSpec) -> Kind[Any]:

@@ -168,5 +168,5 @@ class ResourceManager:
                 cell.close(self._gone(kind, name, why))
 
     def _gone(self, kind: str, name: str, why: str) -> CancelledError:
-        said = kind.replace("_", " ")
-        return CancelledError(f"{said} {name!r} is gone: {why}", task=str(self._task))
+        text = kind.replace("_", " ")
+        return CancelledError(f"{text} {name!r} is gone: {why}", task=str(self._task))

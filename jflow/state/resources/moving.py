@@ -176,8 +176,8 @@ class Arrival:
         self._queues: list[tuple[ResourceId, Cell]] = []
         for queue in saved.queues:
             state = _named(names, queue.number, QUEUE)
-            taken = tuple(_next(left) for _ in range(queue.n_arrays))
-            snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, taken))
+            parts = tuple(_next(left) for _ in range(queue.n_arrays))
+            snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, parts))
             cell = containers.resources.made(QUEUE, state.name, snapshot)
             self._queues.append((_resource_id(state), cell))
 
@@ -204,16 +204,16 @@ def _resource_id(state: StateId) -> ResourceId:
 
 def _check_free(containers: Containers, states: Collection[StateId]) -> None:
     variables = {*map(_variable_id, _of_kind(states, VARIABLE))}
-    found = [str(variable) for variable in sorted(containers.existing(variables))]
-    found += [
+    existing = [str(variable) for variable in sorted(containers.existing(variables))]
+    existing += [
         str(state)
         for state in sorted(states)
         if state.kind != VARIABLE and containers.resources.find(_resource_id(state)) is not None
     ]
-    if found:
+    if existing:
         raise AlreadyExistsError(
-            f"there is already a {found[0]}, which is not the one that was to move there; rename "
-            "one of them, or reset its container"
+            f"there is already a {existing[0]}, which is not the one that was to move there; "
+            "rename one of them, or reset its container"
         )
 
 

@@ -168,23 +168,23 @@ class Transaction:
 
     def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
         """See `Containers.find`; the staged value of a variable that the step has."""
-        found = self._staged.get(variable_id)
-        if found is None:
+        staged = self._staged.get(variable_id)
+        if staged is None:
             return self._containers.find(variable_id, spec)
-        self._containers.check(found, spec, variable_id)
-        return found
+        self._containers.check(staged, spec, variable_id)
+        return staged
 
     def get_all(
         self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
     ) -> dict[int, VariableState]:
         """See `Containers.get_all`."""
-        found = {}
+        values = {}
         for i in numbers:
             variable = self.find(ids[i], specs[i])
             if variable is None:
                 raise self._containers.uninitialized(ids[i], specs[i])
-            found[i] = variable
-        return found
+            values[i] = variable
+        return values
 
     def set_all(
         self,
@@ -196,12 +196,12 @@ class Transaction:
         write: Write | None,
     ) -> dict[int, VariableState]:
         """Stages values; see `Containers.set_all`."""
-        found = {}
+        variables = {}
         for i, array in zip(numbers, arrays, strict=True):
             state = VariableState(specs[i], Buffer(array, write))
-            self._staged[ids[i]] = found[i] = state
+            self._staged[ids[i]] = variables[i] = state
             self._changed.add(ids[i])
-        return found
+        return variables
 
     # The decision -----------------------------------------------------------------------------
 
@@ -271,8 +271,8 @@ class _TransactionAccess(Access):
 
     def reason(self, ahead: Access, writer: Access) -> str:
         keys: Collection[Hashable] = {*ahead.all_keys()}
-        found = next((key for key in self.writes if key in keys), "variables")
-        return f"waited to write {found}, which {writer.activity()}"
+        first = next((key for key in self.writes if key in keys), "variables")
+        return f"waited to write {first}, which {writer.activity()}"
 
     def activity(self) -> str:
         return f"{self._transaction.effect} has until it is decided"

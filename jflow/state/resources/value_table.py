@@ -106,10 +106,10 @@ class GetValues(QueuedAttempt[ValueTable]):
         self._number = number
 
     def advance(self, state: ValueTable) -> bool:
-        found = state.values.get(self._number)
-        if found is None:
+        values = state.values.get(self._number)
+        if values is None:
             raise NotFoundError(f"{state} has no value {self._number}; it was freed, or never put")
-        self.succeed(found)
+        self.succeed(values)
         return True
 
 

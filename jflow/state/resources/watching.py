@@ -51,13 +51,13 @@ class VariableLister:
         self, containers: Containers, request: StatusRequest
     ) -> tuple[int, tuple[VariableStatus, ...]]:
         """How many there are, and those that are requested, by container, device and name."""
-        found = containers.variables()
+        variables = containers.variables()
         order = self._order
-        if len(order) != len(found) or not all(map(found.__contains__, order)):
+        if len(order) != len(variables) or not all(map(variables.__contains__, order)):
             # By the fields of their names: with a key it takes four times as long.
-            order = self._order = sorted(found)
+            order = self._order = sorted(variables)
         page = order[request.first : request.first + request.limit]
-        return len(order), tuple(_variable(key, found[key]) for key in page)
+        return len(order), tuple(_variable(key, variables[key]) for key in page)
 
 
 def list_queues(
@@ -65,10 +65,10 @@ def list_queues(
 ) -> tuple[int, tuple[QueueStatus, ...]]:
     """How many queues there are, and those that are requested, by container and name."""
     cells = containers.resources.cells()
-    found = [key for key in cells if key.kind == QUEUE.name]
-    found.sort(key=lambda key: (key.container, key.name, str(key.device), key.owner))
-    page = found[request.first : request.first + request.limit]
-    return len(found), tuple(_queue(key, cells[key]) for key in page)
+    keys = [key for key in cells if key.kind == QUEUE.name]
+    keys.sort(key=lambda key: (key.container, key.name, str(key.device), key.owner))
+    page = keys[request.first : request.first + request.limit]
+    return len(keys), tuple(_queue(key, cells[key]) for key in page)
 
 
 def _variable(key: VariableId, variable: VariableState) -> VariableStatus:

@@ -127,7 +127,7 @@ class SaveReport(Record, frozen=True):
 
 def by_task(items: Iterable[StateItem]) -> dict[Task, StateItems]:
     """The items of each task, in their order; tasks in the order of their first items."""
-    found: dict[Task, list[StateItem]] = {}
+    groups: dict[Task, list[StateItem]] = {}
     for item in items:
-        found.setdefault(item.task, []).append(item)
-    return {task: StateItems(tuple(own)) for task, own in found.items()}
+        groups.setdefault(item.task, []).append(item)
+    return {task: StateItems(tuple(own)) for task, own in groups.items()}

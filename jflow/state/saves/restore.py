@@ -96,30 +96,30 @@ def _info(item: StateItem, checkpoint: Checkpoint) -> SavedTensor | None:
         raise
 
 
-def _check(item: StateItem, found: SavedTensor, path: str) -> None:
+def _check(item: StateItem, tensor: SavedTensor, path: str) -> None:
     """Raises InvalidArgumentError if a tensor is not of the dtype and shape of its variable."""
     wanted = declared_shape(item.variable) if item.part is None else item.part.full_shape
-    if found.dtype != item.dtype:
+    if tensor.dtype != item.dtype:
         raise InvalidArgumentError(
             f"cannot restore {item.variable.key} from key {item.key!r} of {path!r}: expected dtype "
-            f"{item.dtype}, got {found.dtype}",
+            f"{item.dtype}, got {tensor.dtype}",
             op=item.name,
         )
-    fits = is_compatible(wanted, found.shape)
+    fits = is_compatible(wanted, tensor.shape)
     if item.reshapes and item.part is None and VARYING not in item.shape:
-        fits = prod(item.shape) == prod(found.shape)
+        fits = prod(item.shape) == prod(tensor.shape)
     if not fits:
         raise InvalidArgumentError(
             f"cannot restore {item.variable.key} from key {item.key!r} of {path!r}: expected shape "
-            f"{shape_text(wanted)}, got {shape_text(found.shape)}; Saver(reshape=True) restores "
+            f"{shape_text(wanted)}, got {shape_text(tensor.shape)}; Saver(reshape=True) restores "
             "tensors that have as many elements",
             op=item.name,
         )
 
 
-def _read(item: StateItem, found: SavedTensor, checkpoint: Checkpoint) -> Array:
+def _read(item: StateItem, tensor: SavedTensor, checkpoint: Checkpoint) -> Array:
     if item.part is not None:
         sizes = zip(item.part.offset, item.shape, strict=True)
         return checkpoint.read(item.key, [slice(begin, begin + size) for begin, size in sizes])
     value = checkpoint.read(item.key)
-    return value.reshape((*item.shape, *found.trailing)) if item.reshapes else value
+    return value.reshape((*item.shape, *tensor.trailing)) if item.reshapes else value

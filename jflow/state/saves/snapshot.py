@@ -152,10 +152,10 @@ def _checked(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:
             "initialize it before it is saved, or leave it out of var_list",
             op=item.name,
         )
-    found = leased.spec
-    if (found.dtype, found.shape) != (item.dtype, item.shape):
+    spec = leased.spec
+    if (spec.dtype, spec.shape) != (item.dtype, item.shape):
         raise InvalidArgumentError(
-            f"{item.variable.key} on {item.device} is {found.dtype}{[*found.shape]}, but this "
+            f"{item.variable.key} on {item.device} is {spec.dtype}{[*spec.shape]}, but this "
             f"graph expects {item.dtype}{[*item.shape]}; use another name or container",
             op=item.name,
         )

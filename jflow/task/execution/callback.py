@@ -61,11 +61,11 @@ class LinkedCallback:
             spec.fits(value) for value, spec in zip(results, self.results, strict=True)
         )
         if not fits:
-            found = ", ".join(f"{value.dtype}{value.shape}" for value in results) or "nothing"
+            types = ", ".join(f"{value.dtype}{value.shape}" for value in results) or "nothing"
             expected = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in self.results)
             raise InvalidArgumentError(
                 f"expected results {expected or 'of no values'} from the function of the client, "
-                f"got {found}",
+                f"got {types}",
                 op=self.instruction.op,
             )
         return results

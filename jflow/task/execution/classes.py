@@ -132,14 +132,14 @@ def _single_program(linked: LinkedPlan, run: LinkedRun) -> SingleProgram | None:
         return None
     position = {slot: i for i, slot in enumerate(outputs)}
     fetched = sorted(linked.fetches, key=lambda one: one.index)
-    taken = tuple(fed[slot] for slot in inputs)
-    given = tuple(position[one.slot] for one in fetched)
-    gives_all = given == tuple(range(len(outputs)))
-    is_in_order = gives_all and taken == tuple(range(len(taken)))
+    arguments = tuple(fed[slot] for slot in inputs)
+    positions = tuple(position[one.slot] for one in fetched)
+    gives_all = positions == tuple(range(len(outputs)))
+    is_in_order = gives_all and arguments == tuple(range(len(arguments)))
     return SingleProgram(
-        *(linked, run, run.executable, run.constants, taken),
-        given=None if gives_all else given,
-        n_in_order=len(taken) if is_in_order else -1,
+        *(linked, run, run.executable, run.constants, arguments),
+        given=None if gives_all else positions,
+        n_in_order=len(arguments) if is_in_order else -1,
     )
 
 

@@ -28,24 +28,24 @@ def local_devices(
       task: the task that has them.
       counts: the largest number of devices of a type.
     """
-    found = jax.local_devices()
-    if all(device.platform != "cpu" for device in found):
-        found = [*found, *jax.local_devices(backend="cpu")]
-    named = _named(task, tuple(found))
+    devices = jax.local_devices()
+    if all(device.platform != "cpu" for device in devices):
+        devices = [*devices, *jax.local_devices(backend="cpu")]
+    named = _named(task, tuple(devices))
     if not counts:
         return named
     return {
-        one: found
-        for one, found in named.items()
+        one: devices
+        for one, devices in named.items()
         if one.index < counts.get(one.type, 1 + one.index)
     }
 
 
 @lru_cache
-def _named(task: Task, found: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
+def _named(task: Task, devices: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
     counts: Counter[str] = Counter()
     named = {}
-    for device in found:
+    for device in devices:
         kind = device.platform.upper()
         named[Device(task, kind, counts[kind])] = device
         counts[kind] += 1

@@ -103,8 +103,8 @@ class LocalExecutable:
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
         self._driver = None if sends else BlockingDriver(functions)
         self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
-        found = classify(plans)
-        self._single = found if isinstance(found, SingleProgram) else None
+        plan_class = classify(plans)
+        self._single = plan_class if isinstance(plan_class, SingleProgram) else None
         # The number of fed values if the program takes these in order and returns the fetched ones.
         self._n_in_order = -1 if self._single is None else self._single.n_in_order
         self._moves_feeds = False
@@ -213,7 +213,7 @@ class LocalExecutable:
         return self._task.apply(
             effect,
             self._writes,
-            lambda kept: self._run(feeds, _copied, deadline, woken, effect=kept),
+            lambda writer: self._run(feeds, _copied, deadline, woken, effect=writer),
             deadline,
         )
 

@@ -331,13 +331,13 @@ def link(
                 yield LinkedRun(instruction, None, (), Latency(0.0), plan.variables, keys)
             case Run(program=Program() as program):
                 constants = tuple(constant(digest) for digest in program.constants)
-                found = executable(program)
+                compiled = executable(program)
                 # Shared by all sessions: the time does not depend on which of them runs it.
-                latency = _LATENCIES.setdefault(found, Latency())
-                run = _unchecked(found) if checks_nans else found
+                latency = _LATENCIES.setdefault(compiled, Latency())
+                run = _unchecked(compiled) if checks_nans else compiled
                 run = with_checks(run, instruction) if instruction.sizes else run
-                is_quick = is_bounded(found)
-                sizes = result_bytes(found)[len(instruction.writes) :]
+                is_quick = is_bounded(compiled)
+                sizes = result_bytes(compiled)[len(instruction.writes) :]
                 by_slot = dict(zip(instruction.outputs, sizes, strict=False))
                 yield LinkedRun(
                     instruction, run, constants, latency, plan.variables, keys, is_quick, by_slot

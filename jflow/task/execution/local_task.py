@@ -120,8 +120,8 @@ class LocalTask:
           OpError: as `TaskEffects.apply_alone`.
         """
 
-        def performed(kept: StepEffect) -> Coroutine[Any, Any, list[Array]]:
-            return self._driver.work(run, kept)
+        def performed(writer: StepEffect) -> Coroutine[Any, Any, list[Array]]:
+            return self._driver.work(run, writer)
 
         applied = self._effects.apply_alone(effect, writes, performed)
         return self._driver.run(applied, deadline, "waiting for another such step")

@@ -36,9 +36,9 @@ def memory_limits(
     Raises:
       InvalidArgumentError: if the environment variable is not a size above 0.
     """
-    told = environ.get(VARIABLE, "")
-    if told:
-        return dict.fromkeys(devices, _parsed(told))
+    text = environ.get(VARIABLE, "")
+    if text:
+        return dict.fromkeys(devices, _parsed(text))
     n_cpus = sum(device.platform == "cpu" for device in devices.values())
     return {
         name: host_memory() // n_cpus if device.platform == "cpu" else _allocator_limit(device)
@@ -93,8 +93,8 @@ def _allocator_limit(device: jax.Device) -> int:
 
 
 def _parsed(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    n_bytes = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    match = _SIZE.fullmatch(text.strip())
+    n_bytes = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if not n_bytes:
         raise InvalidArgumentError(
             f"{VARIABLE} must be a number of bytes above 0, or one with a unit such as 512MiB or "

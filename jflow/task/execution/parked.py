@@ -65,5 +65,5 @@ class ParkedAttempts:
 
 
 def _interrupt(cell: Cell, attempt: Attempt) -> None:
-    said = "the queue that the step waits for is about to move; run the step again"
-    cell.interrupt(attempt, MovedError(said))
+    message = "the queue that the step waits for is about to move; run the step again"
+    cell.interrupt(attempt, MovedError(message))

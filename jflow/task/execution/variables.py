@@ -119,8 +119,10 @@ class VariableAccess(Access):
         linked, containers, run = self.linked, self._containers, self.linked.instruction
         self.since = now = time.monotonic()
         if run.initializes:
-            found = ((i, containers.find(linked.keys[i], linked.specs[i])) for i in run.initializes)
-            self.kept = {i: variable for i, variable in found if variable is not None}
+            variables = (
+                (i, containers.find(linked.keys[i], linked.specs[i])) for i in run.initializes
+            )
+            self.kept = {i: variable for i, variable in variables if variable is not None}
             if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
                 self.is_done = True  # nothing needs the results of the program
                 return
@@ -161,8 +163,8 @@ class VariableAccess(Access):
     def _present(self) -> dict[int, VariableState]:
         """The variables of `Run.defaults` that are initialized."""
         linked, numbers = self.linked, (i for i, _, _ in self.linked.instruction.defaults)
-        found = {i: self._containers.find(linked.keys[i], linked.specs[i]) for i in numbers}
-        return {i: variable for i, variable in found.items() if variable is not None}
+        variables = {i: self._containers.find(linked.keys[i], linked.specs[i]) for i in numbers}
+        return {i: variable for i, variable in variables.items() if variable is not None}
 
     def donated(self) -> list[jax.Array]:
         """Returns the old values as arguments of the program, which destroys those it writes."""
@@ -213,10 +215,10 @@ class VariableAccess(Access):
         self.end()
 
     def reason(self, ahead: Access, writer: Access) -> str:
-        said = f"waited for {_common(self, ahead)}"
+        reason = f"waited for {_common(self, ahead)}"
         if writer is not ahead:
-            said += f", behind steps that waited for {_common(ahead, writer)}"
-        return f"{said}, which {writer.activity()}"
+            reason += f", behind steps that waited for {_common(ahead, writer)}"
+        return f"{reason}, which {writer.activity()}"
 
     def activity(self) -> str:
         return _writing(self.linked.instruction.op, self.since)

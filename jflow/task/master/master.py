@@ -69,9 +69,9 @@ class Master:
         Those that only watch the cluster are not among them.
         """
         present = now()
-        found = [(one, opened) for one, opened in self._sessions.items() if not one.only_watches]
-        page = found[request.first : request.first + request.limit]
-        return len(found), tuple(one.status(number, present - at) for one, (number, at) in page)
+        sessions = [(one, opened) for one, opened in self._sessions.items() if not one.only_watches]
+        page = sessions[request.first : request.first + request.limit]
+        return len(sessions), tuple(one.status(number, present - at) for one, (number, at) in page)
 
     def _used_claims(self) -> Iterator[Claim]:
         """The claims of the sessions that are open."""

@@ -204,8 +204,8 @@ class Registrar:
         Not waited for: a task that is busy or lost may answer a cancellation late.
         """
         ended = await asyncio.gather(*calls, return_exceptions=True)
-        kept = [one[0] for one in ended if not isinstance(one, BaseException)]
-        await self.release(entry for entry in kept if entry.handle)
+        handles = [one[0] for one in ended if not isinstance(one, BaseException)]
+        await self.release(entry for entry in handles if entry.handle)
 
     async def _reached(
         self,

@@ -145,8 +145,8 @@ class ClientSession:
                 if self._connecting.get(task) == since:
                     del self._connecting[task]
 
-        found = await asyncio.gather(*(devices(task) for task in tasks))
-        return [device for group in found for device in group]
+        answers = await asyncio.gather(*(devices(task) for task in tasks))
+        return [device for group in answers for device in group]
 
     async def register(
         self,
@@ -254,8 +254,8 @@ class ClientSession:
 
     async def find_waits(self) -> SessionWaits:
         """See `MasterSession.find_waits`."""
-        found = await find_waits(self._servers, self._steps, self._first_id)
-        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *found.found))
+        waits = await find_waits(self._servers, self._steps, self._first_id)
+        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *waits.found))
 
     def _awaited(self, task: Task) -> SessionWait:
         """What the session says of a task that it is connecting to."""
@@ -371,14 +371,14 @@ class ClientSession:
         staging: Staging | None,
     ) -> Sequence[Array]:
         """Runs one task's plans; returns their fetched values in the order of their indices."""
-        given = entry.given(feeds)
+        inputs = entry.given(feeds)
         for _ in range(_MAX_RENEWALS):
             try:
                 values = await entry.proxy.run(
                     entry.incarnation,
                     step_id,
                     entry.handle,
-                    given,
+                    inputs,
                     client,
                     records,
                     staging,

@@ -38,13 +38,13 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
         loopback address, there are no certificates and JFLOW_INSECURE is not set.
     """
     try:
-        found = _resolved(numeric_host(host))
+        addresses = _resolved(numeric_host(host))
     except (OSError, UnicodeError) as error:
         raise InvalidArgumentError(
             f"{task} cannot listen at {host!r}, its host in the cluster: the name does not resolve "
             f"({error}); correct the cluster, or make the name known to this machine"
         ) from None
-    own = tuple(address for address in found if _is_of_this_machine(address))
+    own = tuple(address for address in addresses if _is_of_this_machine(address))
     if not own:
         raise InvalidArgumentError(
             f"{task} cannot listen at {host!r}, its host in the cluster: that is the address of "
@@ -156,8 +156,8 @@ def _leads_to(name: str, bound: Sequence[str]) -> bool:
 
 def _resolved(host: str) -> list[str]:
     """The addresses of a host, each once. Raises OSError or UnicodeError if it has none."""
-    found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
 
 def _numeric(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

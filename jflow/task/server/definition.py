@@ -35,7 +35,7 @@ class ServerDef:
 
 
 def defined(
-    given: ServerDef | ClusterSpec | ClusterDef | Mapping[str, object],
+    server_or_cluster: ServerDef | ClusterSpec | ClusterDef | Mapping[str, object],
     job: str | None,
     index: int | None,
     protocol: str | None,
@@ -49,19 +49,21 @@ def defined(
     """
     if config is not None and not isinstance(config, ConfigProto):
         raise TypeError(f"config must be a ConfigProto, got {type(config).__name__}")
-    told = given
-    if not isinstance(told, ServerDef):
-        told = ServerDef(ClusterSpec(told).as_cluster_def())
+    definition = server_or_cluster
+    if not isinstance(definition, ServerDef):
+        definition = ServerDef(ClusterSpec(definition).as_cluster_def())
     wanted: dict[str, Any] = {
         "job_name": job,
         "task_index": index,
         "protocol": protocol,
         "default_session_config": config,
     }
-    made = replace(told, **{name: value for name, value in wanted.items() if value is not None})
-    if made.default_session_config is not None:
-        made.default_session_config = made.default_session_config.copy()
-    return made
+    merged = replace(
+        definition, **{name: value for name, value in wanted.items() if value is not None}
+    )
+    if merged.default_session_config is not None:
+        merged.default_session_config = merged.default_session_config.copy()
+    return merged
 
 
 def packed_defaults(config: ConfigProto) -> bytes:
@@ -83,9 +85,9 @@ def which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task
         raise TypeError(f"task_index must be of type int, got {index!r}")
     source = "the arguments say"
     if job is None and index is None:
-        told = read_tf_config()
-        if told.job is not None and told.cluster:
-            job, index, source = told.job, told.index, 'TF_CONFIG["task"] says'
+        config = read_tf_config()
+        if config.job is not None and config.cluster:
+            job, index, source = config.job, config.index, 'TF_CONFIG["task"] says'
     if job is not None and job not in cluster.jobs:
         raise InvalidArgumentError(
             f"{source} job {job!r}, which is not in the cluster; it has the jobs {cluster.jobs}"

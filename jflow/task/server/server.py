@@ -107,15 +107,17 @@ class Server(Closing):
         data_roots: Sequence[str | os.PathLike[str]] | None = None,
         checkpoint_roots: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
-        told = defined(server_or_cluster_def, job_name, task_index, protocol, config)
-        if told.protocol not in TRANSPORTS:
-            raise NotFoundError(f"No server factory registered for protocol {told.protocol!r}")
-        cluster = ClusterSpec(told.cluster)
-        self._task = which_task(cluster, told.job_name, told.task_index)
-        self._filters = told.cluster_device_filters or ClusterDeviceFilters()
+        definition = defined(server_or_cluster_def, job_name, task_index, protocol, config)
+        if definition.protocol not in TRANSPORTS:
+            raise NotFoundError(
+                f"No server factory registered for protocol {definition.protocol!r}"
+            )
+        cluster = ClusterSpec(definition.cluster)
+        self._task = which_task(cluster, definition.job_name, definition.task_index)
+        self._filters = definition.cluster_device_filters or ClusterDeviceFilters()
         self._cluster = self._filters.seen_by(self._task, cluster)
-        self._protocol = told.protocol
-        self._config = told.default_session_config
+        self._protocol = definition.protocol
+        self._config = definition.default_session_config
         self._defaults = b"" if self._config is None else packed_defaults(self._config)
         self._roots = AllowedDirectories(_paths(data_roots, _ROOTS_VARIABLE))
         paths = _paths(checkpoint_roots, _CHECKPOINTS_VARIABLE)

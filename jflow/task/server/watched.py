@@ -90,9 +90,9 @@ class ServedTask:
             threading.Thread(target=self.stopping, name="jflow stops", daemon=True).start()
 
     def _list_devices(self, request: StatusRequest) -> _Listed:
-        found = self._info().devices
-        page = found[request.first : request.first + request.limit]
-        return len(found), tuple(
+        devices = self._info().devices
+        page = devices[request.first : request.first + request.limit]
+        return len(devices), tuple(
             DeviceStatus(str(one.device), one.device.type, one.memory_limit_bytes) for one in page
         )
 
@@ -119,9 +119,9 @@ def log_file() -> tuple[str, int]:
 def list_threads(request: StatusRequest) -> _Listed:
     """How many threads run Python code in this process, and where those are that are requested."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    found = sorted(sys._current_frames().items())
-    page = found[request.first : request.first + request.limit]
-    return len(found), tuple(
+    frames = sorted(sys._current_frames().items())
+    page = frames[request.first : request.first + request.limit]
+    return len(frames), tuple(
         ThreadStatus(
             names.get(number, f"thread {number}"),
             tuple(

@@ -27,9 +27,9 @@ longer than others would wait that came meanwhile."""
 
 def timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object) -> None:
     """Does the work of an instruction, and notes how long it took."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     work(*args)
-    linked.latency.note(time.perf_counter() - begun)
+    linked.latency.note(time.perf_counter() - start)
 
 
 def is_quick(run: LinkedRun, is_alone: Callable[[], bool]) -> bool:

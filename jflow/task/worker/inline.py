@@ -53,11 +53,13 @@ class _Inline(Generic[Found]):
       found: the plan, as it was classified.
     """
 
-    def __init__(self, registered: RegisteredPlans, context: WorkerContext, found: Found) -> None:
+    def __init__(
+        self, registered: RegisteredPlans, context: WorkerContext, programs: Found
+    ) -> None:
         self.registered = registered
         self._context = context
-        self._found = found
-        self._linked = linked = found.linked
+        self._found = programs
+        self._linked = linked = programs.linked
         position = {index: i for i, index in enumerate(registered.feeds)}
         self._feeds = tuple((feed.slot, position[feed.index]) for feed in linked.feeds)
         self._fetches = tuple(
@@ -86,10 +88,10 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
         self,
         registered: RegisteredPlans,
         context: WorkerContext,
-        found: SingleProgram | SeveralPrograms,
+        programs: SingleProgram | SeveralPrograms,
     ) -> None:
-        super().__init__(registered, context, found)
-        self._runs = runs = found.runs
+        super().__init__(registered, context, programs)
+        self._runs = runs = programs.runs
         self._is_constant = not self._feeds and all(
             run.executable is not None and is_pure(run.executable) for run in runs
         )
@@ -122,9 +124,9 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
             slots[slot] = feeds[i]
         try:
             for run in self._runs:
-                begun = now()
+                start = now()
                 run_program(run, slots, (), linked.plan.device)
-                run.latency.note(now() - begun)
+                run.latency.note(now() - start)
             values = [slots[slot] for slot in self._fetches]
             for value in values:
                 if not value.is_ready():
@@ -192,9 +194,9 @@ class InlineOperation(_Inline[SingleOperation]):
     """One operation on a queue, or on another resource that is no variable."""
 
     def __init__(
-        self, registered: RegisteredPlans, context: WorkerContext, found: SingleOperation
+        self, registered: RegisteredPlans, context: WorkerContext, operation: SingleOperation
     ) -> None:
-        super().__init__(registered, context, found)
+        super().__init__(registered, context, operation)
         self._watch = context.watch(registered.use.states if registered.is_restartable else ())
 
     @property

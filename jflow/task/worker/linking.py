@@ -158,8 +158,10 @@ class PlanLinker:
         """The programs that were sent, as the validator process has written them."""
         programs = {program.digest for plan in plans for program in plan.programs}
         sent_here = [digest for digest in artifacts if digest in programs]
-        begun = [VALIDATOR.validate(digest, artifacts[digest].tobytes()) for digest in sent_here]
-        valid = await all_of(map(asyncio.wrap_future, begun))
+        validations = [
+            VALIDATOR.validate(digest, artifacts[digest].tobytes()) for digest in sent_here
+        ]
+        valid = await all_of(map(asyncio.wrap_future, validations))
         return dict(zip(sent_here, valid, strict=True))
 
     async def _compile(self, plans: Sequence[Plan], valid: ValidPrograms) -> None:
@@ -169,9 +171,11 @@ class PlanLinker:
         # A thread must not wait for a program that another thread compiles: repeated registrations
         # of one slow program would occupy all threads. So the event loop waits first.
         for device, program in work:
-            begun = self.programs.begun(program.digest, self._devices[device], program.donated)
-            if begun is not None and not begun.done():
-                await asyncio.wait([asyncio.wrap_future(begun)])
+            program_future = self.programs.begun(
+                program.digest, self._devices[device], program.donated
+            )
+            if program_future is not None and not program_future.done():
+                await asyncio.wait([asyncio.wrap_future(program_future)])
         if len(work) > 1:
             await all_of(
                 loop.run_in_executor(self._threads, self._executable, *each, valid) for each in work

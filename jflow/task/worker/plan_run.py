@@ -394,10 +394,10 @@ class PlanRun:
 
     def receive(self, state: StepState, recv: Recv, /) -> Awaitable[None] | None:
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        kept = self._context.rendezvous.take(self._step, recv.edge, waiter)
-        if kept is None:
+        value = self._context.rendezvous.take(self._step, recv.edge, waiter)
+        if value is None:
             return self._receive(state, recv, waiter)
-        state.receive(recv, kept.value)
+        state.receive(recv, value.value)
         return None
 
     async def _receive(self, state: StepState, recv: Recv, waiter: asyncio.Future[Any]) -> None:

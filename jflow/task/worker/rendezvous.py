@@ -117,15 +117,15 @@ class Rendezvous(Generic[Waiter]):
           UnavailableError: if the step is lost.
         """
         state = self._steps[step]
-        kept = state.kept.pop(edge, None)
-        if kept is None:
+        value = state.kept.pop(edge, None)
+        if value is None:
             if step in self._lost:
                 raise UnavailableError(
                     "a value that another task sent was dropped, because its connection ended, or "
                     "it came long before the step; run the step again"
                 )
             state.waiters[edge] = waiter
-        return kept
+        return value
 
     def end(self, step: int) -> None:
         """Marks the end of a step: drops its values, and those that arrive later."""

@@ -75,9 +75,12 @@ class RunningSteps:
         Those that were orphaned come first, then the others, each the oldest first.
         """
         orphaned, present = self._context.orphaned_steps(), now()
-        begun = [(at, step, found) for step, (at, found) in self._context.begun.items()]
+        started = [(at, step, found) for step, (at, found) in self._context.begun.items()]
         given_up = [(at, step, found) for step, (at, _, found) in orphaned.items()]
-        steps = [*sorted(given_up, key=lambda one: one[0]), *sorted(begun, key=lambda one: one[0])]
+        steps = [
+            *sorted(given_up, key=lambda one: one[0]),
+            *sorted(started, key=lambda one: one[0]),
+        ]
         page = steps[request.first : request.first + request.limit]
         attempts = self._attempts() if page else {}
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
@@ -93,21 +96,21 @@ class RunningSteps:
                 *self._busy(step, registered),
                 *self._held(step),
             )
-            told = [replace(bare, **one) for one in noted[:_N_SHOWN]]
-            found.append((step, registered, told or [bare]))
+            shown = [replace(bare, **one) for one in noted[:_N_SHOWN]]
+            found.append((step, registered, shown or [bare]))
         return len(steps), found
 
     def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:
         """What steps wait for at resources, by step, as fields of `WaitStatus`."""
-        found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        attempts: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for device, cell in self._cells():
             for attempt, reason in cell.waiting(_N_WAITS):
                 waker = attempt.then
                 if isinstance(waker, Waker) and waker.step is not None:
                     op = "" if waker.interpreter is None else waiting_op(waker.interpreter)
                     what = bounded_name(reason.removeprefix("waited ") or "for a resource")
-                    found[waker.step].append({"cause": what, "op": op, "device": device})
-        return found
+                    attempts[waker.step].append({"cause": what, "op": op, "device": device})
+        return attempts
 
     def _cells(self) -> Iterable[tuple[str, Cell]]:
         """What steps may wait for, each with its device, "" if it is of the whole task."""

@@ -199,8 +199,8 @@ class Worker:
             unsupported(plans),
             self._sender.task or self._context.task,
         )
-        if (found := inline_plan(registered, self._context)) is not None:
-            self._inline[handle] = found
+        if (inline := inline_plan(registered, self._context)) is not None:
+            self._inline[handle] = inline
         self._of_caller.add(handle)
         return Registered(handle, n_bytes=sum(one.fetched_bytes for one in linked))
 

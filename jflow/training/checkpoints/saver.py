@@ -391,5 +391,5 @@ def _step(sess: Session, global_step: Any) -> int:
 
 
 def _explained(error: OpError, cause: str) -> OpError:
-    said = _FAILED.format(cause, error.message)
-    return type(error)(said, op=error.op, task=error.task)
+    message = _FAILED.format(cause, error.message)
+    return type(error)(message, op=error.op, task=error.task)

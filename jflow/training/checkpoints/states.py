@@ -69,9 +69,9 @@ def save(
       TypeError, ValueError: if `state` is nothing that can be saved.
     """
     wanted = _wanted(state)
-    said = {**(about or {}), **texts(wanted.iterators)}
+    texts_of = {**(about or {}), **texts(wanted.iterators)}
     return wanted.place.save_state(
-        os.fspath(path), wanted.states, is_consistent=consistent, about=said
+        os.fspath(path), wanted.states, is_consistent=consistent, about=texts_of
     )
 
 

@@ -73,7 +73,7 @@ def document(width: float, height: float, label: str) -> Element:
             "viewBox": f"0 0 {size['width']} {size['height']}",
             **size,
             "role": "img",
-            "aria-label": printable(label, kept="\n"),
+            "aria-label": printable(label, allowed="\n"),
         },
     )
     ET.SubElement(root, "style").text = _STYLE
@@ -85,7 +85,7 @@ def group(parent: Element, kind: str, title: str = "") -> Element:
     """Adds a group of class `kind`; `title` is its tooltip."""
     element = ET.SubElement(parent, "g", {"class": kind})
     if title:
-        ET.SubElement(element, "title").text = printable(title, kept="\n")
+        ET.SubElement(element, "title").text = printable(title, allowed="\n")
     return element
 
 
@@ -108,7 +108,9 @@ def path(parent: Element, data: str, **attributes: str) -> None:
 def text(parent: Element, x: float, y: float, content: str, **attributes: str) -> None:
     """Adds a line of text by its baseline; attributes as for `rect`."""
     bounds = {"x": number(x), "y": number(y)}
-    ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(content, kept="\n")
+    ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(
+        content, allowed="\n"
+    )
 
 
 def number(value: float) -> str:

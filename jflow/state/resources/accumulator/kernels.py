@@ -31,8 +31,8 @@ def _apply_sparse(
 
 def _take_sparse(cells: Sequence[Cell], values: Sequence[Array], *, index_dtype: str) -> KernelRun:
     """Returns indices and shape in `index_dtype`, an integer type that XLA programs can take."""
-    taken = yield from wait_for(cells[0], TakeGradient(int(values[0])))
-    indices, slices, dense_shape = taken
+    gradient = yield from wait_for(cells[0], TakeGradient(int(values[0])))
+    indices, slices, dense_shape = gradient
     return indices.astype(index_dtype), slices, dense_shape.astype(index_dtype)
 
 

@@ -203,13 +203,13 @@ class Queue(QueuedResource[QueueSnapshot]):
         """All elements, with those that waiting dequeues have taken returned to their places."""
         block = self._storage.contents()
         waiting = [a for queue in self._wait_queues for a in queue if isinstance(a, QueueAttempt)]
-        taken = [one for attempt in waiting for one in attempt.taken()]
-        if taken:
+        elements = [one for attempt in waiting for one in attempt.taken()]
+        if elements:
             # Does to a copy what cancelling these dequeues would do to the queue.
             _, storage = self._empty()
             if len(block[0]):
                 storage.put_many(block)
-            for one in reversed(taken):
+            for one in reversed(elements):
                 storage.put_back(one)
             block = storage.contents()
         return self._table.saved(block)

@@ -247,14 +247,14 @@ class AccessQueue(Resource):
 
     def ahead(self, access: Access) -> set[Access]:
         """All accesses that have to be granted or to end before this one, directly or not."""
-        found: set[Access] = set()
+        earlier: set[Access] = set()
         unseen = [access]
         while unseen:
             for other in self._blockers(unseen.pop()):
-                if other not in found:
-                    found.add(other)
+                if other not in earlier:
+                    earlier.add(other)
                     unseen.append(other)
-        return found
+        return earlier
 
     def _blockers(self, access: Access) -> Iterator[Access]:
         """What an access that waits is behind, in each of its variables."""
