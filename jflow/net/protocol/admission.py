@@ -46,7 +46,7 @@ async def enter(
     """
     await _write(stream, handshake.begin(stream.machine))
     await _write(stream, handshake.prove(await _read(stream)))
-    info = admitted(answer_in(await _read(stream), handshake), handshake)
+    info = admitted_info(answer_in(await _read(stream), handshake), handshake)
     data = await stream.attach(info.data_offer)
     messages = MessageStream(stream) if data is None else MessageStream(data, data.framing)
     return messages, info
@@ -64,7 +64,7 @@ def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
         raise InternalError(f"the server's introduction is malformed: {error}") from None
 
 
-def admitted(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
+def admitted_info(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
     """What a server says about itself once the handshake is done.
 
     Raises:
@@ -84,7 +84,7 @@ async def admit(
     """Performs the server's side of a handshake, up to the proof of the caller.
 
     Returns:
-      The handshake; None if the caller is gone, or was told why it is refused.
+      The handshake; None if the caller is gone, or was sent the reason of its refusal.
 
     Raises:
       UnauthenticatedError: if the caller does not prove that it has the token.
@@ -110,7 +110,7 @@ async def admit(
 
 
 async def introduce(stream: FrameStream, handshake: ServerHandshake, info: ServerInfo) -> None:
-    """Tells a caller that was admitted about the server."""
+    """Sends the server info to a caller that was admitted."""
     await _answer(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
 
 
@@ -136,17 +136,17 @@ async def _write(stream: FrameStream, frame: bytes) -> None:
         raise stream.broken(error) from error
 
 
-class Unproven:
-    """The streams of a server whose callers have not proven themselves yet. On the event loop only.
+class UnauthenticatedStreams:
+    """Limits the streams whose callers have not authenticated yet. On the event loop only.
 
-    At most `MAX_UNPROVEN` of them are read, because each can make the server keep a frame; at most
-    `MAX_WAITING` others wait, unread, in the order in which they came. Each has `HELLO_S` in all.
+    At most `MAX_UNAUTHENTICATED` of them are read, because each can make the server keep a frame;
+    at most `MAX_WAITING` others wait, unread, in the order in which they came. Each has `HELLO_S`.
     For each that waits, the oldest of those that are read has `READ_S` only, so that silent ones
     do not keep out those that speak.
     """
 
     def __init__(self) -> None:
-        self._free = asyncio.Semaphore(settings.MAX_UNPROVEN)
+        self._free = asyncio.Semaphore(settings.MAX_UNAUTHENTICATED)
         self._n_waiting = 0
         self._ends: dict[asyncio.Timeout, float] = {}
 
@@ -201,5 +201,6 @@ def _late() -> UnauthenticatedError:
 
 def _crowded() -> ResourceExhaustedError:
     return ResourceExhaustedError(
-        f"more than {settings.MAX_UNPROVEN} other streams are in the handshake; try again later"
+        f"more than {settings.MAX_UNAUTHENTICATED} other streams are in the handshake; "
+        "try again later"
     )

@@ -1,4 +1,4 @@
-"""`CallNotices`: tells a user what the calls of a client wait for, once they have waited long."""
+"""`CallNotices`: logs what the calls of a client wait for, once they have waited long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIND_WAITS = rpc_of(MasterSession.find_waits)
 
 
 class CallNotices:
-    """What a client tells of its long waits, at the ticks of its heartbeat; see `Notices`.
+    """Logs what long calls of a client wait for, at the ticks of its heartbeat; see `Notices`.
 
     The server is asked only while a call has waited long, so other calls note nothing.
 
@@ -52,7 +52,7 @@ class CallNotices:
         self._first_s = notice_s()
 
     def begin(self, call: int, doing: Callable[[], str]) -> None:
-        """Notes what a call does that is no step, of which the server could tell nothing."""
+        """Notes what a call does that is not a step, because the server does not know that."""
         self._doing[call] = doing
 
     def end(self, call: int) -> None:
@@ -73,10 +73,10 @@ class CallNotices:
         if waited >= first_s and at - self._requested_at >= first_s / 2:
             self._requested_at, self._waited = at, waited
             with suppress(OpError):
-                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._tell), FOREVER)
+                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._log_waits), FOREVER)
 
-    def _tell(self, waits: SessionWaits) -> None:
-        """Tells what calls wait for, of those for which it is due."""
+    def _log_waits(self, waits: SessionWaits) -> None:
+        """Logs what calls wait for, where a notice is due."""
         by_name: dict[str, list[SessionWait]] = {}
         for one in waits.found:
             by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
@@ -100,16 +100,16 @@ class _WaitsAnswer(Outcome):
     """Receives the answer to `MasterSession.find_waits`, and passes it on.
 
     Args:
-      tell: takes it.
+      take: takes it.
     """
 
-    def __init__(self, tell: Callable[[SessionWaits], object]) -> None:
+    def __init__(self, take: Callable[[SessionWaits], object]) -> None:
         super().__init__(lambda _: None)
-        self._tell = tell
+        self._take = take
 
     def put(self, answer: CallAnswer) -> None:
         if not isinstance(answer, OpError):
-            self._tell(_FIND_WAITS.read(*answer))
+            self._take(_FIND_WAITS.read(*answer))
 
 
 def _described(one: SessionWait) -> str:

@@ -18,7 +18,7 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.base.values import Array
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.net.protocol import settings
-from jflow.net.protocol.admission import admitted, new_nonce
+from jflow.net.protocol.admission import admitted_info, new_nonce
 from jflow.net.protocol.call_notices import CallNotices
 from jflow.net.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.net.protocol.client_channel import ClientChannel
@@ -82,7 +82,7 @@ class MasterClient:
 
     Attributes:
       info: the server info.
-      notices: what it tells of calls that wait for long.
+      notices: logs what long calls wait for.
 
     Raises:
       UnavailableError: if the server does not answer within the connect timeout, its name does not
@@ -118,7 +118,7 @@ class MasterClient:
         self._task: str | None = None
         try:
             self._channel.open(transport, MASTER.name, target, limit, self._take, self._ended)
-            self.info = self._entered(limit)
+            self.info = self._perform_handshake(limit)
             self._channel.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
             self._check_beside_data()
             self._task = str(self.info.task)
@@ -219,7 +219,7 @@ class MasterClient:
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
         self._channel.close()
 
-    def _entered(self, limit: Deadline) -> ServerInfo:
+    def _perform_handshake(self, limit: Deadline) -> ServerInfo:
         """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         notice = WaitNotice(lambda: f"for the server at {self._address}, which does not answer")
@@ -234,7 +234,7 @@ class MasterClient:
             ) from None
         if isinstance(answer, OpError):
             raise answer
-        return admitted(answer[0], self._handshake)
+        return admitted_info(answer[0], self._handshake)
 
     def _call(
         self,

@@ -12,7 +12,7 @@ from jflow.base.cluster import Target
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
 from jflow.net.protocol.codec import frames_of
-from jflow.net.protocol.frame import LARGE_BYTES, Message, begun, encode
+from jflow.net.protocol.frame import LARGE_BYTES, Message, encode, start_encoding
 from jflow.net.protocol.handshake import INFO_ID
 from jflow.net.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.net.protocol.offers import DataOffer
@@ -97,7 +97,7 @@ class ClientChannel:
         """
         if self._data is None:
             message = frames_of(encode, next(self._frame_ids), control, tensors)
-            self._outbox.put(key, begun(message))
+            self._outbox.put(key, start_encoding(message))
         else:
             self._data.send(key, control, tensors)
 

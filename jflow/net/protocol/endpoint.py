@@ -8,7 +8,7 @@ from typing import Any
 
 from jflow.base.drivers.loop import TaskSet
 from jflow.base.logs import event
-from jflow.net.protocol.admission import Unproven, admit, introduce
+from jflow.net.protocol.admission import UnauthenticatedStreams, admit, introduce
 from jflow.net.protocol.dispatcher import Dispatcher
 from jflow.net.protocol.handshake import Secret
 from jflow.net.protocol.identity import ServerIdentity, ServerLocation, caller_of
@@ -42,7 +42,7 @@ class Endpoint:
         self._secret = secret
         self._cluster_name = cluster_name
         self._location = location
-        self._unproven = Unproven()
+        self._unauthenticated = UnauthenticatedStreams()
         self._closing = TaskSet()
 
     def services(self) -> Services:
@@ -55,7 +55,7 @@ class Endpoint:
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
-        async with self._unproven.reading():
+        async with self._unauthenticated.reading():
             handshake = await admit(stream, self._secret, service.name, self._identity())
         if handshake is None:
             return

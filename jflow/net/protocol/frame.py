@@ -114,7 +114,7 @@ def encode_parts(
         yield [header, *parts]
 
 
-def begun(frames: Iterator[F]) -> Iterator[F]:
+def start_encoding(frames: Iterator[F]) -> Iterator[F]:
     """The same frames; the first one is made here, so that what cannot be sent fails its caller."""
     return chain([next(frames)], frames)
 

@@ -90,7 +90,7 @@ class Parser:
         self._message_id = 0
 
     @property
-    def is_amid_payload(self) -> bool:
+    def is_mid_payload(self) -> bool:
         """Whether `buffer` is the rest of the payload of a large frame."""
         return self._missing is not None
 

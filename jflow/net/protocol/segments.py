@@ -98,7 +98,7 @@ def segment_frame(frame: SegmentFrame) -> Buffers:
             return [pack_header(_DROPPED, frame.number, 0, 0)]
 
 
-def parsed(frame: bytes) -> SegmentFrame:
+def parse_segment_frame(frame: bytes) -> SegmentFrame:
     """The frame that bytes encode. Raises InvalidArgumentError if they are malformed."""
     kind, name, length, n_bytes = unpack_header(frame)
     if kind == IN_SEGMENT and NUMBER_BYTES <= length == len(frame) - HEADER_BYTES:

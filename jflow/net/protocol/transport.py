@@ -114,7 +114,7 @@ class Upgrade(Protocol):
     """An offer of a data stream, at the server's end of the stream of a handshake.
 
     Attributes:
-      offer: what to tell the caller; None if it knows already.
+      offer: for the caller; None if it has it already.
     """
 
     @property

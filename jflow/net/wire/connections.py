@@ -24,8 +24,8 @@ class DataConnection(Protocol):
       kind: "unix" or "tcp".
       passes_files: whether file descriptors can go with the bytes.
       is_encrypted: whether the bytes are.
-      has_buffered: whether bytes have come of which no poll tells; never if `receive_into` has just
-        returned fewer than it was asked for.
+      has_buffered: whether it holds received bytes, which no poll shows; never if `receive_into`
+        has just returned fewer than it was asked for.
       has_unsent: whether `send` has taken bytes that the kernel has not; then call it again.
     """
 
@@ -177,7 +177,7 @@ def send(connected: socket.socket, buffers: Buffers, descriptor: int | None = No
     return connected.sendmsg(buffers[:MAX_BUFFERS], [rights])
 
 
-def close_aside(descriptors: Sequence[int]) -> None:
+def close_in_thread(descriptors: Sequence[int]) -> None:
     """Closes file descriptors of unknown files, in a thread: closing some may block.
 
     A socket whose other end does not read, for example, blocks for as long as its SO_LINGER says.

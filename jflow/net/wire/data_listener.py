@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from jflow.base.drivers.loop import TaskSet
 from jflow.errors import OpError
-from jflow.net.protocol.admission import Unproven
+from jflow.net.protocol.admission import UnauthenticatedStreams
 from jflow.net.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, OpenOffers
 from jflow.net.wire import ports, unix_sockets
-from jflow.net.wire.attaching import Resumable, carried, encrypted, received
+from jflow.net.wire.attaching import Resumable, encrypt, receive_all, run_on_loop
 from jflow.net.wire.connections import DataConnection, SocketConnection
 from jflow.net.wire.data_streams import DataStreams
 from jflow.net.wire.machine import boot_id
@@ -63,7 +63,7 @@ class DataListener:
         self._place = DataOffer("", "", b"")
         self._directory: unix_sockets.HeldDirectory | None = None
         self._offers: OpenOffers[OpenOffer] = OpenOffers()
-        self._unproven = Unproven()
+        self._unauthenticated = UnauthenticatedStreams()
         self._proving = TaskSet()
 
     def start(self, hosts: Sequence[str]) -> None:
@@ -161,8 +161,8 @@ class DataListener:
         """Attaches a connection to the session whose offer it proves to have, or closes it."""
         is_taken = False
         try:
-            async with self._unproven.reading():
-                proof = await carried(_proof(connection))
+            async with self._unauthenticated.reading():
+                proof = await run_on_loop(_proof(connection))
             is_taken = self._attach(connection, proof)
         except (OSError, OpError):  # the caller is gone, or is no caller
             pass
@@ -187,5 +187,5 @@ class DataListener:
 def _proof(connection: DataConnection) -> Resumable[bytes]:
     """What a caller proves itself by, once what it says is encrypted."""
     if isinstance(connection, TlsConnection):
-        yield from encrypted(connection)
-    return (yield from received(connection, PROOF_BYTES))
+        yield from encrypt(connection)
+    return (yield from receive_all(connection, PROOF_BYTES))

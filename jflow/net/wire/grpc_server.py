@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 
 from jflow.base.deadline.clock import now
 from jflow.errors import OpError, ResourceExhaustedError, UnauthenticatedError
-from jflow.net.protocol.admission import Unproven
+from jflow.net.protocol.admission import UnauthenticatedStreams
 from jflow.net.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.net.wire.data_listener import DataListener
 from jflow.net.wire.data_streams import DataStreams
@@ -42,7 +42,7 @@ class HealthService(grpc.GenericRpcHandler):
     def __init__(self, is_serving: Callable[[], bool], hang_ups: HangUps) -> None:
         self._hang_ups = hang_ups
         self._is_serving = is_serving
-        self._unproven = Unproven()
+        self._unauthenticated = UnauthenticatedStreams()
         self._check: Any = grpc.stream_stream_rpc_method_handler(self._answer)
 
     def service(self, details: Any) -> Any:
@@ -51,7 +51,7 @@ class HealthService(grpc.GenericRpcHandler):
     async def _answer(self, _: Any, context: Any) -> None:
         refuse = self._hang_ups.refuse
         try:
-            async with self._unproven.reading():
+            async with self._unauthenticated.reading():
                 is_known = await self._reply(context)
         except ResourceExhaustedError as error:
             await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)

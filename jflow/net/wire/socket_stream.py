@@ -55,7 +55,7 @@ class SocketStream:
         self._inbox = Inbox(self._read_on)
         self._writer: asyncio.Future[None] | None = None
         self._is_reading = False
-        self._is_amid = False  # whether a part of a frame was sent, and not the rest
+        self._is_mid_frame = False  # whether a part of a frame was sent, and not the rest
         self._rest: Buffers = []  # what `write_now` has left over, which comes first
         self.offer_first = self._inbox.offer_first
         self.read: Callable[[], Awaitable[Any]] = self._inbox.get
@@ -97,7 +97,7 @@ class SocketStream:
             self._read_buffered()
 
     def _read_buffered(self) -> None:
-        """Reads soon what has come and of which the kernel does not tell."""
+        """Reads soon what the connection has buffered, which no poll shows."""
         if self._connection.has_buffered:
             self._loop.call_soon(self._on_readable)
 
@@ -143,7 +143,7 @@ class SocketStream:
                 return False
             for message in self.parser.received(n_bytes):
                 self._inbox.put(message)
-            if not self.parser.is_amid_payload:
+            if not self.parser.is_mid_payload:
                 return True
 
     def write_now(self, frame: bytes) -> bool | None:
@@ -156,15 +156,20 @@ class SocketStream:
           Whether the kernel took all of it; None if nothing was done, and `write` finds the reason.
         """
         connection = self._connection
-        if self._inbox.is_over or self._is_amid or self.segments.has_more or connection.has_unsent:
+        if (
+            self._inbox.is_over
+            or self._is_mid_frame
+            or self.segments.has_more
+            or connection.has_unsent
+        ):
             return None
         try:
             n_sent = connection.send([frame])
         except OSError:
             return None
         if n_sent < len(frame):
-            self._rest, self._is_amid = [memoryview(frame)[n_sent:]], True
-        return not (self._is_amid or connection.has_unsent)
+            self._rest, self._is_mid_frame = [memoryview(frame)[n_sent:]], True
+        return not (self._is_mid_frame or connection.has_unsent)
 
     async def _write(self, frame: Buffers) -> None:
         """Sends a frame; returns when the kernel has all of it."""
@@ -180,7 +185,7 @@ class SocketStream:
                 # The other end ignores a frame that is not complete, and so never acts on it.
                 raise EndedStreamError(_why(self._inbox.error))
             try:
-                if not self._is_amid and not self.segments.tell(self._connection):
+                if not self._is_mid_frame and not self.segments.send_pending(self._connection):
                     raise BlockingIOError
                 n_sent = self._connection.send(left)
             except (BlockingIOError, InterruptedError):
@@ -191,18 +196,18 @@ class SocketStream:
                 self.end(broken)
                 raise broken from error
             left = unsent(left, n_sent)
-            self._is_amid = bool(left)
+            self._is_mid_frame = bool(left)
 
     def _wake(self) -> None:
-        """Tells soon what the segments have to tell; thread-safe."""
+        """Sends the pending frames about segments soon; thread-safe."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._send_segment_frames)
 
-    def _tell(self) -> None:
-        if self._inbox.is_over or self._is_amid:
+    def _send_segment_frames(self) -> None:
+        if self._inbox.is_over or self._is_mid_frame:
             return  # the next frame brings it
         with suppress(OSError):  # the task that reads finds the reason
-            self.segments.tell(self._connection)
+            self.segments.send_pending(self._connection)
 
     async def _writable(self) -> None:
         self._writer = self._loop.create_future()

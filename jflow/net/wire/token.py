@@ -78,12 +78,12 @@ def _checked(token: str, source: str) -> str:
 def _create(path: Path) -> None:
     make_private_directory(path.parent)
     # Written to another file and linked into place, so that concurrent first uses get one token.
-    aside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(_N_BYTES))
     try:
-        os.link(aside, path)
+        os.link(temporary, path)
     except FileExistsError:
         pass
     finally:
-        aside.unlink()
+        temporary.unlink()

@@ -18,7 +18,7 @@ from jflow.net.protocol.segments import (
     ReceivedSegments,
     SentSegments,
     Shared,
-    parsed,
+    parse_segment_frame,
     segment_frame,
 )
 
@@ -229,13 +229,13 @@ def test_a_receiver_refuses_what_the_other_end_may_not_do():
     )
 )
 def test_frames_about_segments_mean_the_same_after_encoding(frame):
-    assert parsed(b"".join(segment_frame(frame))) == frame
+    assert parse_segment_frame(b"".join(segment_frame(frame))) == frame
 
 
 @given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES + 8))
 def test_bytes_that_are_no_such_frame_are_refused(data):
     try:
-        frame = parsed(data)
+        frame = parse_segment_frame(data)
     except InvalidArgumentError:
         return
     assert b"".join(segment_frame(frame)) == data

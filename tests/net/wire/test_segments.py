@@ -213,7 +213,7 @@ class End:
         """Sends a message; the other end has to read meanwhile if it does not fit the buffer."""
         for frame in self.segments.encode(1, control, [memoryview(one) for one in tensors]):
             if frame:
-                assert self.segments.tell(self.connection)
+                assert self.segments.send_pending(self.connection)
                 left = delimited(frame)
                 while left:
                     try:
@@ -281,7 +281,7 @@ def _returned(ends):
     """Tells the sender which segments were given back; returns False."""
     sender, receiver = ends
     gc.collect()
-    assert receiver.segments.tell(receiver.connection)
+    assert receiver.segments.send_pending(receiver.connection)
     sender.received()
     return False
 

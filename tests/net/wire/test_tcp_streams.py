@@ -181,10 +181,10 @@ def test_a_connection_without_a_proof_is_closed_within_the_time_for_it(
 
 @kinds.on("tcp")
 def test_silent_connections_do_not_keep_callers_out(server, monkeypatch, kind):
-    monkeypatch.setattr("jflow.net.protocol.settings.MAX_UNPROVEN", 4)
+    monkeypatch.setattr("jflow.net.protocol.settings.MAX_UNAUTHENTICATED", 4)
     monkeypatch.setattr("jflow.net.protocol.settings.READ_S", 0.05)
     listener = listener_of(server)
-    listener._unproven = data_listener.Unproven()
+    listener._unauthenticated = data_listener.UnauthenticatedStreams()
     silent = [socket.create_connection(("127.0.0.1", listener._place.port)) for _ in range(8)]
     client = connect(server.address, PATIENCE_S)
     assert client.transport == "tcp"
