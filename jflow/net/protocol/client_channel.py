@@ -1,4 +1,4 @@
-"""`ClientChannel`: carries the messages of a client over its stream, or a data stream beside it."""
+"""`ClientChannel`: carries the messages of a client over its stream or its data stream."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ClientChannel:
 
     @property
     def has_data(self) -> bool:
-        """Whether a data stream carries the messages, so that no frame may come beside it."""
+        """Whether a data stream carries the messages, so that no other stream may."""
         return self._data is not None
 
     def put(self, frame: bytes) -> None:
@@ -126,7 +126,7 @@ class ClientChannel:
                 raise
 
     def expect(self, n: int) -> None:
-        """So many more answers are expected that no thread waits for; fewer, if negative."""
+        """Adds to the number of expected answers that no thread waits for."""
         if self._data is not None:
             self._data.expect(n)
 

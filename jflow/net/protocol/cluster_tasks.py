@@ -50,7 +50,7 @@ class ClusterTasks:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster as this server knows it; any thread may replace it."""
+        """The cluster specification of this server; any thread may replace it."""
         return self._view[0]
 
     @cluster.setter

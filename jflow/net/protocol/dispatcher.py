@@ -213,7 +213,7 @@ class Dispatcher(Generic[S]):
         return not message.varying.id or self._answer_now(message, reply)
 
     def _begin(self, message: TemplateMessage) -> None:
-        """Begins a call in this plain function, if it can be; `begun` says how far it came."""
+        """Begins a call in this plain function, as far as it need not wait."""
         rpc, envelope = self._rpcs.get(message.template.name), message.template.envelope
         if rpc is None:
             return

@@ -115,7 +115,7 @@ def encode_parts(
 
 
 def start_encoding(frames: Iterator[F]) -> Iterator[F]:
-    """The same frames; the first one is made here, so that what cannot be sent fails its caller."""
+    """Encodes the first frame now, so that its caller gets the error; returns all frames."""
     return chain([next(frames)], frames)
 
 
@@ -282,7 +282,7 @@ class Assembler:
         return partial.message
 
     def close(self) -> None:
-        """Forgets the messages that are not complete; nothing may be fed any more."""
+        """Drops the incomplete messages. Nothing may be fed afterwards."""
         self.unfinished.clear()
 
     def _check_room(self, n_bytes: int) -> None:

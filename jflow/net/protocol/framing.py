@@ -1,4 +1,4 @@
-"""How messages become what a stream writes, and what it reads becomes messages."""
+"""`Framing`: encodes messages for a stream, and decodes what is read from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Parser`: messages from a stream of bytes, without I/O.
+"""`Parser`: decodes messages from a stream of bytes; no I/O.
 
 A byte stream has each frame behind its length, as u32. What is received goes into a scratch buffer,
 from which small frames are taken. A frame that is larger than the scratch buffer is received where
@@ -114,7 +114,7 @@ class Parser:
         return [] if message is None else [message]
 
     def close(self) -> None:
-        """Frees what has come of messages that are not complete; nothing is received any more."""
+        """Frees the memory of incomplete messages. Nothing may be received afterwards."""
         self.assembler.close()
         self._missing = None
 

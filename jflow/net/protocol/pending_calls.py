@@ -1,4 +1,4 @@
-"""Calls of a client that wait for their answers, with or without a thread of their own."""
+"""`PendingCalls`: the calls of a client that wait for answers; `Outcome`: the future of one."""
 
 from __future__ import annotations
 

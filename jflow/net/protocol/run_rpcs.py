@@ -1,4 +1,4 @@
-"""The RPCs that run steps, for the table in `rpcs.py`: all that a step takes once it is registered.
+"""The RPCs that run registered steps, for the table in `rpcs.py`.
 
 Their requests are repeated, so their messages have templates, and servers begin them inline, in a
 plain function: what need not wait is answered there.

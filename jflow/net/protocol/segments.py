@@ -1,4 +1,4 @@
-"""The life of segments: shared memory in which large tensors pass between two processes.
+"""Life cycle of segments: shared memory that passes large tensors between two processes.
 
 Each direction of a data stream has segments of its own. The end that sends makes them, and shares
 each with the other end once. From then on a segment is *free*, or *in use* by one message: the
@@ -75,7 +75,7 @@ class Freed(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A segment that its sender uses no more."""
+    """A segment that its sender has dropped."""
 
     number: int
 
@@ -276,11 +276,11 @@ class ReceivedSegments(Generic[M]):
         return memory
 
     def given_back(self, number: int) -> None:
-        """No array refers to the message in a segment any more."""
+        """The last array on a segment was freed."""
         self._in_use.remove(number)
 
     def dropped(self, number: int) -> None:
-        """The other end uses a segment no more.
+        """The other end has dropped a segment.
 
         Raises:
           InvalidArgumentError: if there is no such free segment.

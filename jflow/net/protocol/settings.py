@@ -1,4 +1,4 @@
-"""How long the two ends of a stream wait for each other, on any transport."""
+"""Timeouts and limits of streams that do not depend on the transport."""
 
 GRACE_S = 1.0
 """How long to wait for the reply to a call that was cancelled, in seconds."""

@@ -160,7 +160,7 @@ class ClientData(Protocol):
         """
 
     def expect(self, n: int) -> None:
-        """So many more messages are expected that no thread waits for; fewer, if negative."""
+        """Adds to the number of expected messages that no thread waits for."""
 
     def complete(self, function: Callable[[], object]) -> None:
         """Calls a function on a thread of the stream, and expects one message less.

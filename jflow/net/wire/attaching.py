@@ -156,7 +156,7 @@ def send_all(connection: DataConnection, data: bytes) -> Resumable[None]:
 
 
 def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
-    """Receives so many bytes, fewer at the end of the stream. Raises OSError."""
+    """Receives `n_bytes`, fewer at the end of the stream. Raises OSError."""
     buffer = memoryview(bytearray(n_bytes))
     n_received = 0
     while n_received < n_bytes:

@@ -1,4 +1,4 @@
-"""`DataListener`: where callers attach data streams to their sessions, on a server's event loop."""
+"""`DataListener`: accepts the data streams that callers attach to their sessions."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class DataListener:
 
 
 def _proof(connection: DataConnection) -> Resumable[bytes]:
-    """What a caller proves itself by, once what it says is encrypted."""
+    """The proof of a caller, received over TLS if the connection is encrypted."""
     if isinstance(connection, TlsConnection):
         yield from encrypt(connection)
     return (yield from receive_all(connection, PROOF_BYTES))

@@ -44,7 +44,7 @@ DEFAULT = DataStreams.WHERE_POSSIBLE
 
 
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
-    """What JFLOW_TRANSPORT says. Raises InvalidArgumentError if it is not one of its values."""
+    """The value of JFLOW_TRANSPORT. Raises InvalidArgumentError if it is not a valid one."""
     text = environ.get(VARIABLE, "")
     try:
         return DataStreams(text) if text else DEFAULT

@@ -133,7 +133,7 @@ class InprocListener:
             client.end(BrokenStreamError("it has stopped"))
 
     async def _serve(self, service: str, client: InprocClient, outgoing: Iterator[bytes]) -> None:
-        """Serves a stream until it ends, and tells the client why it did."""
+        """Serves a stream until it ends, and passes the reason to the client."""
         cause: BrokenStreamError | None = None
         try:
             await self._services[service](InprocStream(client, outgoing))

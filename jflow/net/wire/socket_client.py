@@ -118,7 +118,7 @@ class SocketClient:
         return True
 
     def _flush_soon(self) -> None:
-        """Sends what there is to send; wakes the leader for what the kernel does not take now."""
+        """Sends all pending bytes; wakes the leader for those that the kernel does not take now."""
         if not self._flush():
             with suppress(OSError, ValueError):  # it was closed meanwhile
                 self._wake.write(_ONE)
@@ -226,7 +226,7 @@ class SocketClient:
                 return
 
     def _flush(self) -> bool:
-        """Sends what there is to send; False if the kernel does not take all of it now."""
+        """Sends all pending bytes; False if the kernel does not take all of them now."""
         while self._has_more and not self._is_over:
             if not self._writing.acquire(blocking=False):
                 return True  # the thread that writes sees that there is more
@@ -322,7 +322,7 @@ class SocketClient:
             self._free()
 
     def _free(self) -> None:
-        """Closes the files; no thread reads any more."""
+        """Closes the files, once no thread reads."""
         with self._writing:
             was_freed, self._is_freed = self._is_freed, True
             if not was_freed:

@@ -225,7 +225,7 @@ class SocketStream:
 
 
 def unsent(buffers: Buffers, n_bytes: int) -> Buffers:
-    """What is left of buffers of which so many bytes were sent."""
+    """The rest of buffers of which `n_bytes` were sent."""
     for i, buffer in enumerate(buffers):
         if n_bytes < len(buffer):
             return [memoryview(buffer)[n_bytes:], *buffers[i + 1 :]]

@@ -1,4 +1,4 @@
-"""`TaskRecord`: what one task noted of a traced step, as it travels; `Recorder`: what notes it.
+"""`TaskRecord`: the record of one task of a traced step; `Recorder`: what writes it.
 
 A record has numbers only: a device is a position in its list, an instruction one in the plan of
 the device. What they are called the client knows (`jflow.plan.trace.measured`).
@@ -174,7 +174,7 @@ class PlanRecorder:
           kind: one of `KINDS`.
           instruction: the instruction of the plan, the same object.
           start: when it started.
-          dispatched: when the device had been told of it; None if that is not apart.
+          dispatched: when it had been dispatched to the device; None if that is not apart.
         """
         finish = self.now()
         number = self._numbers.get(id(instruction), -1)

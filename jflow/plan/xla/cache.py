@@ -1,4 +1,4 @@
-"""Caches of what takes long to make: the programs that were exported or compiled in a process."""
+"""Caches of the programs that a process has exported or compiled."""
 
 from __future__ import annotations
 
