@@ -75,25 +75,25 @@ class CallNotices:
             with suppress(OpError):
                 self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._log_waits), FOREVER)
 
-    def _log_waits(self, waits: SessionWaits) -> None:
+    def _log_waits(self, report: SessionWaits) -> None:
         """Logs what calls wait for, where a notice is due."""
         by_name: dict[str, list[SessionWait]] = {}
-        for one in waits.found:
+        for one in report.found:
             by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
         ages = {name: max(one.wait.age_s for one in listed) for name, listed in by_name.items()}
         # What has no age, such as a task that does not answer, is as old as the oldest call.
         waited = {name: age or self._waited for name, age in ages.items()}
-        texts = {name: self._text(waits) for name, waits in by_name.items()}
+        texts = {name: self._text(listed) for name, listed in by_name.items()}
         for call, doing in [*self._doing.items()]:
             since = self._calls.get(call)
-            if since is not None and not waits.found:
+            if since is not None and not report.found:
                 waited[f"call {call}"] = self._requested_at - since
                 texts[f"call {call}"] = doing()
         for name in self._notices.due(waited, self._first_s):
             LOG.warning("%s", printable(told(waited[name], f"{texts[name]} ({self._server})")))
 
-    def _text(self, waits: Sequence[SessionWait]) -> str:
-        return "; ".join(dict.fromkeys(map(self.describe, waits)))
+    def _text(self, listed: Sequence[SessionWait]) -> str:
+        return "; ".join(dict.fromkeys(map(self.describe, listed)))
 
 
 class _WaitsAnswer(Outcome):

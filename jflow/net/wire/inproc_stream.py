@@ -212,7 +212,7 @@ class _HandedOver:
     def feed(self, read: Message) -> Message:
         return read
 
-    def watch_long(self, begun: Callable[[Message], object]) -> None:
+    def watch_long(self, on_long: Callable[[Message], object]) -> None:
         """No message takes long to come."""
 
     def is_sign_of_life(self, frame: Message) -> bool:

@@ -52,7 +52,7 @@ class Validator:
         self._is_closed = False
         self._waiting: deque[tuple[str, bytes, Future[ValidProgram]]] = deque()
         self._n_waiting_bytes = 0
-        self._begun: dict[str, Future[ValidProgram]] = {}
+        self._pending: dict[str, Future[ValidProgram]] = {}
         self._valid: OrderedDict[str, ValidProgram] = OrderedDict()
         self._n_valid_bytes = 0
         self._has_failed = False
@@ -104,12 +104,12 @@ class Validator:
                 self._valid.move_to_end(digest)
                 future.set_result(self._valid[digest])
                 return future
-            if digest in self._begun:
-                return self._begun[digest]
+            if digest in self._pending:
+                return self._pending[digest]
             if (error := self._refusal(data)) is not None:
                 future.set_exception(error)
                 return future
-            self._begun[digest] = future
+            self._pending[digest] = future
             self._waiting.append((digest, data, future))
             self._n_waiting_bytes += len(data)
             self._run()
@@ -230,7 +230,7 @@ class Validator:
             _log_end(process)
         self._has_failed = isinstance(outcome, InternalError)
         with self._lock:
-            self._begun.pop(digest, None)
+            self._pending.pop(digest, None)
             self.n_validated += 1
             if isinstance(outcome, ValidProgram):
                 self._keep(digest, outcome)
