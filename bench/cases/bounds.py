@@ -148,7 +148,7 @@ async def name_variables(address: str, begin: Callable[[], None]) -> None:
 async def repeat_inputs(address: str, begin: Callable[[], None]) -> None:
     """Registers a plan of one instruction, whose inputs are one slot, many times."""
     call = pb_plan.Call(function="f", inputs=[0] * 4_000_000)
-    stages = [pb_plan.Stage(steps=[pb_plan.Step(call=call)])]
+    stages = [pb_plan.Stage(instructions=[pb_plan.Instruction(call=call)])]
     await _register(address, begin, [pb_plan.Plan(device=DEVICE, n_slots=1, stages=stages)])
 
 

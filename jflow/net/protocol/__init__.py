@@ -2,10 +2,9 @@
 
 From the outside in:
 
-* **Services** are what can be called: `services.py`, and the classes of `jflow.state.core`. A
-method that
-  is marked `remote` is an RPC, whose records follow from its signature (`signatures.py`); plans and
-  steps, which are large or hot, have messages of protobuf (`rpcs.py`, `run_rpcs.py`,
+* **Services** are what can be called: `services.py`, and classes of `jflow.state.core`. A method
+  that is marked `remote` is an RPC, whose records follow from its signature (`signatures.py`);
+  plans and steps, which are large or hot, have messages of protobuf (`rpcs.py`, `run_rpcs.py`,
   `plan_codec.py`), and what a step sends each time is a template (`templates.py`). A client calls
   its master by `MasterClient`, a server the worker of a task by a `TaskProxy` (`Peer`, `OwnTask`).
 * **The envelope** is one protobuf message: the number of a call, what it asks or answers, what is
@@ -14,15 +13,14 @@ method that
 * **Records** are what services exchange (`records.py`), and typed structs over MessagePack for what
   signatures name. A record has one form only; any other is refused.
 * **Streams** carry frames both ways. Each begins with a handshake (`handshake.py`, `admission.py`)
-  that compares the version, the token and the server that is meant; a heartbeat notices an end
-  that is gone.
-  On a server's loop a stream is a `MessageStream`, which a `Dispatcher` serves; a client has no
-  loop but threads, so its end is sans-I/O parts under locks (`receiver.py`, `outbox.py`,
-  `readers.py`).
-  What a transport is, `transport.py` says; those that exist are in `jflow.net.wire`.
+  that compares the version, the token and the server that is meant; a heartbeat detects an end
+  that does not answer. On a server's loop a stream is a `MessageStream`, which a `Dispatcher`
+  serves; a client has no loop but threads, so its end is sans-I/O parts under locks
+  (`receiver.py`, `outbox.py`, `readers.py`, `pending_calls.py`). The interface of transports is
+  `transport.py`; they are in `jflow.net.wire`.
 
-What the other end sends is bounded before it is kept: frames, replies (`credits.py`), streams that
-have proved nothing (`unauthenticated.py`).
+What the other end sends is bounded before it is kept: frames, replies (`credits.py`), streams
+that are unauthenticated (`admission.py`).
 """
 
 from jflow.base.drivers.coroutines import Started as Started

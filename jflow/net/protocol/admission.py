@@ -1,13 +1,18 @@
-"""Both ends of the handshake on an event loop: streams of frames become streams of messages."""
+"""Both ends of the handshake on an event loop, and the limit of streams that are in it."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from jflow.errors import InternalError
+from jflow.errors import InternalError, ResourceExhaustedError, UnauthenticatedError
+from jflow.net.protocol import settings
 from jflow.net.protocol.codec import error_of, error_to_status
 from jflow.net.protocol.handshake import (
     INFO_ID,
@@ -41,7 +46,7 @@ async def enter(
     """
     await _write(stream, handshake.first_frame(stream.machine))
     await _write(stream, handshake.prove(await _read(stream)))
-    info = admitted(answer_in(await _read(stream), handshake), handshake)
+    info = admitted_info(answer_in(await _read(stream), handshake), handshake)
     data = await stream.attach(info.data_offer)
     messages = MessageStream(stream) if data is None else MessageStream(data, data.framing)
     return messages, info
@@ -59,7 +64,7 @@ def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
         raise InternalError(f"the server's introduction is malformed: {error}") from None
 
 
-def admitted(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
+def admitted_info(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
     """What a server says about itself once the handshake is done.
 
     Raises:
@@ -79,7 +84,7 @@ async def admit(
     """Performs the server's side of a handshake, up to the proof of the caller.
 
     Returns:
-      The handshake; None if the caller is gone, or was told why it is refused.
+      The handshake; None if the caller is gone, or was sent the reason of its refusal.
 
     Raises:
       UnauthenticatedError: if the caller does not prove that it has the token.
@@ -105,7 +110,7 @@ async def admit(
 
 
 async def introduce(stream: FrameStream, handshake: ServerHandshake, info: ServerInfo) -> None:
-    """Tells a caller that was admitted about the server."""
+    """Sends the server info to a caller that was admitted."""
     await _answer(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
 
 
@@ -129,3 +134,73 @@ async def _write(stream: FrameStream, frame: bytes) -> None:
         await stream.write(frame)
     except stream.errors as error:
         raise stream.broken(error) from error
+
+
+class UnauthenticatedStreams:
+    """Limits the streams whose callers have not authenticated yet. On the event loop only.
+
+    At most `MAX_UNAUTHENTICATED` of them are read, because each can make the server keep a frame;
+    at most `MAX_WAITING` others wait, unread, in the order in which they came. Each has `HELLO_S`.
+    For each that waits, the oldest of those that are read has `READ_S` only, so that silent ones
+    do not keep out those that speak.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(settings.MAX_UNAUTHENTICATED)
+        self._n_waiting = 0
+        self._ends: dict[asyncio.Timeout, float] = {}
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Waits until a stream may be read, and ends what is done with it when its time is over.
+
+        Raises:
+          ResourceExhaustedError: if too many others wait, or for too long.
+          UnauthenticatedError: if the handshake takes too long.
+        """
+        clock = asyncio.get_running_loop().time
+        is_read = False
+        try:
+            async with asyncio.timeout(settings.HELLO_S) as limit:
+                await self._wait()
+                is_read = True
+                self._ends[limit] = clock() + settings.READ_S
+                self._shorten()
+                try:
+                    yield
+                finally:
+                    del self._ends[limit]
+                    self._free.release()
+        except TimeoutError:
+            raise _late() if is_read else _crowded() from None
+
+    async def _wait(self) -> None:
+        if self._n_waiting >= settings.MAX_WAITING:
+            raise _crowded()
+        self._n_waiting += 1
+        self._shorten()
+        try:
+            await self._free.acquire()
+        finally:
+            self._n_waiting -= 1
+
+    def _shorten(self) -> None:
+        """Ends early as many of those that are read longest as others wait."""
+        if self._n_waiting and self._free.locked():
+            for limit, end in islice(self._ends.items(), self._n_waiting):
+                if not limit.expired() and end < (limit.when() or end):
+                    limit.reschedule(end)
+
+
+def _late() -> UnauthenticatedError:
+    return UnauthenticatedError(
+        f"the handshake was not complete within {settings.HELLO_S:g} s, "
+        f"or {settings.READ_S:g} s while others waited"
+    )
+
+
+def _crowded() -> ResourceExhaustedError:
+    return ResourceExhaustedError(
+        f"more than {settings.MAX_UNAUTHENTICATED} other streams are in the handshake; "
+        "try again later"
+    )

@@ -104,7 +104,7 @@ class BufferPool:
         """
         capacity = capacity_for(n_bytes)
         with self._lock:
-            memory = self._reused(capacity)
+            memory = self._pop_free(capacity)
             self._was_used = True
             if not self._is_swept:
                 self._is_swept = True
@@ -126,7 +126,7 @@ class BufferPool:
                     self._sweeper.remove(self.sweep)
             self._was_used = False
 
-    def _reused(self, capacity: int) -> Array | None:
+    def _pop_free(self, capacity: int) -> Array | None:
         """The last used of the free buffers of a capacity, the warmest; None if there is none."""
         for number in range(len(self._free) - 1, -1, -1):
             if self._free[number].nbytes == capacity:

@@ -1,4 +1,4 @@
-"""`CallNotices`: tells a user what the calls of a client wait for, once they have waited long."""
+"""`CallNotices`: logs what the calls of a client wait for, once they have waited long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.deadline.notices import LOG, Notices, notice, notice_s
 from jflow.base.text import printable
 from jflow.errors import OpError
-from jflow.net.protocol.outcome import CallAnswer, Outcome
+from jflow.net.protocol.pending_calls import Outcome
+from jflow.net.protocol.receiver import CallAnswer
 from jflow.net.protocol.rpc import CallRequest
 from jflow.net.protocol.services import MasterSession
 from jflow.net.protocol.signatures import rpc_of
@@ -22,7 +23,7 @@ _FIND_WAITS = rpc_of(MasterSession.find_waits)
 
 
 class CallNotices:
-    """What a client tells of its long waits, at the ticks of its heartbeat; see `Notices`.
+    """Logs what long calls of a client wait for, at the ticks of its heartbeat; see `Notices`.
 
     The server is asked only while a call has waited long, so other calls note nothing.
 
@@ -51,7 +52,7 @@ class CallNotices:
         self._first_s = notice_s()
 
     def add(self, call: int, doing: Callable[[], str]) -> None:
-        """Notes what a call does that is no step, of which the server could tell nothing."""
+        """Notes what a call does that is not a step, because the server does not know that."""
         self._doing[call] = doing
 
     def remove(self, call: int) -> None:
@@ -72,43 +73,43 @@ class CallNotices:
         if waited >= first_s and at - self._requested_at >= first_s / 2:
             self._requested_at, self._waited = at, waited
             with suppress(OpError):
-                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._tell), FOREVER)
+                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._log_waits), FOREVER)
 
-    def _tell(self, waits: SessionWaits) -> None:
-        """Tells what calls wait for, of those for which it is due."""
+    def _log_waits(self, report: SessionWaits) -> None:
+        """Logs what calls wait for, where a notice is due."""
         by_name: dict[str, list[SessionWait]] = {}
-        for one in waits.found:
+        for one in report.found:
             by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
         ages = {name: max(one.wait.age_s for one in listed) for name, listed in by_name.items()}
         # What has no age, such as a task that does not answer, is as old as the oldest call.
         waited = {name: age or self._waited for name, age in ages.items()}
-        texts = {name: self._text(waits) for name, waits in by_name.items()}
+        texts = {name: self._text(listed) for name, listed in by_name.items()}
         for call, doing in [*self._doing.items()]:
             since = self._calls.get(call)
-            if since is not None and not waits.found:
+            if since is not None and not report.found:
                 waited[f"call {call}"] = self._requested_at - since
                 texts[f"call {call}"] = doing()
         for name in self._notices.due(waited, self._first_s):
             LOG.warning("%s", printable(notice(waited[name], f"{texts[name]} ({self._server})")))
 
-    def _text(self, waits: Sequence[SessionWait]) -> str:
-        return "; ".join(dict.fromkeys(map(self.describe, waits)))
+    def _text(self, listed: Sequence[SessionWait]) -> str:
+        return "; ".join(dict.fromkeys(map(self.describe, listed)))
 
 
 class _WaitsAnswer(Outcome):
     """Receives the answer to `MasterSession.find_waits`, and passes it on.
 
     Args:
-      tell: takes it.
+      take: takes it.
     """
 
-    def __init__(self, tell: Callable[[SessionWaits], object]) -> None:
+    def __init__(self, take: Callable[[SessionWaits], object]) -> None:
         super().__init__(lambda _: None)
-        self._tell = tell
+        self._take = take
 
     def put(self, answer: CallAnswer) -> None:
         if not isinstance(answer, OpError):
-            self._tell(_FIND_WAITS.read(*answer))
+            self._take(_FIND_WAITS.read(*answer))
 
 
 def _described(one: SessionWait) -> str:

@@ -1,16 +1,8 @@
-"""`MasterClient`: a client's connection to a master; thread-safe, without an event loop.
-
-Invariant: a call is in `_pending` from before its request is sent until its final answer, its
-caller or the end of the stream removes it. Calls begin only while `_end` is None, which the same
-lock guards, and the end of the stream answers every call that is left. So each call gets exactly
-one final answer or is given up by its caller, and none waits for a stream that has ended.
-"""
+"""`MasterClient`: a client's connection to a master; thread-safe, without an event loop."""
 
 from __future__ import annotations
 
-import copy
 import itertools
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,7 +18,7 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.base.values import Array
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.net.protocol import settings
-from jflow.net.protocol.admission import admitted, new_nonce
+from jflow.net.protocol.admission import admitted_info, new_nonce
 from jflow.net.protocol.call_notices import CallNotices
 from jflow.net.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.net.protocol.client_channel import ClientChannel
@@ -35,15 +27,14 @@ from jflow.net.protocol.frame import Message
 from jflow.net.protocol.handshake import N_ANSWERS, Caller, CallerHandshake, Secret
 from jflow.net.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.net.protocol.interrupts import Interrupts
-from jflow.net.protocol.outcome import (
+from jflow.net.protocol.pending_calls import (
     Answers,
-    CallAnswer,
     Outcome,
-    Reply,
+    PendingCalls,
     answer_timeout,
     calls_back,
 )
-from jflow.net.protocol.receiver import Answered, Receiver
+from jflow.net.protocol.receiver import Answered, CallAnswer, Receiver, Reply
 from jflow.net.protocol.records import Artifacts, Registered, ServerInfo
 from jflow.net.protocol.rpc import CallRequest, Rpc
 from jflow.net.protocol.rpcs import (
@@ -52,11 +43,11 @@ from jflow.net.protocol.rpcs import (
     RELEASE,
     RUN_STEP,
 )
+from jflow.net.protocol.run_rpcs import without_records
 from jflow.net.protocol.services import MasterSession
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.templates import TemplateEncoder
 from jflow.net.protocol.ticker import ticker
-from jflow.net.protocol.traced import without_records
 from jflow.net.protocol.transport import Transport, stream_error
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan import Plan
@@ -91,7 +82,7 @@ class MasterClient:
 
     Attributes:
       info: the server info.
-      notices: what it tells of calls that wait for long.
+      notices: logs what long calls wait for.
 
     Raises:
       UnavailableError: if the server does not answer within the connect timeout, its name does not
@@ -115,11 +106,8 @@ class MasterClient:
         caller = Caller(secret, MASTER.name, target)
         self._handshake = CallerHandshake(caller, new_nonce())
         self._ids = itertools.count(1)
-        self._pending: dict[int, Answers] = {}
-        self._given_up: set[int] = set()
+        self._pending = PendingCalls()
         self._encoder = TemplateEncoder()
-        self._lock = threading.Lock()
-        self._end: OpError | None = None
         self._channel = ClientChannel()
         self._receiver = Receiver(self._handshake, self._channel.put)
         self._n_received = 0
@@ -130,7 +118,7 @@ class MasterClient:
         self._task: str | None = None
         try:
             self._channel.open(transport, MASTER.name, target, limit, self._take, self._ended)
-            self.info = self._entered(limit)
+            self.info = self._perform_handshake(limit)
             self._channel.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
             self._check_beside_data()
             self._task = str(self.info.task)
@@ -149,7 +137,7 @@ class MasterClient:
     @property
     def is_open(self) -> bool:
         """Whether the stream has not ended; it is not reopened once it has."""
-        return self._end is None
+        return self._pending.end is None
 
     def call(
         self,
@@ -231,11 +219,11 @@ class MasterClient:
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
         self._channel.close()
 
-    def _entered(self, limit: Deadline) -> ServerInfo:
+    def _perform_handshake(self, limit: Deadline) -> ServerInfo:
         """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         notice = WaitNotice(lambda: f"for the server at {self._address}, which does not answer")
-        self._enroll(next(self._ids), answers)
+        self._pending.add(next(self._ids), answers)
         self._channel.put(self._handshake.first_frame(self._channel.machine))
         try:
             answer = notice.get_from(answers, limit)
@@ -246,7 +234,7 @@ class MasterClient:
             ) from None
         if isinstance(answer, OpError):
             raise answer
-        return admitted(answer[0], self._handshake)
+        return admitted_info(answer[0], self._handshake)
 
     def _call(
         self,
@@ -270,7 +258,8 @@ class MasterClient:
                 self._cancel(key)
                 raise
             finally:
-                self._give_up(key)
+                if self._pending.give_up(key):
+                    self._channel.expect(1)
                 self.notices.remove(key)
         if isinstance(answer, OpError):
             raise answer
@@ -299,30 +288,14 @@ class MasterClient:
         key, times = next(self._ids), (0.0, 0.0)
         if deadline.timeout is not None:
             times = deadline.timeout, max(deadline.remaining() or 0.0, _LEAST_S)
-        self._enroll(key, answers)
+        self._pending.add(key, answers)
         try:
             control = request.control(self._encoder, key, self.info.incarnation, *times)
             self._channel.send_request(key, control, request.tensors)
         except BaseException:
-            self._pending.pop(key, None)
+            self._pending.calls.pop(key, None)
             raise
         return key
-
-    def _enroll(self, key: int, answers: Answers) -> None:
-        """Notes where the answer to a call goes. Raises OpError if the session is over."""
-        with self._lock:
-            if self._end is not None:
-                raise copy.copy(self._end)
-            self._pending[key] = answers
-
-    def _give_up(self, key: int) -> None:
-        """Ends the wait for an answer, which is taken and dropped if it still comes."""
-        with self._lock:
-            is_expected = self._pending.pop(key, None) is not None and self._end is None
-            if is_expected:
-                self._given_up.add(key)
-        if is_expected:
-            self._channel.expect(1)
 
     def _answer(
         self,
@@ -384,9 +357,9 @@ class MasterClient:
         """
         self._n_received += 1
         self._check_beside_data()
-        if self._end is None:
+        if self._pending.end is None:
             self._taking(self._receiver.frame, frame)
-        return self._end is None
+        return self._pending.end is None
 
     def _check_beside_data(self) -> None:
         """Ends the session if anything came over its first stream that a data stream carries.
@@ -413,12 +386,7 @@ class MasterClient:
     def _answered(self, answered: Answered) -> None:
         """Wakes the caller of a call."""
         call, answer, is_final = answered
-        with self._lock:
-            answers = self._pending.pop(call, None)
-            if answers is not None and not is_final:
-                self._pending[call] = answers
-            is_given_up = call in self._given_up
-            self._given_up.discard(call)
+        answers, is_given_up = self._pending.answered(call, is_final=is_final)
         if is_given_up:
             self._channel.expect(-1)
         elif isinstance(answers, Outcome):
@@ -452,24 +420,16 @@ class MasterClient:
         """Asks for a sign of life, or gives the stream up, if there was none for too long."""
         self._channel.tick()
         signs = self._n_received + self._channel.n_signs
-        match self._heartbeat.tick(signs, is_waiting=bool(self._pending)):
+        match self._heartbeat.tick(signs, is_waiting=bool(self._pending.calls)):
             case Beat.ASK:
                 key = next(self._ids)
                 self._send(key, pb.Envelope(id=key, ping=pb.Ping()), ())
             case Beat.LOST:
                 self._lose(silence(self._liveness))
                 self._channel.close()
-        self.notices.tick(self._pending, now())
+        self.notices.tick(self._pending.calls, now())
 
     def _finish(self, end: OpError) -> None:
         self._ticker.remove(self._tick)
-        with self._lock:
-            if self._end is None:
-                self._end = end
-            pending = list(self._pending.values())
-            # The stream ends after `close` too; by then all calls have been taken out.
-            self._pending.clear()
-        for answers in pending:
-            # A new error for each: one exception must not be raised in several threads.
-            answers.put(copy.copy(self._end))
+        self._pending.finish(end)
         self._channel.end_data()

@@ -1,4 +1,4 @@
-"""`ClientChannel`: carries the messages of a client over its stream, or a data stream beside it."""
+"""`ClientChannel`: carries the messages of a client over its stream or its data stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jflow.base.cluster import Target
 from jflow.base.deadline import Deadline
 from jflow.base.values import Array
 from jflow.net.protocol.codec import frames_of
-from jflow.net.protocol.frame import LARGE_BYTES, Message, begun, encode
+from jflow.net.protocol.frame import LARGE_BYTES, Message, encode, start_encoding
 from jflow.net.protocol.handshake import INFO_ID
 from jflow.net.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.net.protocol.offers import DataOffer
@@ -72,7 +72,7 @@ class ClientChannel:
 
     @property
     def has_data(self) -> bool:
-        """Whether a data stream carries the messages, so that no frame may come beside it."""
+        """Whether a data stream carries the messages, so that no other stream may."""
         return self._data is not None
 
     def put(self, frame: bytes) -> None:
@@ -97,7 +97,7 @@ class ClientChannel:
         """
         if self._data is None:
             message = frames_of(encode, next(self._frame_ids), control, tensors)
-            self._outbox.put(key, begun(message))
+            self._outbox.put(key, start_encoding(message))
         else:
             self._data.send(key, control, tensors)
 
@@ -126,7 +126,7 @@ class ClientChannel:
                 raise
 
     def expect(self, n: int) -> None:
-        """So many more answers are expected that no thread waits for; fewer, if negative."""
+        """Adds to the number of expected answers that no thread waits for."""
         if self._data is not None:
             self._data.expect(n)
 

@@ -50,7 +50,7 @@ class ClusterTasks:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster as this server knows it; any thread may replace it."""
+        """The cluster specification of this server; any thread may replace it."""
         return self._view[0]
 
     @cluster.setter
@@ -79,10 +79,10 @@ class ClusterTasks:
         if peer is None or peer.address != address:
             if peer is not None:
                 self._closing.start(peer.close())
-            peer = self._peers[task] = self._make_peer(task, address, cluster)
+            peer = self._peers[task] = self._new_peer(task, address, cluster)
         return peer
 
-    def _make_peer(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
+    def _new_peer(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
         target = Target(address, self._cluster_name, task)
         own = cluster.task_address(self._task.job, self._task.index)
         caller = Caller(self._secret, WORKER.name, target, self._task, own)

@@ -1,4 +1,4 @@
-"""`Credits`: how much of a server's memory the replies may take that a client has not read.
+"""`Credits`: limits the memory of replies that a client has not read.
 
 The calls of a stream run at the same time, and each may end with a large reply. What has ended is
 in memory until the client has read it. So a step that cannot wait for other steps begins only while
@@ -171,7 +171,7 @@ class Unsent:
             await self._waiter
 
     def close(self) -> None:
-        """Watches no more."""
+        """Stops watching."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -207,13 +207,13 @@ class Dispatcher(Generic[S]):
         if self._coming or self._unsent.n_bytes > MAX_UNSENT_BYTES:
             return False
         self._begin(message)
-        reply = message.begun
+        reply = message.early_result
         if not isinstance(reply, TemplateReply):
             return False
         return not message.varying.id or self._answer_now(message, reply)
 
     def _begin(self, message: TemplateMessage) -> None:
-        """Begins a call in this plain function, if it can be; `begun` says how far it came."""
+        """Begins a call in this plain function, as far as it need not wait."""
         rpc, envelope = self._rpcs.get(message.template.name), message.template.envelope
         if rpc is None:
             return
@@ -222,9 +222,9 @@ class Dispatcher(Generic[S]):
             return  # it has to wait for credits
         try:
             self._check_incarnation(envelope)
-            message.begun = rpc.begin(self._session, message, self._functions)
+            message.early_result = rpc.begin(self._session, message, self._functions)
         except Exception as error:
-            message.begun = error
+            message.early_result = error
 
     def _answer_now(self, message: TemplateMessage, reply: TemplateReply) -> bool:
         """Answers a call, if the answer is small and can leave at once."""
@@ -245,10 +245,10 @@ class Dispatcher(Generic[S]):
         call, envelope = message.varying.id, message.template.envelope
         if self._coming and self._has_failed(call):
             return
-        if message.begun is None:
+        if message.early_result is None:
             self._begin(message)
         # The reader keeps the message until the next one; its reply may hold a lease on a variable.
-        on_begin, message.begun = message.begun, None
+        on_begin, message.early_result = message.early_result, None
         if on_begin is None:
             await self._take(message.envelope, message.tensors, hand_over)
         elif isinstance(on_begin, TemplateReply):

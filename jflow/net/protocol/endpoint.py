@@ -8,7 +8,7 @@ from typing import Any
 
 from jflow.base.drivers.loop import TaskSet
 from jflow.base.logs import event
-from jflow.net.protocol.admission import admit, introduce
+from jflow.net.protocol.admission import UnauthenticatedStreams, admit, introduce
 from jflow.net.protocol.dispatcher import Dispatcher
 from jflow.net.protocol.handshake import Secret
 from jflow.net.protocol.identity import ServerIdentity, ServerLocation, caller_of
@@ -17,7 +17,6 @@ from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.services import ServerRoles
 from jflow.net.protocol.stream import MessageStream
 from jflow.net.protocol.transport import BrokenStreamError, FrameStream, Services
-from jflow.net.protocol.unauthenticated import UnauthenticatedStreams
 
 _LOG = logging.getLogger(__name__)
 

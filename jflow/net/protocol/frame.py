@@ -50,7 +50,7 @@ _HEADER = struct.Struct("<BQIQ")
 FIRST, _MORE = 1, 2
 IN_SEGMENT = 3
 """A message whose payload lies in a segment. This kind and greater ones are of data streams only;
-see `segment_frames.py`."""
+see `segments.py`."""
 NOTHING: Array = np.empty(0, np.uint8)
 
 HEADER_BYTES = _HEADER.size
@@ -114,8 +114,8 @@ def encode_parts(
         yield [header, *parts]
 
 
-def begun(frames: Iterator[F]) -> Iterator[F]:
-    """The same frames; the first one is made here, so that what cannot be sent fails its caller."""
+def start_encoding(frames: Iterator[F]) -> Iterator[F]:
+    """Encodes the first frame now, so that its caller gets the error; returns all frames."""
     return chain([next(frames)], frames)
 
 
@@ -282,7 +282,7 @@ class Assembler:
         return partial.message
 
     def close(self) -> None:
-        """Forgets the messages that are not complete; nothing may be fed any more."""
+        """Drops the incomplete messages. Nothing may be fed afterwards."""
         self.unfinished.clear()
 
     def _check_room(self, n_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""How messages become what a stream writes, and what it reads becomes messages."""
+"""`Framing`: encodes messages for a stream, and decodes what is read from it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Framing(Protocol):
         message; None if it has taken it. A transport need not offer anything.
         """
 
-    def watch_long(self, begun: Callable[[Message], object]) -> None:
+    def watch_long(self, on_long: Callable[[Message], object]) -> None:
         """Sets what is called with messages that have begun and take long to come.
 
         Their payload is not there yet. It may raise what `feed` raises.
@@ -87,8 +87,8 @@ class ByteFraming:
         self.n_received += 1
         return self._assembler.feed(read)
 
-    def watch_long(self, begun: Callable[[Message], object]) -> None:
-        self._assembler.on_long = begun
+    def watch_long(self, on_long: Callable[[Message], object]) -> None:
+        self._assembler.on_long = on_long
 
     def close(self) -> None:
         self._assembler.close()
@@ -144,8 +144,8 @@ class PartsFraming:
     def feed(self, read: Message) -> Message:
         return read
 
-    def watch_long(self, begun: Callable[[Message], object]) -> None:
-        self._parser.assembler.on_long = begun
+    def watch_long(self, on_long: Callable[[Message], object]) -> None:
+        self._parser.assembler.on_long = on_long
 
     def close(self) -> None:
         self._end()

@@ -87,7 +87,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Caller:
-    """What a caller says in its handshakes, and proves.
+    """The claims of a caller in its handshakes.
 
     Attributes:
       secret: the token.

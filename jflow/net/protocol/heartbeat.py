@@ -1,4 +1,4 @@
-"""Heartbeat: finds that the other end of a stream does not answer, although the stream stands.
+"""Heartbeat: detects that the other end of an open stream does not answer.
 
 A process that is stopped, or whose event loop hangs, keeps its connections. Transports notice the
 first, with signals that their own threads answer; only an answer of the event loop shows the

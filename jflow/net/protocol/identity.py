@@ -1,4 +1,4 @@
-"""`ServerIdentity`: what a server is, compared with what its callers mean."""
+"""`ServerIdentity`: compares a server with the one that a caller means to reach."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class ServerIdentity:
 
 
 def caller_of(hello: pb.Hello) -> Task | None:
-    """The task that a caller says it is; None if it does not."""
+    """The task that a caller claims to be; None if it claims none."""
     try:
         return Task.parse(hello.caller)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`Inbox`: the messages that have come on a stream and that no task has read yet."""
+"""`Inbox`: the queue of messages received on a stream and not yet read by its task."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Inbox:
         self._wake()
 
     def close(self) -> None:
-        """Drops what was not read, because nothing is read any more."""
+        """Drops the messages that were not read."""
         self._messages.clear()
         self._first = None
 

@@ -1,4 +1,4 @@
-"""Keeps Ctrl-C from interrupting what must not be left half done.
+"""Defers Ctrl-C (SIGINT) in blocks that must not be left half done.
 
 Python raises KeyboardInterrupt in the main thread between any two of its instructions. A thread of
 its own, as gRPC has, is never interrupted; a main thread that reads and writes a stream itself

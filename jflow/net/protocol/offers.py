@@ -1,4 +1,4 @@
-"""Offers of a data stream: good once, for one session, and not for long; no I/O.
+"""Offers of a data stream: each is valid once, for one session, for a few seconds; no I/O.
 
 A server offers each caller that it has admitted a stream of its own for the messages of the session
 (docs/decisions/transport.md#0044). The offer travels over the stream of the handshake, so only
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 OFFER_S = 10.0
-"""How long an offer is good for, in seconds."""
+"""How long an offer is valid, in seconds."""
 
 OFFER_NONCE_BYTES = 32
 PROOF_BYTES = 32
@@ -23,7 +23,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class DataOffer:
-    """What a server tells a caller of the data stream that it may attach to its session.
+    """An offer of a data stream, which a caller may attach to its session.
 
     Attributes:
       path: of the Unix socket; "" if there is none.

@@ -1,4 +1,4 @@
-"""`Outbox`: the messages that a client sends, as one sequence of frames."""
+"""`Outbox`: the queue of messages that a client sends, read as one sequence of frames."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Outbox(Generic[F]):
         self._sending[key] = itertools.chain(self._sending.get(key, ()), message)
 
     def _next(self) -> F | None:
-        """A frame of the message whose turn it is; None if that message has no more."""
+        """The next frame, of one message after another; None if that message has no more."""
         key, message = self._sending.popitem(last=False)
         frame = next(message, None)
         if frame is not None:

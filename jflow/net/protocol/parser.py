@@ -1,4 +1,4 @@
-"""`Parser`: messages from a stream of bytes, without I/O.
+"""`Parser`: decodes messages from a stream of bytes; no I/O.
 
 A byte stream has each frame behind its length, as u32. What is received goes into a scratch buffer,
 from which small frames are taken. A frame that is larger than the scratch buffer is received where
@@ -29,7 +29,7 @@ from jflow.net.protocol.frame import (
     message_id_of,
     new_tuple,
 )
-from jflow.net.protocol.segment_frames import SegmentFrames
+from jflow.net.protocol.segments import SegmentFrames
 
 SCRATCH_BYTES = 64 << 10
 """The size of the scratch buffer: it holds what the kernel gives at once of small messages."""
@@ -90,7 +90,7 @@ class Parser:
         self._message_id = 0
 
     @property
-    def is_amid_payload(self) -> bool:
+    def is_mid_payload(self) -> bool:
         """Whether `buffer` is the rest of the payload of a large frame."""
         return self._missing is not None
 
@@ -114,7 +114,7 @@ class Parser:
         return [] if message is None else [message]
 
     def close(self) -> None:
-        """Frees what has come of messages that are not complete; nothing is received any more."""
+        """Frees the memory of incomplete messages. Nothing may be received afterwards."""
         self.assembler.close()
         self._missing = None
 

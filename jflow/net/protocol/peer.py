@@ -38,10 +38,9 @@ from jflow.net.protocol.rpcs import (
     RELEASE,
     RUN_PLANS,
 )
-from jflow.net.protocol.run_rpcs import PlansRequest, piggybacked_values
+from jflow.net.protocol.run_rpcs import PlansRequest, piggybacked_values, without_records
 from jflow.net.protocol.signatures import rpc_of
 from jflow.net.protocol.stream import Received
-from jflow.net.protocol.traced import without_records
 from jflow.net.protocol.transport import (
     BrokenStreamError,
     Transport,
@@ -216,7 +215,7 @@ class Peer:
 
     async def _deliver_over_new(self, step: int, values: Mapping[int, Array | None]) -> None:
         """As `deliver`, once there is a connection."""
-        link = await self._linked()
+        link = await self._open_link()
         sending = None if link is None else link.deliver(step, values)
         if sending is not None:
             await sending
@@ -234,7 +233,7 @@ class Peer:
         if link is not None:
             await link.close()
 
-    async def _linked(self) -> PeerLink | None:
+    async def _open_link(self) -> PeerLink | None:
         """The connection, opened if there is none or it broke."""
         if self._link is None or self._link.is_broken:
             # As a task: a timeout needs to know the task that it cancels (see `begin`).
@@ -243,7 +242,7 @@ class Peer:
         return self._link
 
     async def _incarnation(self, incarnation: int) -> PeerLink:
-        link = await self._linked()
+        link = await self._open_link()
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
         if link.info.incarnation != incarnation:

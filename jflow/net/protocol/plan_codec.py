@@ -41,7 +41,7 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
     for spec in plan.resources:
         message.resources.add(**vars(spec))
     for stage in plan.stages:
-        message.stages.add(steps=[_step_to_proto(step) for step in stage])
+        message.stages.add(instructions=[*map(_instruction_to_proto, stage)])
     message.unordered = bool(plan.after)
     for sent, after in zip(message.stages, plan.after, strict=False):
         sent.after.extend(after)
@@ -66,27 +66,27 @@ async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
 
 def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
     stages = [stage for plan in messages for stage in plan.stages]
-    check_size(n_instructions=sum(len(stage.steps) for stage in stages))
+    check_size(n_instructions=sum(len(stage.instructions) for stage in stages))
     if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
         sizes = sum(len(variable.shape) for plan in messages for variable in plan.variables)
-        named = sum(_n_operands(step) for stage in stages for step in stage.steps)
+        named = sum(_n_operands(one) for stage in stages for one in stage.instructions)
         check_size(n_operands=sizes + named)
     return [plan_from_proto(plan) for plan in messages]
 
 
-def _n_operands(step: pb_plan.Step) -> int:
+def _n_operands(instruction: pb_plan.Instruction) -> int:
     """How many slots, variables, resources and constants an instruction names."""
     lists: tuple[Sized, ...] = ()
-    match step.WhichOneof("kind"):
+    match instruction.WhichOneof("kind"):
         case "run":
-            run = step.run
+            run = instruction.run
             lists = (
                 *(run.reads, run.inputs, run.writes, run.initializes, run.outputs),
                 *(run.before, run.after, run.defaults, run.sizes),
                 *(run.program.constants, run.program.donated),
             )
         case "call":
-            call = step.call
+            call = instruction.call
             lists = (call.inputs, call.outputs, call.constants, call.resources, call.variables)
     return sum(map(len, lists))
 
@@ -112,7 +112,7 @@ def _plan(message: pb_plan.Plan) -> Plan:
         for v in message.variables
     )
     stages = tuple(
-        tuple(_step_from_proto(step) for step in stage.steps) for stage in message.stages
+        tuple(map(_instruction_from_proto, stage.instructions)) for stage in message.stages
     )
     resources = tuple(
         ResourceSpec(r.kind, r.container, r.name, r.owner, r.definition) for r in message.resources
@@ -122,52 +122,52 @@ def _plan(message: pb_plan.Plan) -> Plan:
     return Plan(device, message.n_slots, variables, stages, resources, after)
 
 
-def _step_to_proto(step: Instruction) -> pb_plan.Step:
-    match step:
+def _instruction_to_proto(one: Instruction) -> pb_plan.Instruction:
+    match one:
         case Feed():
-            return pb_plan.Step(feed=pb_plan.Feed(index=step.index, slot=step.slot))
+            return pb_plan.Instruction(feed=pb_plan.Feed(index=one.index, slot=one.slot))
         case Fetch():
-            return pb_plan.Step(fetch=pb_plan.Fetch(index=step.index, slot=step.slot))
+            return pb_plan.Instruction(fetch=pb_plan.Fetch(index=one.index, slot=one.slot))
         case Recv():
-            recv = pb_plan.Recv(edge=step.edge, source=str(step.source), slot=step.slot)
-            return pb_plan.Step(recv=recv)
+            recv = pb_plan.Recv(edge=one.edge, source=str(one.source), slot=one.slot)
+            return pb_plan.Instruction(recv=recv)
         case Send():
-            send = pb_plan.Send(edge=step.edge, target=str(step.target), slot=step.slot)
-            return pb_plan.Step(send=send)
+            send = pb_plan.Send(edge=one.edge, target=str(one.target), slot=one.slot)
+            return pb_plan.Instruction(send=send)
         case Run():
-            return pb_plan.Step(run=_run_to_proto(step))
+            return pb_plan.Instruction(run=_run_to_proto(one))
         case Call():
             call = pb_plan.Call(
-                function=step.function,
-                inputs=step.inputs,
-                outputs=step.outputs,
-                constants=step.constants,
-                resources=step.resources,
-                attributes=step.attributes,
-                op=step.op,
-                variables=step.variables,
+                function=one.function,
+                inputs=one.inputs,
+                outputs=one.outputs,
+                constants=one.constants,
+                resources=one.resources,
+                attributes=one.attributes,
+                op=one.op,
+                variables=one.variables,
             )
-            return pb_plan.Step(call=call)
+            return pb_plan.Instruction(call=call)
 
 
-def _run_to_proto(step: Run) -> pb_plan.Run:
-    program = step.program
+def _run_to_proto(run: Run) -> pb_plan.Run:
+    program = run.program
     return pb_plan.Run(
         program=None
         if program is None
         else pb_plan.Program(
             digest=program.digest, constants=program.constants, donated=program.donated
         ),
-        reads=step.reads,
-        inputs=step.inputs,
-        writes=step.writes,
-        initializes=step.initializes,
-        outputs=step.outputs,
-        before=[pb_plan.Held(variable=v, slot=s) for v, s in step.before],
-        after=[pb_plan.Held(variable=v, slot=s) for v, s in step.after],
-        op=step.op,
-        defaults=[pb_plan.Defaulted(variable=v, slot=s, default=d) for v, s, d in step.defaults],
-        sizes=[*map(_sizes_to_proto, step.sizes)],
+        reads=run.reads,
+        inputs=run.inputs,
+        writes=run.writes,
+        initializes=run.initializes,
+        outputs=run.outputs,
+        before=[pb_plan.Held(variable=v, slot=s) for v, s in run.before],
+        after=[pb_plan.Held(variable=v, slot=s) for v, s in run.after],
+        op=run.op,
+        defaults=[pb_plan.Defaulted(variable=v, slot=s, default=d) for v, s, d in run.defaults],
+        sizes=[*map(_sizes_to_proto, run.sizes)],
     )
 
 
@@ -182,7 +182,7 @@ def _size_to_proto(size: InputSize) -> pb_plan.InputSize:
     return pb_plan.InputSize(input=size.input, dimension=size.dimension, tensor=size.tensor)
 
 
-def _step_from_proto(message: pb_plan.Step) -> Instruction:
+def _instruction_from_proto(message: pb_plan.Instruction) -> Instruction:
     match message.WhichOneof("kind"):
         case "feed":
             return Feed(message.feed.index, message.feed.slot)

@@ -1,4 +1,4 @@
-"""`TaskProxy`: how a server calls the worker of a task, be it another task's or its own.
+"""`TaskProxy`: the worker of any task, as the other parts of a server call it.
 
 A `Peer` is the proxy of another task, over a connection. `OwnTask` is the one of the server's own
 task: it calls the worker directly, so no caller has to know which of the two it has.

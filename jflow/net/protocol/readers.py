@@ -1,4 +1,4 @@
-"""`Readers`: which of the threads that wait on a stream reads it; a state machine.
+"""`Readers`: elects the thread that reads a stream among those that wait on it; no I/O.
 
 A client has no event loop and no thread of its own that reads: the first thread that waits for an
 answer becomes the *leader*. It reads until its own answer has come, and wakes the others whose
@@ -34,7 +34,7 @@ class Readers(Generic[W]):
         return self.leader is participant
 
     def leave(self, participant: W) -> W | None:
-        """Removes one that waits no longer; returns the one that leads instead, if that changes."""
+        """Removes one that has stopped waiting; returns the new leader, if that changes."""
         if self.leader is not participant:
             self._followers.pop(id(participant), None)
             return None

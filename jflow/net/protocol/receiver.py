@@ -1,4 +1,4 @@
-"""`Receiver`: what a client receives on its streams, from the handshake on; no I/O."""
+"""`Receiver`: decodes what a client receives, from the handshake on; no I/O."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jflow.base.values import Array
+from jflow.errors import OpError
 from jflow.net.protocol.admission import answer_in
 from jflow.net.protocol.codec import error_of, open_message
 from jflow.net.protocol.frame import Assembler, Message, new_tuple
 from jflow.net.protocol.handshake import CallerHandshake
-from jflow.net.protocol.outcome import CallAnswer
 from jflow.net.protocol.templates import TemplateDecoder
 from jflow.net.protocol.v1 import service_pb2 as pb
+
+Reply = tuple[pb.Envelope, list[Array]]
+CallAnswer = Reply | OpError
+"""What answers a call: a message with its tensors, or an error."""
 
 
 class Answered(NamedTuple):

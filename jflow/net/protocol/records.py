@@ -1,4 +1,4 @@
-"""What the services exchange, and the conversion to messages."""
+"""Records that the services exchange, and their conversion to protobuf."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server tells its callers in the handshake.
+    """What a server sends about itself in the handshake.
 
     Attributes:
       task: the task of the server.

@@ -1,4 +1,4 @@
-"""The RPCs that run steps, for the table in `rpcs.py`: all that a step takes once it is registered.
+"""The RPCs that run registered steps, for the table in `rpcs.py`.
 
 Their requests are repeated, so their messages have templates, and servers begin them inline, in a
 plain function: what need not wait is answered there.
@@ -7,12 +7,15 @@ plain function: what need not wait is answered there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
+
 from jflow.base.cluster import Task
+from jflow.base.deadline.clock import clock_name, now
 from jflow.base.drivers.coroutines import Started
 from jflow.base.failpoints import async_failpoint
 from jflow.base.values import Array
@@ -29,8 +32,8 @@ from jflow.net.protocol.templates import (
     TemplateMessage,
     TemplateReply,
 )
-from jflow.net.protocol.traced import serve_traced
 from jflow.net.protocol.v1 import service_pb2 as pb
+from jflow.plan.trace.record import Exchange, TaskRecord, offset_of
 from jflow.state.effects import Effect
 from jflow.state.effects.effect import Staging
 
@@ -348,3 +351,45 @@ SEND_TENSORS = Rpc(
     repeated=_repeated_tensors,
     begin=_begin_tensors,
 )
+
+
+async def serve_traced(
+    run: Callable[[list[TaskRecord]], Awaitable[Sequence[Array]]],
+) -> Outgoing:
+    """Runs a step, or the plans of one, and makes the reply of its values and records.
+
+    Args:
+      run: adds the records of tasks to a list, and returns the values.
+    """
+    begun, records = now(), list[TaskRecord]()
+    values = await run(records)
+    packed = [np.frombuffer(record.to_bytes(), np.uint8) for record in records]
+    message = pb.Traced(n_records=len(records), begun_s=begun, ended_s=now(), clock=clock_name())
+    return message, [*values, *packed]
+
+
+def without_records(
+    message: pb.Traced, tensors: Sequence[Array], sent: float, records: list[TaskRecord]
+) -> list[Array]:
+    """The fetched values of the reply to a traced call, which has just come.
+
+    Args:
+      message: the body of the reply.
+      tensors: its values and records.
+      sent: when the request left, by this process's clock.
+      records: the records are added to it, by this process's clock.
+
+    Raises:
+      InternalError: if the reply is malformed.
+    """
+    answered, n_values = now(), len(tensors) - message.n_records
+    if n_values < 0:
+        raise InternalError(
+            f"a reply with {len(tensors)} tensors names {message.n_records} records"
+        )
+    is_one_clock = bool(message.clock) and message.clock == clock_name()
+    times = Exchange(sent, message.begun_s, message.ended_s, answered, is_one_clock)
+    offset, error = offset_of(times)
+    for packed in tensors[n_values:]:
+        records.append(TaskRecord.from_bytes(packed.tobytes()).shifted(offset, error))
+    return list(tensors[:n_values])

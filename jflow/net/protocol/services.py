@@ -223,7 +223,7 @@ class MasterSession(Protocol):
 
     @remote()
     async def find_waits(self) -> SessionWaits:
-        """What the calls of this session wait for, as far as the tasks tell within a second."""
+        """What the calls of this session wait for, as far as tasks answer within a second."""
 
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
         """Waits until a task is lost that a registered step needs; None if it needs no other one.

@@ -1,9 +1,9 @@
-"""How long the two ends of a stream wait for each other, on any transport."""
+"""Timeouts and limits of streams that do not depend on the transport."""
 
 GRACE_S = 1.0
 """How long to wait for the reply to a call that was cancelled, in seconds."""
 
-MAX_UNPROVEN = 64
+MAX_UNAUTHENTICATED = 64
 """How many streams a server reads at one time that are still in the handshake. Each can make it
 keep one frame, of `frame.MAX_FRAME_BYTES`, before that is refused by its size."""
 

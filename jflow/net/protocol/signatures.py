@@ -62,13 +62,13 @@ def rpc_of(method: Callable[..., Any]) -> Rpc[Any, ..., Any]:
 
 def rpcs_of(service: type[Any]) -> dict[Callable[..., Any], Rpc[Any, ..., Any]]:
     """The RPCs of a service, and of the services that it has as properties, by their methods."""
-    return dict(_derived(service, ()))
+    return dict(_derive_rpcs(service, ()))
 
 
 _RPCS: dict[Callable[..., Any], Rpc[Any, ..., Any]] = {}
 
 
-def _derived(
+def _derive_rpcs(
     service: type[Any], path: tuple[str, ...]
 ) -> Iterator[tuple[Callable[..., Any], Rpc[Any, ..., Any]]]:
     for name in dir(service):
@@ -76,7 +76,7 @@ def _derived(
         if isinstance(member, property) and not path:
             inner = typing.get_type_hints(member.fget).get("return")
             if isinstance(inner, type):
-                yield from _derived(inner, (name,))
+                yield from _derive_rpcs(inner, (name,))
         elif (mark := getattr(member, "__remote__", None)) is not None:
             if member not in _RPCS:
                 _RPCS[member] = _rpc(member, mark, (*path, name))
@@ -100,7 +100,9 @@ def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) ->
 
     def doing(body: pb.MethodCall) -> str:
         arguments = signature.decode(body.arguments, ())
-        return mark.doing.format(**{key: _Said(value) for key, value in arguments.items()})
+        return mark.doing.format(
+            **{key: _FormattedArgument(value) for key, value in arguments.items()}
+        )
 
     return Rpc(
         name,
@@ -136,11 +138,11 @@ class MethodSignature:
         }
         self._deadline = next((one for one in self._names if hints[one] is Deadline), None)
         self._sent = [
-            _Sent(one, hints[one.name]) for one in parameters if one.name != self._deadline
+            _SentParameter(one, hints[one.name]) for one in parameters if one.name != self._deadline
         ]
         self._arguments = functools.cache(self._arguments_of)
         self._arguments(VERSION)
-        self._result = _Codec(hints["return"], f"result of {name!r}")
+        self._result = _ArrayCodec(hints["return"], f"result of {name!r}")
 
     def encode(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], version: int = VERSION
@@ -177,14 +179,14 @@ class MethodSignature:
         deadline: Deadline = arguments[self._deadline]
         return deadline
 
-    def _arguments_of(self, version: int) -> _Codec:
+    def _arguments_of(self, version: int) -> _ArrayCodec:
         """What encodes the arguments of a call for a version of the protocol."""
         fields = [(one.name, one.type) for one in self._sent if one.since <= version]
         kind = msgspec.defstruct(self._name.replace(".", "_"), fields, forbid_unknown_fields=True)
-        return _Codec(kind, f"arguments of {self._name!r}")
+        return _ArrayCodec(kind, f"arguments of {self._name!r}")
 
 
-class _Sent:
+class _SentParameter:
     """A parameter whose arguments travel."""
 
     def __init__(self, parameter: Parameter, hint: Any) -> None:
@@ -201,7 +203,7 @@ class _Sent:
         return float(argument) if self._is_float else argument
 
 
-class _Said:
+class _FormattedArgument:
     """An argument in the description of a call: items of a list are written with commas."""
 
     def __init__(self, value: Any) -> None:
@@ -218,7 +220,7 @@ class _Said:
         return self._value[key]
 
 
-class _Codec:
+class _ArrayCodec:
     """Encodes values of one type, and decodes them.
 
     Args:
@@ -232,14 +234,14 @@ class _Codec:
 
     def encode(self, value: Any) -> tuple[bytes, Sequence[Array]]:
         """A value as a record and its arrays."""
-        beside = _Beside(())
-        return msgspec.msgpack.encode(value, enc_hook=beside.plain), beside.arrays
+        table = _ArrayTable(())
+        return msgspec.msgpack.encode(value, enc_hook=table.plain), table.arrays
 
     def decode(self, record: bytes, arrays: Sequence[Array]) -> Any:
         """The value of a record. Raises InvalidArgumentError if it is malformed."""
-        beside = _Beside(arrays)
+        table = _ArrayTable(arrays)
         try:
-            value = msgspec.msgpack.decode(record, type=self.kind, dec_hook=beside.read)
+            value = msgspec.msgpack.decode(record, type=self.kind, dec_hook=table.read)
         except (msgspec.MsgspecError, DecodeError, ValueError) as error:
             raise InvalidArgumentError(f"malformed {self._what}: {error}") from None
         again, used = self.encode(value)
@@ -251,7 +253,7 @@ class _Codec:
         return value
 
 
-class _Beside:
+class _ArrayTable:
     """What of a value is not in its record: its arrays; and the forms of what is no plain value."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:

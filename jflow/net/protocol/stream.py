@@ -174,7 +174,7 @@ class MessageStream:
         self._framing.offer_first(offered)
 
     def end(self) -> None:
-        """Refuses further messages, and frees what has come: nothing is read any more.
+        """Ends reading: refuses further messages, and frees those that were not read.
 
         Streams are in cycles of references, which the garbage collector may find much later.
         """

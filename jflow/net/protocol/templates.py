@@ -138,21 +138,21 @@ class TemplateMessage:
       template: the template.
       varying: what else it says.
       tensors: its tensors.
-      begun: what came of the call that it makes, if that was begun before a task took it: its
-        reply or error, or what completes it.
+      early_result: of a call that was begun before a task took the message: its reply or error,
+        or what completes it; None if it was not begun.
       size: that of the last reply to such a call, once it was begun; None if it takes no credits.
     """
 
-    __slots__ = ("__dict__", "begun", "size", "template", "tensors", "varying")
+    __slots__ = ("__dict__", "early_result", "size", "template", "tensors", "varying")
 
-    begun: TemplateReply | Rest | Exception | None
+    early_result: TemplateReply | Rest | Exception | None
     size: ReplySize | None
 
     def __init__(self, template: EnvelopeTemplate, varying: Varying, tensors: list[Array]) -> None:
         self.template = template
         self.varying = varying
         self.tensors = tensors
-        self.begun = self.size = None
+        self.early_result = self.size = None
 
     @cached_property
     def envelope(self) -> pb.Envelope:

@@ -26,7 +26,7 @@ class Ticker:
     def add(self, function: Callable[[], object]) -> None:
         """Begins to call a function, which must not block.
 
-        If it raises an exception, that is logged, and it is called no more.
+        If it raises an exception, that is logged, and the function is removed.
         """
         with self._changed:
             self._functions.add(function)
@@ -35,7 +35,7 @@ class Ticker:
                 threading.Thread(target=self._run, name="jflow heartbeat", daemon=True).start()
 
     def remove(self, function: Callable[[], object]) -> None:
-        """Calls a function no more, except for a call that has begun."""
+        """Stops calling a function, except for a call that has begun."""
         with self._changed:
             self._functions.discard(function)
             self._changed.notify()

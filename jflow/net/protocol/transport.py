@@ -114,7 +114,7 @@ class Upgrade(Protocol):
     """An offer of a data stream, at the server's end of the stream of a handshake.
 
     Attributes:
-      offer: what to tell the caller; None if it knows already.
+      offer: for the caller; None if it has it already.
     """
 
     @property
@@ -160,7 +160,7 @@ class ClientData(Protocol):
         """
 
     def expect(self, n: int) -> None:
-        """So many more messages are expected that no thread waits for; fewer, if negative."""
+        """Adds to the number of expected messages that no thread waits for."""
 
     def complete(self, function: Callable[[], object]) -> None:
         """Calls a function on a thread of the stream, and expects one message less.

@@ -1,7 +1,7 @@
 """Attaches data streams to sessions: both ends, on an event loop and on threads.
 
-What both ends do is written once, as generators that give what they wait for (`Wait`). `carried`
-runs them on an event loop, `carried_here` in a thread that may block.
+What both ends do is written once, as generators that yield what they wait for (`Wait`).
+`run_on_loop` runs them on an event loop, `run_in_thread` in a thread that may block.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from jflow.errors import UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.frame import Buffers
 from jflow.net.protocol.offers import PROOF_BYTES, DataOffer
-from jflow.net.wire.connections import DataConnection, SocketConnection
-from jflow.net.wire.data_streams import DataStreams, tell, without
-from jflow.net.wire.descriptors import close_aside
+from jflow.net.wire.connections import DataConnection, SocketConnection, close_in_thread
+from jflow.net.wire.data_streams import DataStreams, log_once, without_data_stream
 from jflow.net.wire.machine import boot_id
 from jflow.net.wire.socket_stream import SocketStream, unsent
 from jflow.net.wire.tls_connection import TlsConnection
@@ -43,7 +42,7 @@ class UnattachedError(Exception):
 
 
 class Wait(NamedTuple):
-    """What a generator waits for; it is resumed with whether that has come in time.
+    """What a generator waits for; it is resumed with whether it is ready in time.
 
     Attributes:
       descriptor: of a socket.
@@ -57,10 +56,10 @@ class Wait(NamedTuple):
 
 
 Resumable = Generator[Wait, bool, T]
-"""Gives what it waits for, and returns a T."""
+"""A generator that yields what it waits for, and returns a T."""
 
 
-async def carried(waiting: Resumable[T]) -> T:
+async def run_on_loop(waiting: Resumable[T]) -> T:
     """Runs a generator on the event loop."""
     is_ready = False
     try:
@@ -99,7 +98,7 @@ async def _is_ready(wait: Wait) -> bool:
     return True
 
 
-def carried_here(waiting: Resumable[T], limit: Deadline) -> T:
+def run_in_thread(waiting: Resumable[T], limit: Deadline) -> T:
     """Runs a generator in this thread.
 
     Raises:
@@ -125,7 +124,7 @@ def carried_here(waiting: Resumable[T], limit: Deadline) -> T:
         waiting.close()
 
 
-def connected_to(connecting: socket.socket, address: str | tuple[object, ...]) -> Resumable[None]:
+def connect_socket(connecting: socket.socket, address: str | tuple[object, ...]) -> Resumable[None]:
     """Connects a socket that does not block. Raises OSError."""
     error = connecting.connect_ex(address)
     if error == errno.EINPROGRESS:
@@ -136,7 +135,7 @@ def connected_to(connecting: socket.socket, address: str | tuple[object, ...]) -
         raise OSError(error, os.strerror(error))
 
 
-def encrypted(connection: TlsConnection) -> Resumable[None]:
+def encrypt(connection: TlsConnection) -> Resumable[None]:
     """Performs the handshake of TLS. Raises OSError."""
     handshake = connection.handshake()
     for events in handshake:
@@ -145,7 +144,7 @@ def encrypted(connection: TlsConnection) -> Resumable[None]:
             raise TimeoutError(errno.ETIMEDOUT, "the handshake of TLS takes too long")
 
 
-def sent(connection: DataConnection, data: bytes) -> Resumable[None]:
+def send_all(connection: DataConnection, data: bytes) -> Resumable[None]:
     """Sends bytes. Raises OSError."""
     left: Buffers = [data]
     while left or connection.has_unsent:
@@ -156,13 +155,13 @@ def sent(connection: DataConnection, data: bytes) -> Resumable[None]:
                 raise _late() from None
 
 
-def received(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
-    """Receives so many bytes, fewer at the end of the stream. Raises OSError."""
+def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
+    """Receives `n_bytes`, fewer at the end of the stream. Raises OSError."""
     buffer = memoryview(bytearray(n_bytes))
     n_received = 0
     while n_received < n_bytes:
         try:
-            n_more = connection.receive_into(buffer[n_received:], close_aside)
+            n_more = connection.receive_into(buffer[n_received:], close_in_thread)
         except BlockingIOError:
             if not (yield Wait(connection.fileno(), select.POLLIN)):
                 raise _late() from None
@@ -177,8 +176,8 @@ def _late() -> TimeoutError:
     return TimeoutError(errno.ETIMEDOUT, f"no answer within {settings.HELLO_S:g} s")
 
 
-class _Way(NamedTuple):
-    """A place at which a server may take a data stream.
+class _Candidate(NamedTuple):
+    """An address at which a server may accept a data stream.
 
     Attributes:
       family: of the socket.
@@ -219,9 +218,9 @@ class Dialler:
         if self.choice is DataStreams.NEVER:
             return None
         try:
-            return SocketStream(await carried(self.attaching(offer)))
+            return SocketStream(await run_on_loop(self.attaching(offer)))
         except UnattachedError as error:
-            without(self.choice, str(error), "the server")
+            without_data_stream(self.choice, str(error), "the server")
             return None
 
     def attach_here(self, offer: DataOffer | None, limit: Deadline) -> DataConnection | None:
@@ -233,9 +232,9 @@ class Dialler:
         if self.choice is DataStreams.NEVER:
             return None
         try:
-            return carried_here(self.attaching(offer), limit)
+            return run_in_thread(self.attaching(offer), limit)
         except UnattachedError as error:
-            without(self.choice, str(error), "the server")
+            without_data_stream(self.choice, str(error), "the server")
             return None
 
     def attaching(self, offer: DataOffer | None) -> Resumable[DataConnection]:
@@ -250,20 +249,20 @@ class Dialler:
         if offer is None:
             raise UnattachedError("the server offers none")
         reasons = self._reasons(offer)
-        for way in self._ways(offer):
-            connecting = socket.socket(way.family, socket.SOCK_STREAM)
+        for candidate in self._candidates(offer):
+            connecting = socket.socket(candidate.family, socket.SOCK_STREAM)
             try:
-                connection = yield from self._connected(connecting, way)
+                connection = yield from self._open_connection(connecting, candidate)
             except OSError as error:
                 connecting.close()
                 why = error.strerror or error
-                reasons.append(f"{way.name} cannot be reached ({why})")
+                reasons.append(f"{candidate.name} cannot be reached ({why})")
                 continue
             except BaseException:
                 connecting.close()
                 raise
-            yield from _proven(connection, offer, way)
-            _tell(connection, reasons, self.choice)
+            yield from _prove_offer(connection, offer, candidate)
+            _log_choice(connection, reasons, self.choice)
             return connection
         raise UnattachedError("; ".join(reasons) or "the server's host has no address")
 
@@ -277,29 +276,31 @@ class Dialler:
             reasons.append("the server takes none over TCP")
         return reasons
 
-    def _ways(self, offer: DataOffer) -> Iterator[_Way]:
+    def _candidates(self, offer: DataOffer) -> Iterator[_Candidate]:
         """Where to try, the best one first."""
         if self.choice.has_unix and _is_near(offer):
-            yield _Way(socket.AF_UNIX, offer.path, "its socket")
+            yield _Candidate(socket.AF_UNIX, offer.path, "its socket")
         if self.choice.has_tcp and offer.port:
             for address in self.addresses:
                 addresses = socket.getaddrinfo(
                     address, offer.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
                 )
                 for family, *_, where in addresses:
-                    yield _Way(family, where, f"port {offer.port} of {address}")
+                    yield _Candidate(family, where, f"port {offer.port} of {address}")
 
-    def _connected(self, connecting: socket.socket, way: _Way) -> Resumable[DataConnection]:
+    def _open_connection(
+        self, connecting: socket.socket, candidate: _Candidate
+    ) -> Resumable[DataConnection]:
         """Connects a socket, encrypted if that is how it has to be. Raises OSError."""
         connecting.setblocking(False)
-        yield from connected_to(connecting, way.address)
-        is_near = way.family == socket.AF_UNIX
+        yield from connect_socket(connecting, candidate.address)
+        is_near = candidate.family == socket.AF_UNIX
         if is_near and not is_of_this_user(connecting):
             raise PermissionError(errno.EPERM, "a process of another user listens there")
         if is_near or self.context is None:
             return SocketConnection(connecting)
         connection = TlsConnection(connecting, self.context, self.name)
-        yield from encrypted(connection)
+        yield from encrypt(connection)
         return connection
 
 
@@ -312,34 +313,38 @@ def _is_near(offer: DataOffer) -> bool:
     return bool(offer.path and boot_id()) and offer.boot_id == boot_id()
 
 
-def _proven(connection: DataConnection, offer: DataOffer, way: _Way) -> Resumable[None]:
+def _prove_offer(
+    connection: DataConnection, offer: DataOffer, candidate: _Candidate
+) -> Resumable[None]:
     """Proves the offer, and has the server prove it, too.
 
-    No other way is tried then: the server may have attached this one, and a process that is at its
-    place has got the proof.
+    No other candidate is tried then: the server may have attached this one, and a process that
+    listens in its place has got the proof.
     """
     try:
-        yield from sent(connection, offer.caller_proof)
-        answer = yield from received(connection, PROOF_BYTES)
+        yield from send_all(connection, offer.caller_proof)
+        answer = yield from receive_all(connection, PROOF_BYTES)
         if not answer:
             raise UnattachedError("the server has refused the data stream")
         if not hmac.compare_digest(answer, offer.server_proof):
-            raise UnattachedError(f"another process listens at {way.name}")
+            raise UnattachedError(f"another process listens at {candidate.name}")
     except TimeoutError as error:
         connection.close()
         raise UnavailableError(
-            f"the server does not answer at {way.name}, where its data stream was to be attached: "
-            f"{error.strerror}"
+            f"the server does not answer at {candidate.name}, where its data stream was to be "
+            f"attached: {error.strerror}"
         ) from None
     except OSError as error:
         connection.close()
-        raise UnattachedError(f"{way.name} cannot be used ({error.strerror or error})") from None
+        raise UnattachedError(
+            f"{candidate.name} cannot be used ({error.strerror or error})"
+        ) from None
     except BaseException:
         connection.close()
         raise
 
 
-def _tell(connection: DataConnection, reasons: Sequence[str], choice: DataStreams) -> None:
+def _log_choice(connection: DataConnection, reasons: Sequence[str], choice: DataStreams) -> None:
     """Logs which kind of data stream is used, and why."""
     what = "a Unix socket" if connection.kind == "unix" else "TCP"
     if connection.is_encrypted:
@@ -347,4 +352,4 @@ def _tell(connection: DataConnection, reasons: Sequence[str], choice: DataStream
     why = "both ends are on this machine" if connection.kind == "unix" else "; ".join(reasons)
     if choice is not DataStreams.WHERE_POSSIBLE:
         why = f"JFLOW_TRANSPORT={choice.value}"
-    tell(f"messages go over {what}: {why}")
+    log_once(f"messages go over {what}: {why}")

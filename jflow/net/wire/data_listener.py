@@ -1,4 +1,4 @@
-"""`DataListener`: where callers attach data streams to their sessions, on a server's event loop."""
+"""`DataListener`: accepts the data streams that callers attach to their sessions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from jflow.base.drivers.loop import TaskSet
 from jflow.errors import OpError
+from jflow.net.protocol.admission import UnauthenticatedStreams
 from jflow.net.protocol.offers import OFFER_NONCE_BYTES, PROOF_BYTES, DataOffer, OpenOffers
-from jflow.net.protocol.unauthenticated import UnauthenticatedStreams
-from jflow.net.wire import tcp_sockets, unix_sockets
-from jflow.net.wire.attaching import Resumable, carried, encrypted, received
+from jflow.net.wire import ports, unix_sockets
+from jflow.net.wire.attaching import Resumable, encrypt, receive_all, run_on_loop
 from jflow.net.wire.connections import DataConnection, SocketConnection
 from jflow.net.wire.data_streams import DataStreams
 from jflow.net.wire.machine import boot_id
@@ -74,7 +74,7 @@ class DataListener:
         """
         if self._choice.has_unix:
             self._listen_near()
-        is_far = not tcp_sockets.are_loopback(hosts)
+        is_far = not ports.are_loopback(hosts)
         if self._choice is DataStreams.TCP or (self._choice.has_tcp and is_far):
             self._listen_far(hosts)
         for listening in self._listening:
@@ -95,7 +95,7 @@ class DataListener:
 
     def _listen_far(self, hosts: Sequence[str]) -> None:
         try:
-            listening, port = tcp_sockets.listen(hosts)
+            listening, port = ports.listen(hosts)
         except OpError as error:
             _LOG.info("no data streams are offered over TCP: %s", error.message)
             return
@@ -162,7 +162,7 @@ class DataListener:
         is_taken = False
         try:
             async with self._unauthenticated.reading():
-                proof = await carried(_proof(connection))
+                proof = await run_on_loop(_proof(connection))
             is_taken = self._attach(connection, proof)
         except (OSError, OpError):  # the caller is gone, or is no caller
             pass
@@ -185,7 +185,7 @@ class DataListener:
 
 
 def _proof(connection: DataConnection) -> Resumable[bytes]:
-    """What a caller proves itself by, once what it says is encrypted."""
+    """The proof of a caller, received over TLS if the connection is encrypted."""
     if isinstance(connection, TlsConnection):
-        yield from encrypted(connection)
-    return (yield from received(connection, PROOF_BYTES))
+        yield from encrypt(connection)
+    return (yield from receive_all(connection, PROOF_BYTES))

@@ -1,4 +1,4 @@
-"""`DataStreams`: what JFLOW_TRANSPORT says of data streams, and what is told of the choice."""
+"""`DataStreams`: the choice of data streams by JFLOW_TRANSPORT, and its log messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DEFAULT = DataStreams.WHERE_POSSIBLE
 
 
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
-    """What JFLOW_TRANSPORT says. Raises InvalidArgumentError if it is not one of its values."""
+    """The value of JFLOW_TRANSPORT. Raises InvalidArgumentError if it is not a valid one."""
     text = environ.get(VARIABLE, "")
     try:
         return DataStreams(text) if text else DEFAULT
@@ -54,8 +54,8 @@ def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
         ) from None
 
 
-def without(choice: DataStreams, reason: str, server: str) -> None:
-    """Tells that a session has no data stream, and why.
+def without_data_stream(choice: DataStreams, reason: str, server: str) -> None:
+    """Logs that a session has no data stream, and why.
 
     Raises:
       UnavailableError: if it must have one.
@@ -64,10 +64,10 @@ def without(choice: DataStreams, reason: str, server: str) -> None:
         raise UnavailableError(
             f"{VARIABLE}={choice.value}, but {server} has no such data stream: {reason}"
         )
-    tell(f"messages go over gRPC: {reason}")
+    log_once(f"messages go over gRPC: {reason}")
 
 
 @cache
-def tell(what: str) -> None:
+def log_once(what: str) -> None:
     """Logs something once in the life of the process."""
     _LOG.info("%s", what)

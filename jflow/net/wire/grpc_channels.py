@@ -18,7 +18,7 @@ from jflow.errors import UnknownError
 from jflow.net.protocol.frame import MAX_FRAME_BYTES
 from jflow.net.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.net.protocol.settings import HELLO_S
-from jflow.net.wire.listening import check_free
+from jflow.net.wire.ports import check_free
 from jflow.net.wire.tls import Tls
 
 _ENOUGH = 1 << 16
@@ -96,7 +96,7 @@ def server_options() -> list[tuple[str, int]]:
 
 
 def _keepalive() -> list[tuple[str, int]]:
-    """The options by which a stopped process, or a machine that is gone, is noticed."""
+    """The options of keepalive, by which gRPC notices a stopped process or a lost machine."""
     answer_ms = int(liveness_s() * 1000 / 3)
     return [
         ("grpc.keepalive_time_ms", 2 * answer_ms),

@@ -13,14 +13,14 @@ from grpc_health.v1 import health_pb2
 
 from jflow.base.deadline.clock import now
 from jflow.errors import OpError, ResourceExhaustedError, UnauthenticatedError
+from jflow.net.protocol.admission import UnauthenticatedStreams
 from jflow.net.protocol.transport import BrokenStreamError, FrameStream, Services
-from jflow.net.protocol.unauthenticated import UnauthenticatedStreams
 from jflow.net.wire.data_listener import DataListener
 from jflow.net.wire.data_streams import DataStreams
 from jflow.net.wire.grpc_channels import aio_server, bind, method_of
 from jflow.net.wire.grpc_stream import GrpcStream
 from jflow.net.wire.hang_up import HangUps
-from jflow.net.wire.listening import check_alone
+from jflow.net.wire.ports import check_alone
 from jflow.net.wire.tls import Tls
 
 _SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name

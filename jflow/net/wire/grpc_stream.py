@@ -21,7 +21,7 @@ from jflow.net.wire.data_listener import DataListener, OpenOffer
 from jflow.net.wire.grpc_channels import aio_channel, method_of
 from jflow.net.wire.machine import machine_at
 from jflow.net.wire.names import looked_up, unresolved
-from jflow.net.wire.paired_stream import PairedStream
+from jflow.net.wire.socket_stream import PairedStream
 from jflow.net.wire.tls import Tls
 from jflow.net.wire.tls_refusal import look_for_refusal
 

@@ -1,4 +1,4 @@
-"""Ends streams whose callers do not take what was sent to them.
+"""Closes the connections of callers that do not read what was sent to them.
 
 gRPC sends the status of a stream after its last message, for which a caller may leave no window,
 and offers servers no other way to end one. So its connection is shut down.

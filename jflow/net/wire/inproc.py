@@ -2,7 +2,7 @@
 
 Whether a server is one of this process is never what anything says: it is looked up by the numeric
 addresses at which listeners of this process have bound their ports. What listens there is no other
-process (`listening.py`), so a connection to such an address would lead to that server.
+process (`ports.py`), so a connection to such an address would lead to that server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jflow.net.protocol.transport import (
     Services,
     Transport,
 )
-from jflow.net.wire.data_streams import tell
+from jflow.net.wire.data_streams import log_once
 from jflow.net.wire.inproc_stream import InprocClient, InprocStream
 from jflow.net.wire.names import resolve
 
@@ -52,10 +52,10 @@ class InprocTransport:
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
     ) -> ClientStream:
-        listener = self._listener_at(target, limit)
+        listener = self._listener_of(target, limit)
         if listener is None:
             return self._other.open(service, target, limit, outgoing, received, ended)
-        tell("messages stay in this process: the server is one of it")
+        log_once("messages stay in this process: the server is one of it")
         return listener.open(service, outgoing, received, ended)
 
     async def connect(
@@ -69,7 +69,7 @@ class InprocTransport:
         other = self._other.listener(services, is_serving)
         return InprocListener(services, other, is_encrypted=self._is_encrypted)
 
-    def _listener_at(self, target: Target, limit: Deadline) -> InprocListener | None:
+    def _listener_of(self, target: Target, limit: Deadline) -> InprocListener | None:
         """The listener of this process to which a target leads; None if there is none.
 
         What is meant to pass a tunnel passes it.
@@ -133,7 +133,7 @@ class InprocListener:
             client.end(BrokenStreamError("it has stopped"))
 
     async def _serve(self, service: str, client: InprocClient, outgoing: Iterator[bytes]) -> None:
-        """Serves a stream until it ends, and tells the client why it did."""
+        """Serves a stream until it ends, and passes the reason to the client."""
         cause: BrokenStreamError | None = None
         try:
             await self._services[service](InprocStream(client, outgoing))

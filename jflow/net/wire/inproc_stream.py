@@ -1,4 +1,4 @@
-"""Both ends of a stream that stays in one process: a client's threads, and a server's event loop.
+"""Both ends of a stream within a process: a client's threads and a server's event loop.
 
 The handshake is that of all streams, frame by frame. From then on each message is handed over as
 one: its control part, which is the same bytes as elsewhere, and its tensors as arrays.
@@ -212,7 +212,7 @@ class _HandedOver:
     def feed(self, read: Message) -> Message:
         return read
 
-    def watch_long(self, begun: Callable[[Message], object]) -> None:
+    def watch_long(self, on_long: Callable[[Message], object]) -> None:
         """No message takes long to come."""
 
     def is_sign_of_life(self, frame: Message) -> bool:

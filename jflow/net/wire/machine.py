@@ -1,4 +1,4 @@
-"""What tells machines apart: their loopback interfaces, and the files that their processes see."""
+"""Identity of machines, by their loopback interface, and of the file systems of processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`SegmentExchange`: the segments of one data stream, in both directions.
 
-What it has to tell the other end is sent by the stream, before the next frame or when it is woken.
+Its pending frames are sent by the stream, before the next frame or when it is woken.
 The message that a segment carries follows the frame that shared it, so it is never sent too early.
 
 Locks: `_lock` guards the state machines, and nothing blocks with it held. Finalizers give
@@ -29,25 +29,22 @@ from jflow.net.protocol.frame import (
     encode_parts,
 )
 from jflow.net.protocol.parser import delimited
-from jflow.net.protocol.segment_frames import (
+from jflow.net.protocol.segments import (
+    MAX_SEGMENTS,
+    MIN_SHARED_BYTES,
     NUMBER_BYTES,
     Dropped,
     Freed,
     InSegment,
+    ReceivedSegments,
     SegmentFrame,
+    SentSegments,
     Shared,
-    parsed,
+    parse_segment_frame,
     segment_frame,
 )
-from jflow.net.protocol.segments import (
-    MAX_SEGMENTS,
-    MIN_SHARED_BYTES,
-    ReceivedSegments,
-    SentSegments,
-)
 from jflow.net.protocol.ticker import ticker
-from jflow.net.wire.connections import DataConnection
-from jflow.net.wire.descriptors import close_aside
+from jflow.net.wire.connections import DataConnection, close_in_thread
 from jflow.net.wire.shared_memory import make_shared, n_forks, open_shared
 
 IDLE_S = 5.0
@@ -56,7 +53,7 @@ IDLE_S = 5.0
 _COPIED_BYTES = 4 << 20
 """How much is copied before other messages may pass."""
 
-_Untold = tuple[SegmentFrame, int | None]
+_PendingFrame = tuple[SegmentFrame, int | None]
 """A frame to send, and the file descriptor that goes with it."""
 
 
@@ -64,7 +61,7 @@ class SegmentExchange:
     """The segments of one end of a data stream; thread-safe.
 
     Args:
-      wake: makes the stream send what there is to tell soon; may be called on any thread, also by
+      wake: makes the stream send pending frames soon; may be called on any thread, also by
         finalizers.
       passes_files: whether the connection can pass the files of segments; if not, none are made,
         and those of the other end are refused.
@@ -77,19 +74,18 @@ class SegmentExchange:
         self._sent: SentSegments[Array] = SentSegments()
         self._received: ReceivedSegments[Array] = ReceivedSegments()
         self._descriptors: deque[int] = deque()
-        # What is to be told, with the file descriptor that goes with it.
-        self._untold: deque[_Untold] = deque()
+        self._pending: deque[_PendingFrame] = deque()
         self._given_back: deque[int] = deque()
         self._unsent: deque[int] = deque()
         self._is_swept = self._is_over = False
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something to tell the other end."""
-        return bool(self._untold or self._given_back) and not self._is_over
+        """Whether there are frames to send."""
+        return bool(self._pending or self._given_back) and not self._is_over
 
-    def tell(self, connection: DataConnection) -> bool:
-        """Tells the other end what there is to tell; False if the kernel takes no more now.
+    def send_pending(self, connection: DataConnection) -> bool:
+        """Sends the pending frames about segments; False if the kernel takes no more now.
 
         Only the thread that writes to the socket may call it, between two frames.
 
@@ -110,7 +106,7 @@ class SegmentExchange:
             _close(descriptor)
         return True
 
-    def _next(self) -> _Untold | None:
+    def _next(self) -> _PendingFrame | None:
         with self._lock:
             if self._is_over:
                 return None
@@ -118,12 +114,12 @@ class SegmentExchange:
                 number = self._given_back.popleft()
                 self._received.given_back(number)
                 return Freed(number), None
-            return self._untold.popleft() if self._untold else None
+            return self._pending.popleft() if self._pending else None
 
-    def _put_back(self, item: _Untold) -> None:
+    def _put_back(self, item: _PendingFrame) -> None:
         with self._lock:
             if not self._is_over:
-                self._untold.appendleft(item)
+                self._pending.appendleft(item)
                 return
         _close(item[1])
 
@@ -150,8 +146,8 @@ class SegmentExchange:
         return self._copied(InSegment(message_id, control, number, n_bytes), memory, tensors)
 
     def receive(self, frame: bytes) -> Message | None:
-        """Takes a frame about segments. Raises as `SegmentFrames.receive`."""
-        one = parsed(frame)
+        """Takes a frame about segments. Raises as `SegmentFrames.take`."""
+        one = parse_segment_frame(frame)
         match one:
             case InSegment():
                 with self._lock:
@@ -185,13 +181,13 @@ class SegmentExchange:
         with self._lock:
             self._is_over = True
             self._sent, self._received = SentSegments(), ReceivedSegments()
-            untold, self._untold = self._untold, deque()
+            pending, self._pending = self._pending, deque()
             self._given_back.clear()
             # Finalizers refer to this. What refers to the stream, such as a server that keeps what
             # it was fed, may own the arrays that they wait for, and could never be collected.
             self._wake = _nothing
             self._set_swept(False)
-        for _, descriptor in untold:
+        for _, descriptor in pending:
             _close(descriptor)
         self._close_descriptors()
 
@@ -200,7 +196,7 @@ class SegmentExchange:
         with suppress(IndexError):  # another thread may take them, too
             while True:
                 descriptors.append(self._descriptors.popleft())
-        close_aside(descriptors)
+        close_in_thread(descriptors)
 
     def _open(self, one: Shared) -> None:
         """Maps a segment that the other end shares."""
@@ -212,7 +208,7 @@ class SegmentExchange:
                 self._received.check(one.number, one.capacity)
             memory = open_shared(descriptor, one.capacity)
         except BaseException:
-            close_aside([descriptor])
+            close_in_thread([descriptor])
             raise
         os.close(descriptor)  # of memory, so it does not block
         with self._lock:
@@ -234,7 +230,7 @@ class SegmentExchange:
                 self._sent.freed(self._unsent.popleft())
             segment = self._sent.allocate(n_bytes)
             capacity, displaced = self._sent.to_make()
-            self._untold.extend((Dropped(number), None) for number in displaced)
+            self._pending.extend((Dropped(number), None) for number in displaced)
         if capacity is not None:
             try:
                 threading.Thread(
@@ -255,7 +251,7 @@ class SegmentExchange:
         with self._lock:
             is_over = self._is_over
             if not is_over:
-                self._untold.append((Shared(self._sent.made(memory), capacity), descriptor))
+                self._pending.append((Shared(self._sent.made(memory), capacity), descriptor))
                 self._set_swept(True)
         if is_over:
             os.close(descriptor)
@@ -289,7 +285,7 @@ class SegmentExchange:
         """Drops what is not used; called by the ticker."""
         with self._lock:
             dropped = self._sent.sweep()
-            self._untold.extend((Dropped(number), None) for number in dropped)
+            self._pending.extend((Dropped(number), None) for number in dropped)
             if not len(self._sent):
                 self._set_swept(False)
         if dropped:

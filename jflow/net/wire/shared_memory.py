@@ -1,4 +1,4 @@
-"""The memory of segments: anonymous files that two processes map, and that none can cut short.
+"""The memory of segments: sealed anonymous files that two processes map.
 
 A process that reads behind the end of a mapped file is killed. So a segment is sealed: its size
 never changes, and the end that receives it checks that before it uses it.

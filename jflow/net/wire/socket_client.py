@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from jflow.base.values import Array
 from jflow.errors import OpError
 from jflow.net.protocol.codec import frames_of, small_payload
-from jflow.net.protocol.frame import CHUNK_BYTES, SMALL_BYTES, Buffers, Message, begun
+from jflow.net.protocol.frame import CHUNK_BYTES, SMALL_BYTES, Buffers, Message, start_encoding
 from jflow.net.protocol.interrupts import Interrupts, deferred_interrupts
 from jflow.net.protocol.outbox import Outbox
 from jflow.net.protocol.parser import Parser, delimited, delimited_message
@@ -65,13 +65,13 @@ class SocketClient:
         self._connection = connection
         self.kind = connection.kind
         self._received, self._ended = received, ended
-        # What a finalizer gives back is told with the next message, or at the next tick.
-        self._segments = SegmentExchange(_later, passes_files=connection.passes_files)
+        # The frames of what a finalizer gives back leave with the next message or tick.
+        self._segments = SegmentExchange(_no_op, passes_files=connection.passes_files)
         self._parser = Parser(segments=self._segments)
         self._ids = itertools.count(1)
         self._outbox: Outbox[Buffers] = Outbox()
         self._unsent: Buffers = []
-        self._is_amid = False  # whether a part of a frame was sent, and not the rest
+        self._is_mid_frame = False  # whether a part of a frame was sent, and not the rest
         self._n_chunks = 0
         self._writing = threading.Lock()
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class SocketClient:
 
     def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
         frames = frames_of(self._segments.encode, next(self._ids), control, tensors)
-        self._outbox.put(key, begun(frames))
+        self._outbox.put(key, start_encoding(frames))
         with deferred_interrupts():
             self._flush_soon()
 
@@ -108,7 +108,7 @@ class SocketClient:
                 return False
             n_sent = self._connection.send([message])
             if n_sent < len(message):
-                self._unsent, self._is_amid = [memoryview(message)[n_sent:]], True
+                self._unsent, self._is_mid_frame = [memoryview(message)[n_sent:]], True
         except OSError:
             return False
         finally:
@@ -118,7 +118,7 @@ class SocketClient:
         return True
 
     def _flush_soon(self) -> None:
-        """Sends what there is to send; wakes the leader for what the kernel does not take now."""
+        """Sends all pending bytes; wakes the leader for those that the kernel does not take now."""
         if not self._flush():
             with suppress(OSError, ValueError):  # it was closed meanwhile
                 self._wake.write(_ONE)
@@ -172,7 +172,7 @@ class SocketClient:
             self.expect(0)
 
     def close(self) -> None:
-        self._end(None, is_told=False)
+        self._end(None, notifies=False)
 
     def _lead(self, answers: SimpleQueue[Any], until: float | None, interrupts: Interrupts) -> None:
         """Reads until there is an item in a queue, or the end. Raises Empty if time is over."""
@@ -226,7 +226,7 @@ class SocketClient:
                 return
 
     def _flush(self) -> bool:
-        """Sends what there is to send; False if the kernel does not take all of it now."""
+        """Sends all pending bytes; False if the kernel does not take all of them now."""
         while self._has_more and not self._is_over:
             if not self._writing.acquire(blocking=False):
                 return True  # the thread that writes sees that there is more
@@ -251,11 +251,11 @@ class SocketClient:
                 # The thread that reads finds the reason, behind the answers that have come.
                 with suppress(OSError):
                     self._connection.shutdown(socket.SHUT_WR)
-                self._unsent, self._is_amid = [], False
+                self._unsent, self._is_mid_frame = [], False
                 return False
             self._n_chunks += n_bytes >= CHUNK_BYTES // 8
             self._unsent = unsent(self._unsent, n_bytes)
-            self._is_amid = bool(self._unsent)
+            self._is_mid_frame = bool(self._unsent)
         return False
 
     def _begin(self) -> bool:
@@ -268,8 +268,8 @@ class SocketClient:
         while not self._unsent and (frame := self._outbox.next_frame()) is not None:
             if frame:  # otherwise more of a large message was copied
                 self._unsent = delimited(frame)
-        # A segment that the frame refers to is told before it.
-        if not self._is_amid and not self._segments.tell(self._connection):
+        # A segment that the frame refers to is shared before it.
+        if not self._is_mid_frame and not self._segments.send_pending(self._connection):
             raise BlockingIOError
         return bool(self._unsent) or self._connection.has_unsent
 
@@ -304,10 +304,10 @@ class SocketClient:
     @property
     def _has_more(self) -> bool:
         """Whether there is something to send."""
-        is_amid = bool(self._unsent) or self._connection.has_unsent
-        return is_amid or not self._outbox.is_empty or self._segments.has_more
+        is_mid_frame = bool(self._unsent) or self._connection.has_unsent
+        return is_mid_frame or not self._outbox.is_empty or self._segments.has_more
 
-    def _end(self, error: Exception | None, *, is_told: bool = True) -> None:
+    def _end(self, error: Exception | None, *, notifies: bool = True) -> None:
         """Ends the stream; wakes the thread that reads."""
         with self._lock:
             was_over, self._is_over = self._is_over, True
@@ -316,13 +316,13 @@ class SocketClient:
             return
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        if is_told:
+        if notifies:
             self._ended(error)
         if not has_leader:
             self._free()
 
     def _free(self) -> None:
-        """Closes the files; no thread reads any more."""
+        """Closes the files, once no thread reads."""
         with self._writing:
             was_freed, self._is_freed = self._is_freed, True
             if not was_freed:
@@ -333,8 +333,8 @@ class SocketClient:
                 self._unsent = []
 
 
-def _later() -> None:
-    """Nothing: what is there to tell is told later."""
+def _no_op() -> None:
+    """Does nothing: frames about segments leave with the next message or tick."""
 
 
 def _left(until: float | None) -> float | None:

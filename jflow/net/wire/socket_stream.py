@@ -15,9 +15,11 @@ from typing import Any
 
 from jflow.errors import OpError
 from jflow.net.protocol.frame import Buffers
+from jflow.net.protocol.framing import PartsFraming
 from jflow.net.protocol.inbox import Inbox
+from jflow.net.protocol.offers import DataOffer
 from jflow.net.protocol.parser import Parser, delimited
-from jflow.net.protocol.transport import BrokenStreamError, EndedStreamError
+from jflow.net.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.net.wire.connections import DataConnection
 from jflow.net.wire.segment_exchange import SegmentExchange
 
@@ -53,7 +55,7 @@ class SocketStream:
         self._inbox = Inbox(self._read_on)
         self._writer: asyncio.Future[None] | None = None
         self._is_reading = False
-        self._is_amid = False  # whether a part of a frame was sent, and not the rest
+        self._is_mid_frame = False  # whether a part of a frame was sent, and not the rest
         self._rest: Buffers = []  # what `write_now` has left over, which comes first
         self.offer_first = self._inbox.offer_first
         self.read: Callable[[], Awaitable[Any]] = self._inbox.get
@@ -95,7 +97,7 @@ class SocketStream:
             self._read_buffered()
 
     def _read_buffered(self) -> None:
-        """Reads soon what has come and of which the kernel does not tell."""
+        """Reads soon what the connection has buffered, which no poll shows."""
         if self._connection.has_buffered:
             self._loop.call_soon(self._on_readable)
 
@@ -141,7 +143,7 @@ class SocketStream:
                 return False
             for message in self.parser.received(n_bytes):
                 self._inbox.put(message)
-            if not self.parser.is_amid_payload:
+            if not self.parser.is_mid_payload:
                 return True
 
     def write_now(self, frame: bytes) -> bool | None:
@@ -154,15 +156,20 @@ class SocketStream:
           Whether the kernel took all of it; None if nothing was done, and `write` finds the reason.
         """
         connection = self._connection
-        if self._inbox.is_over or self._is_amid or self.segments.has_more or connection.has_unsent:
+        if (
+            self._inbox.is_over
+            or self._is_mid_frame
+            or self.segments.has_more
+            or connection.has_unsent
+        ):
             return None
         try:
             n_sent = connection.send([frame])
         except OSError:
             return None
         if n_sent < len(frame):
-            self._rest, self._is_amid = [memoryview(frame)[n_sent:]], True
-        return not (self._is_amid or connection.has_unsent)
+            self._rest, self._is_mid_frame = [memoryview(frame)[n_sent:]], True
+        return not (self._is_mid_frame or connection.has_unsent)
 
     async def _write(self, frame: Buffers) -> None:
         """Sends a frame; returns when the kernel has all of it."""
@@ -178,7 +185,7 @@ class SocketStream:
                 # The other end ignores a frame that is not complete, and so never acts on it.
                 raise EndedStreamError(_why(self._inbox.error))
             try:
-                if not self._is_amid and not self.segments.tell(self._connection):
+                if not self._is_mid_frame and not self.segments.send_pending(self._connection):
                     raise BlockingIOError
                 n_sent = self._connection.send(left)
             except (BlockingIOError, InterruptedError):
@@ -189,18 +196,18 @@ class SocketStream:
                 self.end(broken)
                 raise broken from error
             left = unsent(left, n_sent)
-            self._is_amid = bool(left)
+            self._is_mid_frame = bool(left)
 
     def _wake(self) -> None:
-        """Tells soon what the segments have to tell; thread-safe."""
+        """Sends the pending frames about segments soon; thread-safe."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._send_segment_frames)
 
-    def _tell(self) -> None:
-        if self._inbox.is_over or self._is_amid:
+    def _send_segment_frames(self) -> None:
+        if self._inbox.is_over or self._is_mid_frame:
             return  # the next frame brings it
         with suppress(OSError):  # the task that reads finds the reason
-            self.segments.tell(self._connection)
+            self.segments.send_pending(self._connection)
 
     async def _writable(self) -> None:
         self._writer = self._loop.create_future()
@@ -218,7 +225,7 @@ class SocketStream:
 
 
 def unsent(buffers: Buffers, n_bytes: int) -> Buffers:
-    """What is left of buffers of which so many bytes were sent."""
+    """The rest of buffers of which `n_bytes` were sent."""
     for i, buffer in enumerate(buffers):
         if n_bytes < len(buffer):
             return [memoryview(buffer)[n_bytes:], *buffers[i + 1 :]]
@@ -228,3 +235,63 @@ def unsent(buffers: Buffers, n_bytes: int) -> Buffers:
 
 def _why(end: Exception | None) -> str:
     return "the other end closed the data stream" if end is None else str(end)
+
+
+class PairedStream:
+    """Carries frames over a data stream; see `protocol.transport.FrameStream`.
+
+    It ends when either of its streams ends. Nothing more may come over the lifeline: messages never
+    change their stream in mid-session.
+
+    Args:
+      data: the data stream.
+      lifeline: the stream of the handshake, over which nothing is sent any more.
+      reading: a read of the lifeline that is pending, if there is one.
+    """
+
+    def __init__(
+        self, data: SocketStream, lifeline: FrameStream, reading: asyncio.Future[Any] | None = None
+    ) -> None:
+        self._data = data
+        self.kind = data.kind
+        self._lifeline = lifeline
+        self.eof, self.errors = data.eof, data.errors
+        self.caller_names, self.machine = lifeline.caller_names, lifeline.machine
+        self.read: Callable[[], Awaitable[Any]] = data.read
+        self.write: Callable[[Any], Awaitable[None]] = data.write
+        self.framing = PartsFraming(
+            data.parser, data.segments.encode, data.write_now, data.offer_first, data.discard
+        )
+        self._reading = asyncio.ensure_future(lifeline.read()) if reading is None else reading
+        self._reading.add_done_callback(self._on_lifeline)
+
+    def broken(self, error: Exception) -> BrokenStreamError:
+        return self._data.broken(error)
+
+    def offer(self) -> None:
+        """A data stream has no other one beside it."""
+
+    async def attach(self, offer: DataOffer | None) -> None:
+        """A data stream has no other one beside it."""
+
+    def end(self) -> None:
+        """Ends the data stream; the lifeline goes on."""
+        self._data.discard()
+        self._reading.cancel()
+
+    async def close(self) -> None:
+        self.end()
+        await self._lifeline.close()
+
+    def _on_lifeline(self, reading: asyncio.Future[Any]) -> None:
+        """Takes the end of the lifeline."""
+        error = None if reading.cancelled() else reading.exception()
+        if reading.cancelled():
+            self._data.end(EndedStreamError("the stream of the handshake was cancelled"))
+        elif isinstance(error, self._lifeline.errors):
+            self._data.end(self._lifeline.broken(error))
+        elif error is None and reading.result() is self._lifeline.eof:
+            self._data.end(None)
+        else:
+            reason = "a frame came beside the data stream" if error is None else repr(error)
+            self._data.end(BrokenStreamError(reason))

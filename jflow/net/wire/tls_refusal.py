@@ -1,4 +1,4 @@
-"""The reason why two ends cannot agree on encryption, which gRPC does not tell its callers."""
+"""Finds out why a TLS handshake fails, which gRPC does not report to its callers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK_S = 0.05
 def look_for_refusal(
     tls: Tls | None, address: str, name: str, over: threading.Event, after_s: float = 0.0
 ) -> Future[str | None]:
-    """Connects to a server beside gRPC, in a thread, to learn why gRPC cannot.
+    """Connects to a server without gRPC, in a thread, to learn why gRPC cannot.
 
     Args:
       tls: this end's certificates; None if it has none.

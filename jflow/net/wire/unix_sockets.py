@@ -1,4 +1,4 @@
-"""Unix sockets for data streams: where they are, which users may connect, what is stale.
+"""Unix sockets for data streams: their directories, permissions and removal when stale.
 
 The directory is the user's alone (mode 0700), and so are the sockets (0600). Each server listens at
 a path of its own, below a directory of this machine's boot: a home directory may be shared with
@@ -105,7 +105,7 @@ def remove_own_sockets() -> None:
 
 
 class HeldDirectory:
-    """A directory of sockets in use: a lock in it says so until `close`, or the end of the process.
+    """A directory of sockets, marked as in use by a lock until `close` or the end of the process.
 
     Args:
       descriptor: of the lock.

@@ -1,4 +1,4 @@
-"""`TaskRecord`: what one task noted of a traced step, as it travels; `Recorder`: what notes it.
+"""`TaskRecord`: the record of one task of a traced step; `Recorder`: what writes it.
 
 A record has numbers only: a device is a position in its list, an instruction one in the plan of
 the device. What they are called the client knows (`jflow.plan.trace.measured`).
@@ -7,7 +7,7 @@ the device. What they are called the client knows (`jflow.plan.trace.measured`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -174,7 +174,7 @@ class PlanRecorder:
           kind: one of `KINDS`.
           instruction: the instruction of the plan, the same object.
           start: when it started.
-          dispatched: when the device had been told of it; None if that is not apart.
+          dispatched: when it had been dispatched to the device; None if that is not apart.
         """
         finish = self.now()
         number = self._numbers.get(id(instruction), -1)
@@ -190,3 +190,35 @@ class PlanRecorder:
         """Notes that the value of an edge is on the device; its copy to it began at `start`."""
         arrived = self._recorder.arrival(edge)
         self._recorder.received.append((edge, n_bytes, arrived, start, self.now()))
+
+
+class Exchange(NamedTuple):
+    """When a request and its answer were where, in seconds.
+
+    Attributes:
+      sent, answered: by the clock of the caller.
+      begun, ended: when the request had come and when the answer left, by the clock of the callee.
+      is_one_clock: whether the two clocks are known to be one.
+    """
+
+    sent: float
+    begun: float
+    ended: float
+    answered: float
+    is_one_clock: bool = False
+
+
+def offset_of(exchange: Exchange) -> tuple[float, float]:
+    """What to add to times of the callee to get those of the caller, and how wrong it may be.
+
+    A request comes after it was sent, and an answer leaves before it comes. So the offset lies in
+    an interval, whose middle is the estimate and half of whose length, which is half of the round
+    trip without the work in between, is the largest error (F. Cristian, "Probabilistic clock
+    synchronization", 1989). Times that are shifted by it lie between those of the caller.
+    """
+    low = exchange.sent - exchange.begun
+    high = exchange.answered - exchange.ended
+    # A time namespace can make one clock two, which the interval then shows.
+    if exchange.is_one_clock and low <= 0.0 <= high:
+        return 0.0, 0.0
+    return (low + high) / 2, max(high - low, 0.0) / 2

@@ -18,7 +18,7 @@ class NodeExecStats:
     Attributes:
       node_name: of the operation that its segment or call is named by.
       all_start_micros: when it started, in microseconds from the start of the step.
-      op_start_rel_micros: from then to when the device had been told of it.
+      op_start_rel_micros: from then to the end of its dispatch.
       op_end_rel_micros, all_end_rel_micros: from its start to its end.
       timeline_label: a line of text about it.
     """

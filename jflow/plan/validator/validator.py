@@ -81,7 +81,7 @@ class Validator:
         self._process = ValidatorProcess(self._limits, forks=True)
 
     def stop(self) -> None:
-        """Says that one of those that called `start` does not need the process any more."""
+        """Releases one call of `start`; after the last one, the process ends when it is idle."""
         with self._lock:
             self._n_users -= 1
             self._notify()

@@ -1,4 +1,4 @@
-"""Caches of what takes long to make: the programs that were exported or compiled in a process."""
+"""Caches of the programs that a process has exported or compiled."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class SharedCache(Generic[K, V]):
             except _InterruptedError:
                 continue
 
-    def pending(self, key: K) -> Future[V] | None:
-        """Returns the finished or running making of a value, or None."""
+    def future_of(self, key: K) -> Future[V] | None:
+        """The future of a value that is cached or being made; None if it is neither."""
         with self._lock:
             return self._values.get(key)
 
@@ -107,7 +107,7 @@ class ProgramCache:
 
     def has(self, digest: str, device: jax.Device, donated: tuple[int, ...]) -> bool:
         """Whether the program is compiled or being compiled."""
-        return self.pending(digest, device, donated) is not None
+        return self.future_of(digest, device, donated) is not None
 
     def get(
         self,
@@ -125,8 +125,8 @@ class ProgramCache:
             (digest, str(device), donated), lambda: compile_exported(source(), device, donated)
         )
 
-    def pending(
+    def future_of(
         self, digest: str, device: jax.Device, donated: tuple[int, ...]
     ) -> Future[CompiledProgram] | None:
-        """Returns the finished or running compilation of a program, or None."""
-        return self._executables.pending((digest, str(device), donated))
+        """The future of a program that is compiled or being compiled; None if it is neither."""
+        return self._executables.future_of((digest, str(device), donated))

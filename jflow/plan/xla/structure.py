@@ -1,4 +1,4 @@
-"""`structure_of`: what a program computes, as a key: programs with equal keys are equal.
+"""`structure_of`: a key of what a program computes; programs with equal keys are equal.
 
 Variables count in the order in which they appear, so two programs that were traced at different
 times have one key. Nothing is compared loosely: what is not known here is equal to itself only.

@@ -1,7 +1,7 @@
-"""The versions of JAX that jflow is tested with, and what it says in a process with a newer one.
+"""The versions of JAX that jflow is tested with, and the warning for others.
 
 jflow takes some names of JAX that are not public (docs/jax_versions.md). They are looked up when
-this room is imported, so that one that is not there any more is missed then, by its name.
+this room is imported, so that one that is missing is reported then, by its name.
 """
 
 from __future__ import annotations

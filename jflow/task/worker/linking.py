@@ -171,7 +171,7 @@ class PlanLinker:
         # A thread must not wait for a program that another thread compiles: repeated registrations
         # of one slow program would occupy all threads. So the event loop waits first.
         for device, program in work:
-            program_future = self.programs.pending(
+            program_future = self.programs.future_of(
                 program.digest, self._devices[device], program.donated
             )
             if program_future is not None and not program_future.done():

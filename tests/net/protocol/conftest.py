@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from jflow.net.wire import connect, tcp_sockets
+from jflow.net.wire import connect, ports
 from jflow.net.wire.data_streams import DataStreams
 from tests.net.protocol.hosts import PATIENCE_S, TOKEN, Host, served
 
@@ -45,7 +45,7 @@ def transport_kind(request, monkeypatch):
     monkeypatch.setattr(DataStreams, "has_inproc", kind == "inproc")
     if kind == "tcp":  # as between machines
         monkeypatch.setattr(DataStreams, "has_unix", False)
-        monkeypatch.setattr(tcp_sockets, "are_loopback", lambda _: False)
+        monkeypatch.setattr(ports, "are_loopback", lambda _: False)
     return kind
 
 

@@ -10,7 +10,7 @@ import pytest
 from jflow import errors
 from jflow.base.cluster import Target
 from jflow.net.protocol import Peer, Secret, ServerLocation, settings
-from jflow.net.protocol.admission import new_nonce
+from jflow.net.protocol.admission import UnauthenticatedStreams, new_nonce
 from jflow.net.protocol.frame import encode
 from jflow.net.protocol.handshake import (
     MAC_BYTES,
@@ -22,7 +22,6 @@ from jflow.net.protocol.handshake import (
 )
 from jflow.net.protocol.rpcs import MASTER, WORKER
 from jflow.net.protocol.transport import BrokenStreamError
-from jflow.net.protocol.unauthenticated import UnauthenticatedStreams
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import connect, machine_id
 from jflow.net.wire.grpc_channels import aio_channel
@@ -370,7 +369,7 @@ def test_a_stream_that_ends_in_the_handshake_opens_no_session(method):
 @pytest.fixture
 def crowded(monkeypatch):
     """Few streams may be in the handshake at one time."""
-    monkeypatch.setattr(settings, "MAX_UNPROVEN", 4)
+    monkeypatch.setattr(settings, "MAX_UNAUTHENTICATED", 4)
     monkeypatch.setattr(settings, "MAX_WAITING", 8)
     monkeypatch.setattr(settings, "READ_S", 0.1)
 
@@ -421,14 +420,14 @@ def test_a_stream_waits_for_the_handshake_no_longer_than_that_may_take(crowded, 
     monkeypatch.setattr(settings, "READ_S", 60.0)
 
     async def check():
-        unauthenticated = UnauthenticatedStreams()
+        streams = UnauthenticatedStreams()
         async with AsyncExitStack() as stack:
-            for _ in range(settings.MAX_UNPROVEN):
-                await stack.enter_async_context(unauthenticated.reading())
+            for _ in range(settings.MAX_UNAUTHENTICATED):
+                await stack.enter_async_context(streams.reading())
             monkeypatch.setattr(settings, "HELLO_S", 0.1)
             with pytest.raises(errors.ResourceExhaustedError, match="try again later"):
-                await stack.enter_async_context(unauthenticated.reading())
-        async with unauthenticated.reading():  # now that the others are gone
+                await stack.enter_async_context(streams.reading())
+        async with streams.reading():  # now that the others are gone
             pass
 
     on_loop(check())

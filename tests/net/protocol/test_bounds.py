@@ -93,20 +93,20 @@ N = MAX_OPERANDS // 2
 
 
 @pytest.mark.parametrize(
-    "step",
+    "instruction",
     [
-        pb_plan.Step(run=pb_plan.Run(inputs=[0] * N)),
-        pb_plan.Step(run=pb_plan.Run(program=pb_plan.Program(digest="p", donated=[0] * N))),
-        pb_plan.Step(run=pb_plan.Run(before=[pb_plan.Held()] * N)),
-        pb_plan.Step(call=pb_plan.Call(function="f", outputs=[0] * N)),
-        pb_plan.Step(call=pb_plan.Call(function="f", constants=[""] * N)),
+        pb_plan.Instruction(run=pb_plan.Run(inputs=[0] * N)),
+        pb_plan.Instruction(run=pb_plan.Run(program=pb_plan.Program(digest="p", donated=[0] * N))),
+        pb_plan.Instruction(run=pb_plan.Run(before=[pb_plan.Held()] * N)),
+        pb_plan.Instruction(call=pb_plan.Call(function="f", outputs=[0] * N)),
+        pb_plan.Instruction(call=pb_plan.Call(function="f", constants=[""] * N)),
     ],
     ids=["inputs", "donated", "before", "outputs", "constants"],
 )
-def test_plans_that_name_too_much_are_refused_before_any_is_read(step, monkeypatch) -> None:
+def test_plans_that_name_too_much_are_refused_before_any_is_read(instruction, monkeypatch) -> None:
     monkeypatch.setattr(plan_codec, "plan_from_proto", None)
-    one = pb_plan.Stage(steps=[step])
-    other = pb_plan.Stage(steps=[pb_plan.Step(run=pb_plan.Run(reads=[0] * (N + 1)))])
+    one = pb_plan.Stage(instructions=[instruction])
+    other = pb_plan.Stage(instructions=[pb_plan.Instruction(run=pb_plan.Run(reads=[0] * (N + 1)))])
     plans = [pb_plan.Plan(device=str(DEVICE), stages=[one, other])]
     with pytest.raises(errors.ResourceExhaustedError, match=f"{2 * N + 1} operands of instr"):
         on_loop(plan_codec.plans_from_proto(plans))

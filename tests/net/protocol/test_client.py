@@ -202,7 +202,7 @@ def test_a_small_call_passes_between_the_chunks_of_a_large_one():
             with _calling(client.run, 1, [large()], FOREVER) as slow:
                 eventually(lambda: len(frames) == 1)
                 with _calling(client.run, 2, [], FOREVER) as quick:
-                    eventually(lambda: len(client._pending) == 2)
+                    eventually(lambda: len(client._pending.calls) == 2)
                     go_on()
                     quick.result(PATIENCE_S)
                     assert not slow.done(), "the small one need not wait for the large one"
@@ -250,7 +250,7 @@ def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(cli
     with pytest.raises(errors.ResourceExhaustedError):
         client.call(MasterSession.reset, names, PATIENCE_S, FOREVER)
     assert client.run(1, [], FOREVER) == []
-    assert client._pending == {}
+    assert client._pending.calls == {}
 
 
 # Deadlines and Ctrl-C -----------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_a_call_that_takes_too_long_is_cancelled_and_the_session_stays_usable(cl
     eventually(lambda: host.cancelled == 1)
     del host.script["run"]
     assert client.run(1, [], Deadline(5.0)) == []
-    assert client._pending == {}
+    assert client._pending.calls == {}
 
 
 def test_ctrl_c_cancels_the_call_and_the_session_stays_usable(client, host):

@@ -372,16 +372,16 @@ def test_a_plan_with_a_name_that_is_no_device_is_refused(where, name):
     if where == "plan":
         message.device = name
     elif where == "recv":
-        message.stages[0].steps[0].recv.source = name
+        message.stages[0].instructions[0].recv.source = name
     else:
-        message.stages[0].steps[1].send.target = name
+        message.stages[0].instructions[1].send.target = name
     with pytest.raises(errors.InvalidArgumentError, match="device"):
         plan_from_proto(message)
 
 
-def test_a_step_of_no_known_kind_is_refused():
+def test_an_instruction_of_no_known_kind_is_refused():
     message = plan_to_proto(Plan(DEVICE, 2, (), ((),)))
-    message.stages[0].steps.add()
+    message.stages[0].instructions.add()
     with pytest.raises(errors.InvalidArgumentError, match="unknown kind"):
         plan_from_proto(message)
 

@@ -21,7 +21,7 @@ from jflow.net.protocol.frame import (
 )
 from jflow.net.protocol.outbox import Outbox
 from jflow.net.protocol.parser import SCRATCH_BYTES, Parser, delimited
-from jflow.net.protocol.segment_frames import IN_SEGMENT, parsed
+from jflow.net.protocol.segments import IN_SEGMENT, parse_segment_frame
 
 SIZES = [0, 1, 64, 5000, SCRATCH_BYTES - 30, SCRATCH_BYTES, CHUNK_BYTES - 1, 2 * CHUNK_BYTES + 7]
 
@@ -142,7 +142,7 @@ class _AnySegments:
     """Takes every frame about segments that is one."""
 
     def take(self, frame):
-        parsed(frame)
+        parse_segment_frame(frame)
 
 
 @pytest.mark.parametrize("segments", [None, _AnySegments()], ids=["without", "with segments"])

@@ -8,20 +8,18 @@ from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError
 from jflow.net.protocol.frame import HEADER_BYTES
-from jflow.net.protocol.segment_frames import (
-    Dropped,
-    Freed,
-    InSegment,
-    Shared,
-    parsed,
-    segment_frame,
-)
 from jflow.net.protocol.segments import (
     MAX_SEGMENTS,
     MAX_SEGMENTS_BYTES,
     N_MISSED,
+    Dropped,
+    Freed,
+    InSegment,
     ReceivedSegments,
     SentSegments,
+    Shared,
+    parse_segment_frame,
+    segment_frame,
 )
 
 MIB = 1 << 20
@@ -231,13 +229,13 @@ def test_a_receiver_refuses_what_the_other_end_may_not_do():
     )
 )
 def test_frames_about_segments_mean_the_same_after_encoding(frame):
-    assert parsed(b"".join(segment_frame(frame))) == frame
+    assert parse_segment_frame(b"".join(segment_frame(frame))) == frame
 
 
 @given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES + 8))
 def test_bytes_that_are_no_such_frame_are_refused(data):
     try:
-        frame = parsed(data)
+        frame = parse_segment_frame(data)
     except InvalidArgumentError:
         return
     assert b"".join(segment_frame(frame)) == data

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jflow.errors import InternalError, InvalidArgumentError
-from jflow.net.protocol import traced
+from jflow.net.protocol import run_rpcs
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.plan.trace.record import Recorder, TaskRecord
 
@@ -23,15 +23,15 @@ def reply(monkeypatch: pytest.MonkeyPatch, name: str, offset: float) -> tuple[pb
     def now() -> float:
         return next(times) - offset
 
-    monkeypatch.setattr(traced, "now", now)
-    monkeypatch.setattr(traced, "clock_name", lambda: name)
+    monkeypatch.setattr(run_rpcs, "now", now)
+    monkeypatch.setattr(run_rpcs, "clock_name", lambda: name)
 
     async def run(records: list[TaskRecord]) -> Any:
         recorder = Recorder("/job:ps/task:0", now)
         records.append(recorder.record())
         return VALUES
 
-    message, tensors = asyncio.run(traced.serve_traced(run))
+    message, tensors = asyncio.run(run_rpcs.serve_traced(run))
     return message, list(tensors)
 
 
@@ -48,10 +48,10 @@ def test_times_are_by_the_clock_of_the_caller(
     monkeypatch: pytest.MonkeyPatch, server: str, client: str, offset: float, error: float
 ) -> None:
     message, tensors = reply(monkeypatch, server, offset)
-    monkeypatch.setattr(traced, "now", lambda: 14.0)
-    monkeypatch.setattr(traced, "clock_name", lambda: client)
+    monkeypatch.setattr(run_rpcs, "now", lambda: 14.0)
+    monkeypatch.setattr(run_rpcs, "clock_name", lambda: client)
     records: list[TaskRecord] = []
-    values = traced.without_records(message, tensors, 9.5, records)
+    values = run_rpcs.without_records(message, tensors, 9.5, records)
     assert len(values) == len(VALUES)
     (record,) = records
     assert record.error == error
@@ -62,11 +62,11 @@ def test_times_are_by_the_clock_of_the_caller(
 
 def test_a_reply_that_names_more_records_than_it_has_is_refused() -> None:
     with pytest.raises(InternalError, match="with 1 tensors names 2 records"):
-        traced.without_records(pb.Traced(n_records=2), [np.zeros(1)], 0.0, [])
+        run_rpcs.without_records(pb.Traced(n_records=2), [np.zeros(1)], 0.0, [])
 
 
 def test_a_malformed_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     message, tensors = reply(monkeypatch, "", 0.0)
-    monkeypatch.setattr(traced, "now", lambda: 14.0)
+    monkeypatch.setattr(run_rpcs, "now", lambda: 14.0)
     with pytest.raises(InvalidArgumentError, match="the record of a traced step"):
-        traced.without_records(message, [*tensors[:-1], tensors[-1][:-3]], 9.5, [])
+        run_rpcs.without_records(message, [*tensors[:-1], tensors[-1][:-3]], 9.5, [])

@@ -28,7 +28,7 @@ def own_sockets(kind, request, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     if kind == "tls":
         monkeypatch.setenv("JFLOW_TLS_DIR", str(request.getfixturevalue("certificates")))
-    data_streams.tell.cache_clear()
+    data_streams.log_once.cache_clear()
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_a_reply_beside_the_data_stream_is_not_believed(host, relayed):
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(client.run, 1, [], FOREVER)
         eventually(lambda: host.started == 2)
-        (key,) = client._pending
+        (key,) = client._pending.calls
         on_loop(relay.context.write(_forged(key)))
         assert isinstance(call.exception(PATIENCE_S), errors.UnavailableError)
     with pytest.raises(errors.UnavailableError, match="a message beside the data stream"):

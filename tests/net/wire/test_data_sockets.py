@@ -16,7 +16,13 @@ from jflow.net.protocol.frame import Assembler, encode_parts
 from jflow.net.protocol.offers import DataOffer
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import attaching, connect, data_listener
-from jflow.net.wire.attaching import Dialler, UnattachedError, carried, carried_here, received
+from jflow.net.wire.attaching import (
+    Dialler,
+    UnattachedError,
+    receive_all,
+    run_in_thread,
+    run_on_loop,
+)
 from jflow.net.wire.data_streams import DataStreams
 from jflow.net.wire.machine import boot_id
 from jflow.net.wire.unix_sockets import (
@@ -45,7 +51,7 @@ DIALLER = Dialler(DataStreams.WHERE_POSSIBLE, addresses=["127.0.0.1"])
 
 def _attached(offer):
     """The connection of an offer. Raises UnattachedError."""
-    return carried_here(DIALLER.attaching(offer), Deadline(PATIENCE_S))
+    return run_in_thread(DIALLER.attaching(offer), Deadline(PATIENCE_S))
 
 
 def _sockets():
@@ -99,8 +105,10 @@ def test_an_offer_is_taken_once_and_another_attempt_does_no_harm(server, host):
         (parts,) = encode_parts(1, message, [])
         frame = b"".join(parts)
         first.send([len(frame).to_bytes(4, "little") + frame])
-        head = carried_here(received(first, 4), Deadline(PATIENCE_S))
-        answer = carried_here(received(first, int.from_bytes(head, "little")), Deadline(PATIENCE_S))
+        head = run_in_thread(receive_all(first, 4), Deadline(PATIENCE_S))
+        answer = run_in_thread(
+            receive_all(first, int.from_bytes(head, "little")), Deadline(PATIENCE_S)
+        )
         assert Assembler().feed(answer).control
         first.close()
 
@@ -219,7 +227,7 @@ def test_an_offer_of_a_path_that_is_not_there_is_an_error_in_words():
     with pytest.raises(UnattachedError, match="cannot be reached"):
         _attached(offer)
     with pytest.raises(UnattachedError, match="cannot be reached"):
-        on_loop(carried(DIALLER.attaching(offer)))
+        on_loop(run_on_loop(DIALLER.attaching(offer)))
 
 
 def _n_files():

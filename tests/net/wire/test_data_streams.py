@@ -283,9 +283,9 @@ def test_the_thread_that_waits_for_nothing_else_reads_what_was_given_up(client, 
     host.script["run"] = run
     with pytest.raises(errors.DeadlineExceededError):
         client.run(1, [], Deadline(0.05))
-    assert client._given_up
+    assert client._pending.given_up
     release.set()
-    eventually(lambda: not client._given_up)
+    eventually(lambda: not client._pending.given_up)
     assert client.run(2, [], FOREVER) == []
 
 

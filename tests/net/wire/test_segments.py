@@ -20,12 +20,16 @@ from jflow.base.deadline import FOREVER
 from jflow.errors import InvalidArgumentError, UnavailableError
 from jflow.net.protocol.codec import control_of, open_message
 from jflow.net.protocol.parser import Parser, delimited
-from jflow.net.protocol.segment_frames import InSegment, Shared, segment_frame
-from jflow.net.protocol.segments import MAX_SEGMENTS, MIN_SHARED_BYTES
+from jflow.net.protocol.segments import (
+    MAX_SEGMENTS,
+    MIN_SHARED_BYTES,
+    InSegment,
+    Shared,
+    segment_frame,
+)
 from jflow.net.protocol.v1 import service_pb2 as pb
 from jflow.net.wire import connect, segment_exchange
-from jflow.net.wire.connections import SocketConnection
-from jflow.net.wire.descriptors import receive_into, send
+from jflow.net.wire.connections import SocketConnection, receive_into, send
 from jflow.net.wire.segment_exchange import SegmentExchange
 from jflow.net.wire.shared_memory import make_shared
 from jflow.net.wire.socket_stream import unsent
@@ -209,7 +213,7 @@ class End:
         """Sends a message; the other end has to read meanwhile if it does not fit the buffer."""
         for frame in self.segments.encode(1, control, [memoryview(one) for one in tensors]):
             if frame:
-                assert self.segments.tell(self.connection)
+                assert self.segments.send_pending(self.connection)
                 left = delimited(frame)
                 while left:
                     try:
@@ -277,7 +281,7 @@ def _returned(ends):
     """Tells the sender which segments were given back; returns False."""
     sender, receiver = ends
     gc.collect()
-    assert receiver.segments.tell(receiver.connection)
+    assert receiver.segments.send_pending(receiver.connection)
     sender.received()
     return False
 

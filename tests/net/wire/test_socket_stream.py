@@ -14,8 +14,7 @@ import pytest
 from jflow.net.protocol.frame import CHUNK_BYTES, Buffers, Message, aligned, encode_parts
 from jflow.net.protocol.framing import PartsFraming
 from jflow.net.protocol.parser import SCRATCH_BYTES, Parser, delimited, delimited_message
-from jflow.net.wire.connections import SocketConnection
-from jflow.net.wire.descriptors import SEND_BYTES, send, widen
+from jflow.net.wire.connections import SEND_BYTES, SocketConnection, send, widen
 from jflow.net.wire.socket_stream import SocketStream
 from jflow.testing import PATIENCE_S
 

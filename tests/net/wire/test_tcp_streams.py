@@ -16,7 +16,7 @@ from jflow.base.deadline import FOREVER
 from jflow.net.protocol import Peer, Secret
 from jflow.net.protocol.handshake import Caller
 from jflow.net.protocol.rpcs import WORKER
-from jflow.net.wire import attaching, connect, data_listener, load_tls, tcp_sockets
+from jflow.net.wire import attaching, connect, data_listener, load_tls, ports
 from jflow.net.wire.data_streams import DataStreams
 from jflow.net.wire.grpc_client import GrpcTransport
 from jflow.net.wire.tls_connection import TlsConnection
@@ -134,7 +134,7 @@ def test_tensors_never_lie_in_segments_over_tcp_and_arrive_whole(client, kind):
 
 
 def test_a_port_is_taken_at_all_addresses_of_a_server_and_at_no_others():
-    listening, port = tcp_sockets.listen(["127.0.0.1", "127.0.0.2"])
+    listening, port = ports.listen(["127.0.0.1", "127.0.0.2"])
     assert [one.getsockname() for one in listening] == [("127.0.0.1", port), ("127.0.0.2", port)]
     with socket.socket() as other:
         assert other.connect_ex(("127.0.0.3", port)) == errno.ECONNREFUSED
@@ -144,14 +144,14 @@ def test_a_port_is_taken_at_all_addresses_of_a_server_and_at_no_others():
 
 def test_a_port_that_is_taken_at_one_address_is_not_used(monkeypatch):
     taken = socket.create_server(("127.0.0.2", 0))
-    make, first = tcp_sockets._listening, [taken.getsockname()[1]]
+    make, first = ports._listening, [taken.getsockname()[1]]
     # The system's first choice at the other address is the port that is taken.
     monkeypatch.setattr(
-        tcp_sockets,
+        ports,
         "_listening",
         lambda host, port: make(host, port or (first.pop() if first else 0)),
     )
-    listening, port = tcp_sockets.listen(["127.0.0.1", "127.0.0.2"])
+    listening, port = ports.listen(["127.0.0.1", "127.0.0.2"])
     assert port != taken.getsockname()[1]
     for one in (taken, *listening):
         one.close()
@@ -159,7 +159,7 @@ def test_a_port_that_is_taken_at_one_address_is_not_used(monkeypatch):
 
 def test_an_address_of_another_machine_is_no_place_for_data_streams():
     with pytest.raises(errors.UnavailableError, match=r"over TCP at 192\.0\.2\.1:0"):
-        tcp_sockets.listen(["192.0.2.1"])
+        ports.listen(["192.0.2.1"])
 
 
 # What they are proven by --------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_a_connection_without_a_proof_is_closed_within_the_time_for_it(
 
 @kinds.on("tcp")
 def test_silent_connections_do_not_keep_callers_out(server, monkeypatch, kind):
-    monkeypatch.setattr("jflow.net.protocol.settings.MAX_UNPROVEN", 4)
+    monkeypatch.setattr("jflow.net.protocol.settings.MAX_UNAUTHENTICATED", 4)
     monkeypatch.setattr("jflow.net.protocol.settings.READ_S", 0.05)
     listener = listener_of(server)
     listener._unauthenticated = data_listener.UnauthenticatedStreams()

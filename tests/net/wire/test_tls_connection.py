@@ -13,7 +13,7 @@ import numpy as np
 from jflow.net.protocol.frame import encode_parts
 from jflow.net.protocol.interrupts import Interrupts
 from jflow.net.protocol.parser import SCRATCH_BYTES, delimited, delimited_message
-from jflow.net.wire import load_tls, tcp_sockets
+from jflow.net.wire import load_tls, ports
 from jflow.net.wire.socket_client import SocketClient
 from jflow.net.wire.socket_stream import SocketStream, unsent
 from jflow.net.wire.tls_connection import TlsConnection
@@ -23,7 +23,7 @@ from tests.net.protocol.hosts import PATIENCE_S, TASK
 @contextmanager
 def _ends(certificates):
     """Both ends of an encrypted connection, after the handshake of TLS; first the caller's."""
-    listening, port = tcp_sockets.listen(["127.0.0.1"])
+    listening, port = ports.listen(["127.0.0.1"])
     one = socket.create_connection(("127.0.0.1", port))
     other, _ = listening[0].accept()
     listening[0].close()

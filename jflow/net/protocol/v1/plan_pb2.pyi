@@ -150,7 +150,7 @@ class Fetch(_message.Message):
     index: int
     def __init__(self, slot: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
-class Step(_message.Message):
+class Instruction(_message.Message):
     __slots__ = ("feed", "recv", "run", "send", "fetch", "call")
     FEED_FIELD_NUMBER: _ClassVar[int]
     RECV_FIELD_NUMBER: _ClassVar[int]
@@ -181,12 +181,12 @@ class ResourceSpec(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., container: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., definition: _Optional[bytes] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("steps", "after")
-    STEPS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("instructions", "after")
+    INSTRUCTIONS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
-    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    instructions: _containers.RepeatedCompositeFieldContainer[Instruction]
     after: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., after: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, instructions: _Optional[_Iterable[_Union[Instruction, _Mapping]]] = ..., after: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("device", "n_slots", "variables", "stages", "resources", "unordered")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jflow import errors
-from jflow.net.wire import grpc_channels, listening
+from jflow.net.wire import grpc_channels, ports
 from tests.net.protocol.hosts import Host, on_loop, server_of
 
 OTHER = 12345 if os.getuid() == 0 else os.getuid()
@@ -37,7 +37,7 @@ sys.stdin.read()
 """
 
 needs_ipv6 = pytest.mark.skipif(
-    6 not in listening._usable(), reason="this machine has no IPv6 addresses"
+    6 not in ports._usable(), reason="this machine has no IPv6 addresses"
 )
 
 
@@ -134,10 +134,10 @@ def test_an_address_that_cannot_be_bound_says_what_to_do(
     def refused(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(listening, "bound", refused)
-    monkeypatch.setattr(listening, "_listeners", lambda _: iter(()))
+    monkeypatch.setattr(ports, "bound", refused)
+    monkeypatch.setattr(ports, "_listeners", lambda _: iter(()))
     with pytest.raises(errors.UnknownError, match=f"127.0.0.1:80 cannot be bound: {words}"):
-        listening.check_free("127.0.0.1", 80)
+        ports.check_free("127.0.0.1", 80)
 
 
 @pytest.mark.parametrize("other", ["127.0.0.2", pytest.param("::1", marks=needs_ipv6)])
@@ -150,6 +150,6 @@ def test_a_server_at_one_address_starts_beside_listeners_at_others(other: str) -
 def test_where_the_system_does_not_show_its_sockets_servers_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(listening, "_PROC", tmp_path)
+    monkeypatch.setattr(ports, "_PROC", tmp_path)
     with held("::") as port:
         listen("0.0.0.0", port)

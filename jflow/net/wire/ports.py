@@ -1,6 +1,6 @@
-"""Makes sure that a server's port is free, and that no other process listens beside it.
+"""Ports of servers: binds sockets of TCP, and checks that no other process has a server's port.
 
-What has a port is known as far as Linux tells.
+What has a port is known on Linux only.
 
 For all addresses (`0.0.0.0`, `::`) gRPC is content with those of IPv4 or those of IPv6, so another
 user may have the port on the others. A process that can be reached by an address of the server
@@ -22,8 +22,80 @@ from typing import NamedTuple
 
 from jflow.base.cluster import join_address
 from jflow.base.text import printable
-from jflow.errors import UnknownError
-from jflow.net.wire.tcp_sockets import bound
+from jflow.errors import UnavailableError, UnknownError
+
+_BACKLOG = 128
+_ATTEMPTS = 16
+"""How many ports are tried that are free at the first address, and not at all others."""
+
+
+def are_loopback(hosts: Sequence[str]) -> bool:
+    """Whether only this machine reaches these numeric addresses."""
+    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts)
+
+
+def listen(hosts: Sequence[str]) -> tuple[list[socket.socket], int]:
+    """Sockets that listen at a port of all numeric addresses, which the system chooses; the port.
+
+    Raises:
+      UnavailableError: if there can be none.
+    """
+    for _ in range(_ATTEMPTS):
+        listening: list[socket.socket] = []
+        port = 0
+        try:
+            for host in hosts:
+                listening.append(_listening(host, port))
+                port = listening[-1].getsockname()[1]
+        except OSError as error:
+            for one in listening:
+                one.close()
+            if error.errno != errno.EADDRINUSE or not listening:
+                where = join_address(hosts[len(listening)], port)
+                raise UnavailableError(f"no data streams over TCP at {where}: {error}") from error
+        else:
+            return listening, port
+    raise UnavailableError(
+        f"no data streams over TCP: no port was found that is free at all of {', '.join(hosts)}"
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address. Raises OSError."""
+    one = bound(host, port)
+    try:
+        one.listen(_BACKLOG)
+    except BaseException:
+        one.close()
+        raise
+    return one
+
+
+def bound(host: str, port: int, *, reuses: bool = False) -> socket.socket:
+    """A socket that is bound to an address and does not listen. Raises OSError.
+
+    Args:
+      host: the numeric address.
+      port: the port; 0 for one that the system chooses.
+      reuses: whether the port may be one whose server has ended less than a minute ago.
+    """
+    family, *_, where = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )[0]
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setblocking(False)
+        if family == socket.AF_INET6:
+            # As gRPC does, callers of all addresses (::) may come by IPv4.
+            is_all = ipaddress.ip_address(host.partition("%")[0]).is_unspecified
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not is_all)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuses)
+        one.bind(where)
+    except BaseException:
+        one.close()
+        raise
+    return one
+
 
 _PROC = Path("/proc/self")
 _LISTENS = "0A"
