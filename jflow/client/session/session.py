@@ -184,12 +184,8 @@ class Session(Closing):
             deadline = self._settings.completed(deadline)
             request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
             executable = self._executable(request, deadline)
-            fed_values = list(feeds.values())
-            values = (
-                run(executable, fed_values, deadline)
-                if run
-                else executable.run(fed_values, deadline)
-            )
+            fed = list(feeds.values())
+            values = run(executable, fed, deadline) if run else executable.run(fed, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
@@ -211,10 +207,8 @@ class Session(Closing):
             for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
         try:
-            if run is None:
-                values = known.executable.run(feeds, deadline)
-            else:
-                values = run(known.executable, feeds, deadline)
+            step = known.executable
+            values = run(step, feeds, deadline) if run else step.run(feeds, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
