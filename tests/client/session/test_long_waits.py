@@ -177,13 +177,13 @@ def test_a_step_on_a_cluster_tells_what_is_saved_that_it_waits_for(
         async def resume() -> None:
             gate.resume("save")
 
-        SERVERS.run(pause())
+        SERVERS.run_coroutine(pause())
         waiting = threading.Thread(target=session.run, args=(x.assign_add(1.0),))
         waiting.start()
         try:
             wait_until(lambda: "jflow.waits" in caplog.text, "a notice")
         finally:
-            SERVERS.run(resume())
+            SERVERS.run_coroutine(resume())
             waiting.join()
         assert session.run(x) == 2.0
     assert "a step on /job:worker/task:0 waits for variable 'x'" in caplog.text
@@ -205,7 +205,7 @@ def test_a_step_tells_of_a_device_that_takes_no_more_programs(
             for _ in range(N_LONG):
                 await pool.start(device, end.wait)
 
-        SERVERS.run(fill())
+        SERVERS.run_coroutine(fill())
         with ThreadPoolExecutor(1) as threads:
             step = threads.submit(session.run, n)
             try:

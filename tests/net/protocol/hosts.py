@@ -62,7 +62,7 @@ PLAN = Plan(
 
 def on_loop(coroutine):
     """Runs a coroutine on the servers' event loop."""
-    return SERVERS.run(_in_time(coroutine))
+    return SERVERS.run_coroutine(_in_time(coroutine))
 
 
 async def _in_time(coroutine):

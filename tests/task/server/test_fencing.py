@@ -191,7 +191,7 @@ def test_a_thousand_claims_of_others_keep_no_program_from_a_new_name(
     for number in range(MAX_NAMES + 10):
         claim = Claim(f"name {number}", 1 << 32)
         for server in servers:
-            SERVERS.run(server.worker.claims.learn(claim.name, claim.epoch))
+            SERVERS.run_coroutine(server.worker.claims.learn(claim.name, claim.epoch))
     with tf.Connection(servers[0].target) as another:
         assert another.claim("a new name") > 1 << 32
     old.count()
