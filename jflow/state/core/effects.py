@@ -145,9 +145,11 @@ class TaskEffects:
             earlier = await self.take_over(effect)
             if earlier.phase is Phase.COMMITTED:
                 return repeated(effect, earlier)
-            return await self.run_part(Staging(effect, True, (str(self._state.task),)), writes, run)
+            return await self.run_staged(
+                Staging(effect, True, (str(self._state.task),)), writes, run
+            )
 
-    async def run_part(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
+    async def run_staged(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
         """Runs this task's part of an attempt, and stages or applies what it writes.
 
         Args:

@@ -48,8 +48,8 @@ async def find_waits(
     if not tasks:
         return SessionWaits(())
     reports = await ClusterWatch(servers).inspect(_REQUEST, tasks, _ANSWER_S)
-    waits = session_waits(reports, entries, first_id)
-    return SessionWaits((*_held_back(servers, steps), *waits.found))
+    answered = session_waits(reports, entries, first_id)
+    return SessionWaits((*_held_back(servers, steps), *answered.found))
 
 
 def _held_back(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:

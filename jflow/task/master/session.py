@@ -254,8 +254,8 @@ class ClientSession:
 
     async def find_waits(self) -> SessionWaits:
         """See `MasterSession.find_waits`."""
-        waits = await find_waits(self._servers, self._steps, self._first_id)
-        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *waits.found))
+        answered = await find_waits(self._servers, self._steps, self._first_id)
+        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *answered.found))
 
     def _awaited(self, task: Task) -> SessionWait:
         """What the session says of a task that it is connecting to."""

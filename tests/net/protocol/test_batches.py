@@ -44,7 +44,7 @@ def test_values_of_a_step_that_leave_together_are_one_message_unless_they_are_la
             link._send = noted
             await delivered(peer, 7, values)
             await delivered(peer, 8, {1: None})
-            await peer.run(INCARNATION, 9, 1, [])
+            await peer.run_plans(INCARNATION, 9, 1, [])
             await peer.close()
 
     host = Host()

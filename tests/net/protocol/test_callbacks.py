@@ -44,7 +44,7 @@ def test_operands_go_to_the_function_of_that_number_and_its_results_come_back(cl
             same(got, value)
         return [operands[0] * 2]
 
-    found = client.run(1, sent, FOREVER, [lambda operands: operands[1:2], double])
+    found = client.run_step(1, sent, FOREVER, [lambda operands: operands[1:2], double])
     for got, value in zip(found, [np.arange(3) * 2, sent[1], np.arange(3) * 2], strict=True):
         same(got, value)
     assert threads == {threading.current_thread()}
@@ -54,9 +54,11 @@ def test_a_function_may_use_the_client_that_calls_it(client, host):
     host.script["run"] = _calling(0)
 
     def run(operands):
-        return client.run(2, operands, FOREVER, [lambda values: values])  # gRPC's thread is free
+        return client.run_step(
+            2, operands, FOREVER, [lambda values: values]
+        )  # gRPC's thread is free
 
-    (found,) = client.run(1, [np.arange(3)], FOREVER, [run])
+    (found,) = client.run_step(1, [np.arange(3)], FOREVER, [run])
     same(found, np.arange(3))
 
 
@@ -77,7 +79,7 @@ def test_what_a_function_raises_is_raised_here_and_told_to_the_step(client, host
         raise raised
 
     with pytest.raises(KeyError) as caught:
-        client.run(1, [], FOREVER, [fail])
+        client.run_step(1, [], FOREVER, [fail])
     assert caught.value is raised
     (message,) = told
     assert "KeyError: 'mine'" in message
@@ -96,14 +98,14 @@ def test_no_function_is_called_when_one_has_failed(client, host):
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011 - it has no words
-        client.run(1, [], Deadline(PATIENCE_S), [fail] * 3)
+        client.run_step(1, [], Deadline(PATIENCE_S), [fail] * 3)
     assert called == [1]
 
 
 def test_a_function_that_the_step_does_not_have_ends_it(client, host):
     host.script["run"] = _calling(7)
     with pytest.raises(errors.InvalidArgumentError, match="no callback 7"):
-        client.run(1, [], FOREVER, [lambda _: []])
+        client.run_step(1, [], FOREVER, [lambda _: []])
     assert client.is_open
 
 
@@ -126,7 +128,7 @@ def test_a_step_is_over_at_its_deadline_though_a_function_runs_on(client, host):
         return []
 
     with pytest.raises(errors.DeadlineExceededError):
-        client.run(1, [], Deadline(0.1), [slow])
+        client.run_step(1, [], Deadline(0.1), [slow])
     assert client.is_open
 
 

@@ -37,7 +37,7 @@ def test_cancelling_a_call_cancels_it_at_the_other_end():
 
     async def check(peer):
         await peer.connect(PATIENCE_S)
-        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+        call = asyncio.create_task(peer.run_plans(INCARNATION, 1, 1, []))
         await eventually_async(lambda: host.started == 1)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -63,7 +63,7 @@ def test_a_call_that_was_done_before_it_could_be_cancelled_gives_its_reply(n_can
 
     async def check(peer):
         await peer.connect(PATIENCE_S)
-        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+        call = asyncio.create_task(peer.run_plans(INCARNATION, 1, 1, []))
         await eventually_async(lambda: host.started == 1)
         for _ in range(n_cancellations):
             call.cancel()
@@ -80,7 +80,7 @@ def test_a_cancelled_call_that_is_never_answered_ends_all_the_same(monkeypatch):
     async def check():
         async with _stuck_server() as (address, _, _), peer_at(address) as peer:
             await peer.connect(PATIENCE_S)
-            call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+            call = asyncio.create_task(peer.run_plans(INCARNATION, 1, 1, []))
             await asyncio.sleep(0)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -122,7 +122,7 @@ def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
         async with _stuck_server() as (address, go_on, read), peer_at(address) as peer:
             await peer.connect(PATIENCE_S)
             call = (
-                peer.run(INCARNATION, 1, 1, [large()])
+                peer.run_plans(INCARNATION, 1, 1, [large()])
                 if what == "run"
                 else delivered(peer, 1, {1: large()})
             )
@@ -132,7 +132,7 @@ def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
             sending.cancel()
             go_on.set()
             await asyncio.wait([sending])
-            await peer.run(INCARNATION, 2, 7, [])
+            await peer.run_plans(INCARNATION, 2, 7, [])
             handles = [e.run_plans.handle for e, _ in read if e.WhichOneof("body") == "run_plans"]
             assert handles[-1] == 7
             assert peer._link is not None
@@ -174,7 +174,7 @@ async def _lose_a_task_after_cancelling(what):
         first = asyncio.create_task(delivered(peer, 1, {1: large()}))
         await eventually_async(peer._link._stream._writing.locked)
         calls = {
-            "run": lambda: peer.run(INCARNATION, 1, 1, []),
+            "run": lambda: peer.run_plans(INCARNATION, 1, 1, []),
             "deliver": lambda: delivered(peer, 2, {1: large()}),
             "release": lambda: peer.release(INCARNATION, 8),
         }
@@ -194,7 +194,7 @@ def test_an_answer_that_comes_as_its_call_is_cancelled_is_seen():
         async with _stuck_server() as (address, _, _), peer_at(address) as peer, _nothing_unseen():
             await peer.connect(PATIENCE_S)
             for is_first in (False, True):
-                call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+                call = asyncio.create_task(peer.run_plans(INCARNATION, 1, 1, []))
                 await eventually_async(lambda: peer._link._pending)
                 (reply,) = peer._link._pending.values()
                 if is_first:
@@ -215,7 +215,7 @@ def test_a_cancellation_does_not_overtake_its_call():
     async def check():
         async with _stuck_server() as (address, go_on, read), peer_at(address) as peer:
             await peer.connect(PATIENCE_S)
-            sending = asyncio.create_task(peer.run(INCARNATION, 1, 1, [large()]))
+            sending = asyncio.create_task(peer.run_plans(INCARNATION, 1, 1, [large()]))
             await eventually_async(peer._link._stream._writing.locked)
             sending.cancel()
             await asyncio.sleep(0)

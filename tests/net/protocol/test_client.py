@@ -81,9 +81,9 @@ def test_the_host_is_asked_what_the_client_was(client, host):
     constants = {"one": np.arange(3, dtype=np.int8), "two": np.zeros((0, 2))}
     assert client.register([PLAN, PLAN], 4, constants, 2.0) == Registered(9, ("a", "b"))
     feeds = [np.arange(4.0), np.array(True)]
-    for got, fed in zip(client.run(9, feeds, Deadline(0.25)), feeds, strict=True):
+    for got, fed in zip(client.run_step(9, feeds, Deadline(0.25)), feeds, strict=True):
         same(got, fed)
-    client.run(10, [], FOREVER)
+    client.run_step(10, [], FOREVER)
     client.call(MasterSession.reset, ["", "box"], PATIENCE_S, FOREVER)
     listed, register, run, endless, reset = host.calls
     assert listed == ("list_devices", [Task("ps", 0)], 1.5, True, FOREVER)
@@ -107,7 +107,7 @@ def test_every_call_takes_along_the_time_given_and_what_is_left_of_it(client, ho
     deadline = Deadline(10.0, remaining=3.0)
     _listed(client, TASK, deadline)
     client.register([PLAN], 0, {}, 1.0, deadline)
-    client.run(1, [], deadline)
+    client.run_step(1, [], deadline)
     client.start(1, [], deadline).result(PATIENCE_S)
     client.call(MasterSession.reset, [], 1.0, deadline)
     (_, *_, listed), (_, *_, registered, _), *ran, (_, *_, reset, _) = host.calls
@@ -123,7 +123,7 @@ def test_an_error_of_the_host_is_raised_where_it_was_asked(client, host):
 
     host.script["run"] = fail
     with pytest.raises(errors.FailedPreconditionError) as caught:
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
     assert (caught.value.message, caught.value.op) == ("not yet", "x")
     assert caught.value.task == "/job:ps/task:0"
     assert client.is_open
@@ -137,7 +137,7 @@ def test_a_hundred_threads_get_their_own_answers(client):
         gate.wait(PATIENCE_S)
         for j in range(n_calls):
             sent = np.full(i + 1, i * n_calls + j)
-            (got,) = client.run(1, [sent], FOREVER)
+            (got,) = client.run_step(1, [sent], FOREVER)
             same(got, sent)
 
     with ThreadPoolExecutor(n_threads) as pool:
@@ -146,7 +146,7 @@ def test_a_hundred_threads_get_their_own_answers(client):
 
 def test_large_tensors_pass_both_ways(client):
     sent = [large(), np.float32(3)]
-    got = client.run(1, sent, FOREVER)
+    got = client.run_step(1, sent, FOREVER)
     for one, other in zip(got, sent, strict=True):
         same(one, np.asarray(other))
 
@@ -164,7 +164,7 @@ def test_a_small_call_is_answered_while_a_large_answer_is_under_way(client, host
     with _calling(client.run, 1, [], FOREVER) as slow:
         slow.add_done_callback(lambda _: finished.append("large"))
         eventually(lambda: host.started == 1)
-        same(*client.run(2, [np.zeros(1)], FOREVER), np.zeros(1))
+        same(*client.run_step(2, [np.zeros(1)], FOREVER), np.zeros(1))
         finished.append("small")
         same(*slow.result(PATIENCE_S), tensor)
     assert finished == ["small", "large"]
@@ -217,7 +217,7 @@ def test_a_cancellation_does_not_overtake_its_call():
         client = connect(address, PATIENCE_S)
         try:
             with pytest.raises(errors.DeadlineExceededError):
-                client.run(1, [large()], Deadline(0.1))
+                client.run_step(1, [large()], Deadline(0.1))
             go_on()
 
             def received():  # the client may also ask what the call waits for
@@ -249,7 +249,7 @@ def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(cli
     names = ["x" * CHUNK_BYTES] * 5
     with pytest.raises(errors.ResourceExhaustedError):
         client.call(MasterSession.reset, names, PATIENCE_S, FOREVER)
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     assert client._pending.calls == {}
 
 
@@ -259,10 +259,10 @@ def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(cli
 def test_a_call_that_takes_too_long_is_cancelled_and_the_session_stays_usable(client, host):
     host.script["run"] = forever
     with pytest.raises(errors.DeadlineExceededError, match=r"50 ms"):
-        client.run(1, [], Deadline(0.05))
+        client.run_step(1, [], Deadline(0.05))
     eventually(lambda: host.cancelled == 1)
     del host.script["run"]
-    assert client.run(1, [], Deadline(5.0)) == []
+    assert client.run_step(1, [], Deadline(5.0)) == []
     assert client._pending.calls == {}
 
 
@@ -276,11 +276,11 @@ def test_ctrl_c_cancels_the_call_and_the_session_stays_usable(client, host):
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        client.run(1, [], Deadline(PATIENCE_S))
+        client.run_step(1, [], Deadline(PATIENCE_S))
     thread.join()
     eventually(lambda: host.cancelled == 1)
     del host.script["run"]
-    assert client.run(1, [], Deadline(5.0)) == []
+    assert client.run_step(1, [], Deadline(5.0)) == []
 
 
 # Ends ---------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_closing_fails_the_calls_under_way_and_all_later_ones(client, host):
     assert [type(error) for error in failures] == [errors.CancelledError] * 2
     assert failures[0] is not failures[1], "an exception is not raised in two threads"
     with pytest.raises(errors.CancelledError, match=r"Session\.close"):
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
     assert not client.is_open
     eventually(host.sessions[0].closed.is_set)
     assert host.cancelled == 2
@@ -325,7 +325,7 @@ def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable(cl
         assert isinstance(one.exception(PATIENCE_S), errors.UnavailableError)
         assert server.address in str(one.exception())
     with pytest.raises(errors.UnavailableError, match=server.address):
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
     assert not client.is_open
     eventually(lambda: host.cancelled == 1)
 
@@ -335,7 +335,7 @@ def test_closing_one_client_leaves_the_others_alone(client, host, server):
     other.close()
     eventually(lambda: len(host.sessions) == 2)
     eventually(host.sessions[1].closed.is_set)
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     assert not host.sessions[0].closed.is_set()
 
 
@@ -357,7 +357,7 @@ def test_a_server_that_comes_late_is_waited_for(host):
             listener.close()
             with served(host, port):
                 client = connecting.result(PATIENCE_S)
-                assert client.run(1, [], FOREVER) == []
+                assert client.run_step(1, [], FOREVER) == []
                 client.close()
 
 
@@ -416,7 +416,7 @@ def test_an_answer_that_nothing_waits_for_is_ignored():
 
     with _raw(chatty) as address:
         client = connect(address, PATIENCE_S)
-        assert client.run(1, [], Deadline(PATIENCE_S)) == []
+        assert client.run_step(1, [], Deadline(PATIENCE_S)) == []
         client.close()
 
 
@@ -432,7 +432,7 @@ def test_a_server_may_end_the_session_with_a_reason():
         client = connect(address, PATIENCE_S)
         for _ in range(2):
             with pytest.raises(errors.AbortedError, match="all over"):
-                client.run(1, [], Deadline(PATIENCE_S))
+                client.run_step(1, [], Deadline(PATIENCE_S))
         assert not client.is_open
         client.close()
 
@@ -454,7 +454,7 @@ def test_every_call_ends_if_a_reply_cannot_be_read(client, host, monkeypatch):
     assert isinstance(outcome.exception(PATIENCE_S), errors.InternalError)
     assert not client.is_open
     with pytest.raises(errors.InternalError, match="a fault"):
-        client.run(2, [], FOREVER)
+        client.run_step(2, [], FOREVER)
 
 
 def test_an_error_that_shares_its_code_keeps_its_class(client, host):
@@ -463,7 +463,7 @@ def test_an_error_that_shares_its_code_keeps_its_class(client, host):
 
     host.script["run"] = run
     for call in (
-        lambda: client.run(1, [], FOREVER),
+        lambda: client.run_step(1, [], FOREVER),
         lambda: client.start(1, [], FOREVER).result(PATIENCE_S),
     ):
         with pytest.raises(errors.NotANumberError, match=r"in 'x', which gave float32\[2,3\]"):

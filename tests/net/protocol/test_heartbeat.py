@@ -148,7 +148,7 @@ def test_a_peer_that_no_longer_answers_is_lost(short):
             peer = peer_of(TASK, address)
             info = await peer.connect(PATIENCE_S)
             with pytest.raises(errors.UnavailableError, match=r"not answered for 1\.5 s") as raised:
-                await peer.run(info.incarnation, 1, 1, ())
+                await peer.run_plans(info.incarnation, 1, 1, ())
             assert raised.value.task == str(TASK)
             await peer.close()
 
@@ -168,7 +168,7 @@ def test_a_call_may_take_longer_than_signs_of_life(short):
     async def check(address):
         peer = peer_of(TASK, address)
         info = await peer.connect(PATIENCE_S)
-        assert await peer.run(info.incarnation, 1, 1, ()) == []
+        assert await peer.run_plans(info.incarnation, 1, 1, ()) == []
         await peer.close()
 
     with served(host) as server:

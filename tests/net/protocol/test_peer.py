@@ -63,7 +63,7 @@ def test_the_host_is_asked_what_the_peer_was():
         await delivered(peer, 2**64 - 1, {6: tensor})
         await delivered(peer, 5, {7: None})
         await peer.release(INCARNATION, 8)
-        (got,) = await peer.run(INCARNATION, 5, 9, [tensor])
+        (got,) = await peer.run_plans(INCARNATION, 5, 9, [tensor])
         same(got, tensor)
         await reset_on(peer, "", "box")
 
@@ -87,7 +87,7 @@ def test_an_error_of_the_host_is_raised_where_it_was_asked():
     async def check(peer):
         await peer.connect(PATIENCE_S)
         with pytest.raises(errors.FailedPreconditionError, match="not yet") as caught:
-            await peer.run(INCARNATION, 1, 1, [])
+            await peer.run_plans(INCARNATION, 1, 1, [])
         assert (caught.value.op, caught.value.task) == ("x", str(TASK))
 
     with_peer(Host(script={"run": fail}), check)
@@ -98,7 +98,7 @@ def test_calls_at_the_same_time_get_their_own_answers():
         await peer.connect(PATIENCE_S)
         sent = [np.full(i, i) for i in range(100)]
         answers = await asyncio.gather(
-            *(peer.run(INCARNATION, i, 1, [tensor]) for i, tensor in enumerate(sent))
+            *(peer.run_plans(INCARNATION, i, 1, [tensor]) for i, tensor in enumerate(sent))
         )
         for (got,), tensor in zip(answers, sent, strict=True):
             same(got, tensor)
@@ -110,7 +110,7 @@ def test_large_tensors_pass_both_ways_and_small_calls_between_them():
     order = []
 
     async def call(peer, name, tensor):
-        (got,) = await peer.run(INCARNATION, 1, 1, [tensor])
+        (got,) = await peer.run_plans(INCARNATION, 1, 1, [tensor])
         same(got, tensor)
         order.append(name)
 
@@ -205,7 +205,7 @@ def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable():
         async with serving(host) as address:
             peer = peer_of(TASK, address)
             await peer.connect(PATIENCE_S)
-            calls = [asyncio.create_task(peer.run(INCARNATION, i, 1, [])) for i in range(3)]
+            calls = [asyncio.create_task(peer.run_plans(INCARNATION, i, 1, [])) for i in range(3)]
             await eventually_async(lambda: host.started == 3)
         for call in calls:
             with pytest.raises(errors.UnavailableError, match=str(TASK)) as caught:
@@ -224,7 +224,7 @@ def test_closing_fails_the_calls_under_way():
 
     async def check(peer):
         await peer.connect(PATIENCE_S)
-        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+        call = asyncio.create_task(peer.run_plans(INCARNATION, 1, 1, []))
         await eventually_async(lambda: host.started == 1)
         await peer.close()
         with pytest.raises(errors.UnavailableError):
@@ -245,7 +245,7 @@ def test_what_is_meant_for_one_life_of_a_task_is_refused_when_another_one_answer
         async with serving(first) as address:
             peer = peer_of(TASK, address)
             await peer.connect(PATIENCE_S)
-            await peer.run(INCARNATION, 1, 1, [])
+            await peer.run_plans(INCARNATION, 1, 1, [])
         async with serving(second, int(address.rpartition(":")[2])):
             await eventually_async(lambda: peer._link.is_broken)
             for call, args in ((peer.run, (2, 1, [])), (peer.register, ([PLAN], {}))):
@@ -254,7 +254,7 @@ def test_what_is_meant_for_one_life_of_a_task_is_refused_when_another_one_answer
             await peer.release(INCARNATION, 1)
             assert second.calls == []
             assert (await peer.connect(PATIENCE_S)).incarnation == OTHER
-            assert await peer.run(OTHER, 3, 1, []) == []
+            assert await peer.run_plans(OTHER, 3, 1, []) == []
             await peer.close()
 
     on_loop(check())
@@ -268,7 +268,7 @@ def test_a_connection_that_broke_is_made_again_to_the_same_life():
             await reset_on(peer)
         async with serving(host, int(address.rpartition(":")[2])):
             await eventually_async(lambda: peer._link.is_broken)
-            assert await peer.run(INCARNATION, 2, 1, []) == []
+            assert await peer.run_plans(INCARNATION, 2, 1, []) == []
             await peer.close()
         assert len(host.sessions) == 2
 

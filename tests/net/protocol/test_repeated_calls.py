@@ -77,13 +77,13 @@ def run_step(handle=1, feeds=(ONE,), call=7, incarnation=INCARNATION, times=(0.0
 @pytest.mark.parametrize("effect", [None, Effect("client", 1, 5, 2, 3)])
 def test_a_step_runs_with_what_its_caller_said(client, host, effect):
     for feeds in ([ONE], [], [ONE, np.array([b"text"], object)]):
-        got = client.run(4, feeds, Deadline(PATIENCE_S), effect=effect)
+        got = client.run_step(4, feeds, Deadline(PATIENCE_S), effect=effect)
         same(got, feeds)
         name, handle, deadline, given = host.calls[-1]
         assert (name, handle) == ("run", 4)
         assert 0 < deadline.remaining() <= PATIENCE_S
         same(given, feeds)
-    client.run(4, [ONE], FOREVER, effect=effect)
+    client.run_step(4, [ONE], FOREVER, effect=effect)
     assert host.calls[-1][2].timeout is None
     assert host.sessions[0].effects == [effect] * 4
 
@@ -94,7 +94,7 @@ def test_plans_run_with_what_their_master_said():
     async def check(peer):
         for step in (1, 2**63, 2**64 - 1):
             for each in (None, staging):
-                same(await peer.run(INCARNATION, step, 3, [ONE], staging=each), [ONE])
+                same(await peer.run_plans(INCARNATION, step, 3, [ONE], staging=each), [ONE])
                 assert host.calls[-1][:3] == ("run", step, 3)
                 assert host.sessions[0].stagings[-1] == each
 
@@ -233,7 +233,7 @@ def test_values_on_a_reply_arrive_and_the_others_are_returned(value):
 
     async def check(peer):
         for step in (5, 6):
-            same(await peer.run(INCARNATION, step, 1, [ONE]), [ONE])
+            same(await peer.run_plans(INCARNATION, step, 1, [ONE]), [ONE])
         assert host.sessions[0].caller == ASKER
 
     host = Host(script={"piggybacked": {3: value, 4: None, 9: ONE}})
@@ -246,12 +246,12 @@ def test_values_on_a_reply_arrive_and_the_others_are_returned(value):
 
 def test_nothing_is_piggybacked_where_nothing_takes_it_and_in_traced_steps():
     async def check(peer):
-        await peer.run(INCARNATION, 5, 1, [ONE])
+        await peer.run_plans(INCARNATION, 5, 1, [ONE])
         assert host.sessions[0].caller is None
 
     async def check_traced(peer):
         records = []
-        await peer.run(INCARNATION, 5, 1, [ONE], records=records)
+        await peer.run_plans(INCARNATION, 5, 1, [ONE], records=records)
         assert host.sessions[0].caller is None
 
     host = Host()
@@ -263,7 +263,7 @@ def test_nothing_is_piggybacked_where_nothing_takes_it_and_in_traced_steps():
 def test_a_reply_that_has_fewer_tensors_than_edges_is_malformed():
     async def check(peer):
         link = peer._link
-        waiting = asyncio.ensure_future(peer.run(INCARNATION, 5, 1, []))
+        waiting = asyncio.ensure_future(peer.run_plans(INCARNATION, 5, 1, []))
         await eventually_async(lambda: link._pending)
         (call,) = link._pending
         link._receive((pb.Envelope(id=call, ran_plans=pb.RanPlans(edges=[1, 2])), [ONE]))

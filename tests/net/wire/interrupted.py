@@ -32,7 +32,7 @@ def main(address: str) -> None:
             try:
                 is_begun.set()
                 while n_interrupts < 40 or n_answers < 40:
-                    (value,) = client.run(1, [payload], FOREVER)
+                    (value,) = client.run_step(1, [payload], FOREVER)
                     assert len(value) == len(payload)
                     n_answers += 1
             except KeyboardInterrupt:
@@ -40,7 +40,7 @@ def main(address: str) -> None:
     finally:
         stop(thread, is_over)
     assert client.transport != "grpc"
-    (value,) = client.run(1, [payload], Deadline(PATIENCE_S))
+    (value,) = client.run_step(1, [payload], Deadline(PATIENCE_S))
     same(value, payload)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     client.close()

@@ -95,7 +95,7 @@ def test_a_reply_beside_the_data_stream_is_not_believed(host, relayed):
     relay, address = relayed(SESSION_METHOD)
     client = connect(address, PATIENCE_S)
     assert client.transport == "unix"
-    assert client.run(1, [np.float32(3)], FOREVER) == [3]
+    assert client.run_step(1, [np.float32(3)], FOREVER) == [3]
     host.script["run"] = forever
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(client.run, 1, [], FOREVER)
@@ -104,7 +104,7 @@ def test_a_reply_beside_the_data_stream_is_not_believed(host, relayed):
         on_loop(relay.context.write(_forged(key)))
         assert isinstance(call.exception(PATIENCE_S), errors.UnavailableError)
     with pytest.raises(errors.UnavailableError, match="a message beside the data stream"):
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
     eventually(host.sessions[0].closed.is_set)
     client.close()
 
@@ -114,7 +114,7 @@ def test_nothing_comes_between_the_handshake_and_the_data_stream(host, relayed):
     client = connect(address, PATIENCE_S)
     eventually(lambda: not client.is_open)
     with pytest.raises(errors.UnavailableError, match="a message beside the data stream"):
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
     eventually(host.sessions[0].closed.is_set)
     client.close()
 
@@ -127,7 +127,7 @@ def test_a_reply_beside_the_data_stream_of_two_tasks_is_not_believed(host, relay
     async def check():
         peer = peer_of(TASK, address)
         info = await peer.connect(PATIENCE_S)
-        call = asyncio.ensure_future(peer.run(info.incarnation, 1, 2, []))
+        call = asyncio.ensure_future(peer.run_plans(info.incarnation, 1, 2, []))
         if not is_early:
             await eventually_async(lambda: host.started == 1)
             await relay.context.write(_forged(1))

@@ -144,7 +144,7 @@ def test_a_process_that_took_the_path_gets_neither_the_nonce_nor_a_call(server, 
             client = connect(server.address, PATIENCE_S)
             squatted.result(PATIENCE_S)
         assert client.transport == "grpc"
-        assert client.run(1, [], FOREVER) == []
+        assert client.run_step(1, [], FOREVER) == []
         client.close()
     proof, rest = got
     assert len(proof) == 32
@@ -157,7 +157,7 @@ def test_a_socket_of_another_user_is_not_used_by_either_end(server, monkeypatch)
             patch.setattr(end, "is_of_this_user", lambda _: False)
             client = connect(server.address, PATIENCE_S)
             assert client.transport == "grpc"
-            assert client.run(1, [], FOREVER) == []
+            assert client.run_step(1, [], FOREVER) == []
             client.close()
 
 
@@ -218,7 +218,7 @@ def test_a_path_at_which_nothing_listens_any_more_is_no_obstacle(server):
     _sockets()[0].unlink()
     client = connect(server.address, PATIENCE_S)
     assert client.transport == "grpc"
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     client.close()
 
 

@@ -52,7 +52,7 @@ pytestmark = pytest.mark.usefixtures("own_sockets")
 @kinds.on("unix", "tcp", "tls")
 def test_a_session_uses_a_data_stream(client, kind):
     assert client.transport == kinds.used(kind)
-    assert client.run(1, [np.float32(3)], FOREVER) == [3]
+    assert client.run_step(1, [np.float32(3)], FOREVER) == [3]
 
 
 @pytest.mark.parametrize("of", ["server", "client"])
@@ -65,7 +65,7 @@ def test_grpc_carries_messages_if_one_end_says_so(host, monkeypatch, caplog, of)
         for _ in range(2):
             client = connect(server.address, PATIENCE_S)
             assert client.transport == "grpc"
-            assert client.run(1, [np.float32(3)], FOREVER) == [3]
+            assert client.run_step(1, [np.float32(3)], FOREVER) == [3]
             client.close()
     told = [one.message for one in caplog.records if "gRPC" in one.message]
     assert told == (["messages go over gRPC: the server offers none"] if of == "server" else [])
@@ -97,7 +97,7 @@ def test_an_offer_of_another_machine_is_not_taken(server, monkeypatch):
     monkeypatch.setattr(attaching, "boot_id", lambda: "another")
     client = connect(server.address, PATIENCE_S)
     assert client.transport == "grpc"
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     client.close()
 
 
@@ -107,7 +107,7 @@ def test_a_target_through_a_tunnel_is_not_passed_by(server, monkeypatch):
             monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
             client = connect(target, PATIENCE_S)
             assert client.transport == "grpc"
-            assert client.run(1, [], FOREVER) == []
+            assert client.run_step(1, [], FOREVER) == []
             client.close()
             monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
             with pytest.raises(errors.UnavailableError, match="leads through a tunnel"):
@@ -130,7 +130,7 @@ def test_a_server_without_a_place_for_its_socket_offers_no_data_stream(
     with served(host) as server:
         client = connect(server.address, PATIENCE_S)
         assert client.transport == "grpc"
-        assert client.run(1, [], FOREVER) == []
+        assert client.run_step(1, [], FOREVER) == []
         client.close()
     assert "no data streams are offered" in caplog.text
 
@@ -144,7 +144,7 @@ def test_tasks_call_each_other_over_data_streams_and_by_grpc_where_one_has_none(
                 monkeypatch.setenv("JFLOW_TRANSPORT", "auto")
                 peer = peer_of(TASK, address)
                 info = await peer.connect(PATIENCE_S)
-                (value,) = await peer.run(info.incarnation, 1, 2, [np.arange(3)])
+                (value,) = await peer.run_plans(info.incarnation, 1, 2, [np.arange(3)])
                 same(value, np.arange(3))
                 kinds.append(type(peer._link._stream._framing).__name__)
                 await peer.close()
@@ -202,7 +202,7 @@ def test_a_session_ends_with_either_of_its_streams(client, host, cut):
         for call in calls:
             assert isinstance(call.exception(PATIENCE_S), errors.UnavailableError)
     with pytest.raises(errors.UnavailableError):
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
     assert not client.is_open
     eventually(host.sessions[0].closed.is_set)
     assert host.cancelled == 4
@@ -213,7 +213,7 @@ def test_a_session_ends_with_either_of_its_streams(client, host, cut):
 def test_a_session_in_which_nothing_is_under_way_ends_too(server, host, monkeypatch, cut):
     monkeypatch.setenv("JFLOW_LIVENESS_S", "1.5")
     client = connect(server.address, PATIENCE_S)
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     cut(client)
     eventually(lambda: not client.is_open)
     eventually(host.sessions[0].closed.is_set)
@@ -229,7 +229,7 @@ def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_a
         async with serving(host) as address:
             peer = peer_of(TASK, address)
             info = await peer.connect(PATIENCE_S)
-            call = asyncio.ensure_future(peer.run(info.incarnation, 1, 2, []))
+            call = asyncio.ensure_future(peer.run_plans(info.incarnation, 1, 2, []))
             await eventually_async(lambda: host.started == 1)
             paired = peer._link._stream._stream
             if which == "data":
@@ -241,7 +241,7 @@ def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_a
             await eventually_async(lambda: host.cancelled == 1)
             await eventually_async(host.sessions[0].closed.is_set)
             del host.script["run"]
-            assert list(await peer.run(info.incarnation, 1, 2, [])) == []
+            assert list(await peer.run_plans(info.incarnation, 1, 2, [])) == []
             await peer.close()
 
     on_loop(check())
@@ -249,11 +249,11 @@ def test_a_connection_of_two_tasks_ends_with_either_of_its_streams_and_is_made_a
 
 @kinds.on("unix", also=("tcp", "tls"))
 def test_a_frame_beside_the_data_stream_ends_the_session(client, host):
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     client._channel._outbox.put(1, iter([b"frame"]))
     eventually(host.sessions[0].closed.is_set)
     with pytest.raises(errors.UnavailableError):
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
 
 
 @kinds.on("unix", "tcp", also=("tls",))
@@ -262,8 +262,8 @@ def test_a_message_that_is_malformed_ends_the_session_and_no_other(client, serve
     client._channel._data._connection.send([b"\xff" * 64])
     eventually(host.sessions[0].closed.is_set)
     with pytest.raises(errors.OpError):
-        client.run(1, [], FOREVER)
-    assert other.run(1, [], FOREVER) == []
+        client.run_step(1, [], FOREVER)
+    assert other.run_step(1, [], FOREVER) == []
     other.close()
 
 
@@ -282,11 +282,11 @@ def test_the_thread_that_waits_for_nothing_else_reads_what_was_given_up(client, 
 
     host.script["run"] = run
     with pytest.raises(errors.DeadlineExceededError):
-        client.run(1, [], Deadline(0.05))
+        client.run_step(1, [], Deadline(0.05))
     assert client._pending.given_up
     release.set()
     eventually(lambda: not client._pending.given_up)
-    assert client.run(2, [], FOREVER) == []
+    assert client.run_step(2, [], FOREVER) == []
 
 
 @kinds.on("unix", "tls", also=("tcp",))
@@ -300,12 +300,12 @@ def test_cancelling_what_is_still_being_sent_leaves_the_session_whole(
         standing = pool.submit(client.run, 1, [], FOREVER)
         eventually(lambda: host.started == 1)
         with pytest.raises(errors.DeadlineExceededError):
-            client.run(2, [large()], Deadline(0.05))
+            client.run_step(2, [large()], Deadline(0.05))
         started = client.start(3, [large(16)], FOREVER)
         assert started.cancel()
         standing.result(PATIENCE_S)
     host.script.clear()
-    (value,) = client.run(1, [np.float32(1)], Deadline(PATIENCE_S))
+    (value,) = client.run_step(1, [np.float32(1)], Deadline(PATIENCE_S))
     assert value == 1
     assert client.transport == kinds.used(kind)
 

@@ -145,7 +145,7 @@ def test_a_value_never_overtakes_the_call_that_begins_its_step(host: Host) -> No
         async with serving(host) as address, peer_at(address) as peer:
             info = await peer.connect(PATIENCE_S)
             fed = np.zeros(64 * MIB, np.uint8)
-            begun = asyncio.ensure_future(peer.run(info.incarnation, 7, 1, [fed]))
+            begun = asyncio.ensure_future(peer.run_plans(info.incarnation, 7, 1, [fed]))
             await asyncio.sleep(0)
             await asyncio.gather(_sent(peer, 7, np.zeros(2)), _sent(peer, 8, np.zeros(2)))
             await begun

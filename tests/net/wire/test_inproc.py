@@ -75,7 +75,7 @@ def used(target):
 
 def test_a_session_on_a_server_of_its_process_stays_in_it(client):
     assert client.transport == "inproc"
-    assert client.run(1, [np.float32(3)], FOREVER) == [3]
+    assert client.run_step(1, [np.float32(3)], FOREVER) == [3]
 
 
 @pytest.mark.parametrize("value", ["grpc", "unix", "tcp"])
@@ -147,7 +147,7 @@ def test_a_fed_array_may_be_changed_once_the_call_has_begun(client, host, n):
 def test_arrays_arrive_as_a_message_gives_them(client, host):
     transposed, strings = np.arange(LARGE * 2).reshape(2, -1).T, np.array([b"a", b""], object)
     fed = [transposed, strings, np.zeros((0, 3)), np.ones(LARGE, jnp.bfloat16), np.float32(3)]
-    got = client.run(1, fed, FOREVER)
+    got = client.run_step(1, fed, FOREVER)
     for one, other in zip(got, fed, strict=True):
         same(one, np.asarray(other))
     assert all(one.flags.c_contiguous for one in got)
@@ -160,7 +160,7 @@ def test_large_results_are_the_server_s_own_memory_and_cannot_be_written(client,
         return [result, small]
 
     host.script["run"] = run
-    shared, copied = client.run(1, [], FOREVER)
+    shared, copied = client.run_step(1, [], FOREVER)
     assert np.shares_memory(shared, result)
     with pytest.raises(ValueError, match="read-only"):
         shared[0] = 1
@@ -173,14 +173,14 @@ def test_a_control_part_that_is_too_large_fails_its_caller_only(client):
     prefix = "x" * (MAX_CONTROL_BYTES + 1)
     with pytest.raises(errors.ResourceExhaustedError, match="exceeds the limit"):
         client.call(MasterSession.reset, [prefix], 1.0, FOREVER)
-    assert client.run(1, [np.float32(3)], FOREVER) == [3]
+    assert client.run_step(1, [np.float32(3)], FOREVER) == [3]
 
 
 # Ends ---------------------------------------------------------------------------------------------
 
 
 def test_a_client_that_closes_closes_its_session_on_the_server(client, host):
-    client.run(1, [], FOREVER)
+    client.run_step(1, [], FOREVER)
     client.close()
     assert host.sessions[0].closed.wait(PATIENCE_S)
 
@@ -229,7 +229,7 @@ def test_sessions_leave_neither_streams_nor_threads(server, host):
     before = threading.active_count()
     for _ in range(30):
         client = connect(server.address, PATIENCE_S)
-        client.run(1, [], FOREVER)
+        client.run_step(1, [], FOREVER)
         client.close()
     eventually(lambda: not listener._streams._tasks)
     assert threading.active_count() <= before + 8

@@ -81,7 +81,7 @@ def _value(i, n=N):
 
 
 def _run(client, *values):
-    return client.run(1, list(values), FOREVER)
+    return client.run_step(1, list(values), FOREVER)
 
 
 def _warm(client, n=N):
@@ -460,8 +460,8 @@ def test_a_session_in_which_a_segment_is_refused_ends_and_others_go_on():
         os.close(descriptor)
         # The end of the socket may come before that of the session, which comes over gRPC.
         with pytest.raises(UnavailableError, match=r"cannot be reached|ended the session"):
-            client.run(1, [], FOREVER)
-        assert other.run(1, [], FOREVER) == []
+            client.run_step(1, [], FOREVER)
+        assert other.run_step(1, [], FOREVER) == []
         client.close(), other.close()
 
 

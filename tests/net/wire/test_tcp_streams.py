@@ -61,7 +61,7 @@ def test_a_server_of_another_machine_is_reached_over_tcp_which_is_logged_with_th
     _offering(server, path="/elsewhere", boot_id="another")
     client = connect(server.address, PATIENCE_S)
     assert client.transport == "tcp"
-    (value,) = client.run(1, [np.arange(300_000)], FOREVER)
+    (value,) = client.run_step(1, [np.arange(300_000)], FOREVER)
     same(value, np.arange(300_000))
     client.close()
     assert "messages go over TCP: the server is on another machine" in caplog.text
@@ -78,7 +78,7 @@ def test_grpc_carries_messages_where_the_port_cannot_be_reached_and_the_reason_i
     _offering(server, path="/elsewhere", boot_id="another", port=port)
     client = connect(server.address, PATIENCE_S)
     assert client.transport == "grpc"
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     client.close()
     assert f"gRPC: the server is on another machine; port {port} of 127.0.0.1 cannot" in caplog.text
     monkeypatch.setenv("JFLOW_TRANSPORT", "tcp")
@@ -125,7 +125,7 @@ def test_a_caller_that_must_have_a_unix_socket_takes_no_other_stream(server, mon
 def test_tensors_never_lie_in_segments_over_tcp_and_arrive_whole(client, kind):
     value = np.arange(2_000_003, dtype=np.float64)
     for _ in range(4):
-        (got,) = client.run(1, [value], FOREVER)
+        (got,) = client.run_step(1, [value], FOREVER)
         same(got, value)
     assert not client._channel._data._segments._sent._segments
 
@@ -188,7 +188,7 @@ def test_silent_connections_do_not_keep_callers_out(server, monkeypatch, kind):
     silent = [socket.create_connection(("127.0.0.1", listener._place.port)) for _ in range(8)]
     client = connect(server.address, PATIENCE_S)
     assert client.transport == "tcp"
-    assert client.run(1, [], FOREVER) == []
+    assert client.run_step(1, [], FOREVER) == []
     client.close()
     for one in silent:
         one.close()
@@ -253,7 +253,7 @@ def test_tasks_call_each_other_over_tls(server, host, certificates, kind):
     async def check():
         peer = Peer(GrpcTransport(tls, DataStreams.TCP), TASK, caller)
         info = await peer.connect(PATIENCE_S)
-        (value,) = await peer.run(info.incarnation, 1, 2, [np.arange(1_000_000)])
+        (value,) = await peer.run_plans(info.incarnation, 1, 2, [np.arange(1_000_000)])
         same(value, np.arange(1_000_000))
         assert isinstance(peer._link._stream._stream._data._connection, TlsConnection)
         await peer.close()

@@ -36,8 +36,8 @@ def test_a_step_is_registered_again_on_a_task_that_was_cut_off(plans) -> None:
         handle = await servers.registered(session, *plans, n_fetches=1)
         for _ in range(3):
             servers.peers[PS].cut()
-            assert await session.run(handle, FOREVER, []) == [7]
-            assert await session.run(handle, FOREVER, []) == [7]
+            assert await session.run_step(handle, FOREVER, []) == [7]
+            assert await session.run_step(handle, FOREVER, []) == [7]
         n_calls = [len(worker.requested("register")) for worker in servers.workers.values()]
         assert n_calls == [1 if len(plans) == 3 else 0, 4, 1 if len(plans) == 3 else 0]
         assert [call[1] for call in servers.workers[PS].requested("register")] == [(THREE[1],)] * 4
@@ -53,13 +53,13 @@ def test_a_connection_that_ends_as_a_step_begins_is_no_error_of_the_step() -> No
         servers.script("run", answers(7), PS)
         handle = await servers.registered(session, *THREE, n_fetches=1)
         servers.peers[PS].cut_before_run = 1
-        assert await session.run(handle, FOREVER, []) == [7]
+        assert await session.run_step(handle, FOREVER, []) == [7]
         assert [len(servers.workers[task].requested("run")) for task in (OWN, PS, OTHER)] == [1] * 3
         servers.peers[PS].cut_before_run = 1000
         with pytest.raises(UnavailableError, match="again and again"):
-            await session.run(handle, FOREVER, [])
+            await session.run_step(handle, FOREVER, [])
         servers.peers[PS].cut_before_run = 0
-        assert await session.run(handle, FOREVER, []) == [7]
+        assert await session.run_step(handle, FOREVER, []) == [7]
 
     check(use)
 
@@ -69,10 +69,10 @@ def test_runs_at_the_same_time_leave_one_registration() -> None:
         session = servers.master.open_session()
         handle = await servers.registered(session, *THREE[::2])
         servers.peers[OTHER].cut()
-        await asyncio.gather(*(session.run(handle, FOREVER, []) for _ in range(5)))
+        await asyncio.gather(*(session.run_step(handle, FOREVER, []) for _ in range(5)))
         await idle()
         assert servers.handles[OTHER] == 1
-        await session.run(handle, FOREVER, [])
+        await session.run_step(handle, FOREVER, [])
 
     check(use)
 
@@ -86,10 +86,10 @@ def test_a_task_that_is_still_away_is_unavailable_and_nothing_of_the_step_begins
         peer.unavailable = UnavailableError("it is down", task=str(OTHER))
         for _ in range(2):
             with pytest.raises(UnavailableError, match="it is down"):
-                await session.run(handle, FOREVER, [])
+                await session.run_step(handle, FOREVER, [])
         assert servers.workers[OWN].requested("run") == []
         peer.unavailable = None
-        await session.run(handle, FOREVER, [])
+        await session.run_step(handle, FOREVER, [])
 
     check(use)
 
@@ -100,11 +100,11 @@ def test_queues_that_only_the_session_used_are_gone_and_that_is_an_error() -> No
     async def use(servers: Servers) -> None:
         session = servers.master.open_session()
         handle = await servers.registered(session, own)
-        await session.run(handle, FOREVER, [])
+        await session.run_step(handle, FOREVER, [])
         servers.peers[PS].cut()
         for _ in range(2):
             with pytest.raises(RestartedError, match="shared_name") as raised:
-                await session.run(handle, FOREVER, [])
+                await session.run_step(handle, FOREVER, [])
             assert raised.value.task == str(PS)
 
     check(use)
@@ -120,7 +120,7 @@ def test_programs_that_the_task_has_dropped_are_an_error_that_says_so() -> None:
         servers.peers[PS].cut()
         servers.script("register", misses, PS)
         with pytest.raises(RestartedError, match="1 programs or constants"):
-            await session.run(handle, FOREVER, [])
+            await session.run_step(handle, FOREVER, [])
 
     check(use)
 
@@ -137,7 +137,7 @@ def test_state_that_moved_meanwhile_is_told_as_moved_unless_the_step_has_begun(
         if not n_cut_late:
             servers.peers[OTHER].cut()
         with pytest.raises(AbortedError, match="it moved") as raised:
-            await session.run(handle, FOREVER, [])
+            await session.run_step(handle, FOREVER, [])
         assert isinstance(raised.value, MovedError) == (not n_cut_late)
         assert len(servers.workers[OWN].requested("run")) == n_cut_late
 

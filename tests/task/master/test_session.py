@@ -198,7 +198,7 @@ def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
         with pytest.raises(AbortedError):
             await session.register([plan(PS)], 0, {}, 5.0)
         with pytest.raises(AbortedError):
-            await session.run(handle, FOREVER, [])
+            await session.run_step(handle, FOREVER, [])
         assert requested == [old, old]
         del peer.register
         another = servers.master.open_session()
@@ -221,14 +221,14 @@ def test_fed_and_fetched_values_go_to_and_come_from_the_tasks_that_have_them():
             plan(PS, feeds=(1, 2), fetches=(2, 0)),
             n_fetches=4,
         )
-        got = await session.run(handle, FOREVER, ["a", "b", "c"])
+        got = await session.run_step(handle, FOREVER, ["a", "b", "c"])
         assert [float(value) for value in got] == [10, 20, 30, 40]
         ((_, step, own_handle, own_feeds),) = servers.workers[OWN].requested("run")
         ((_, same_step, _, other_feeds),) = servers.workers[PS].requested("run")
         assert step == same_step, "both know the step by one name"
         assert (own_feeds, other_feeds) == (["a", "c"], ["b", "c"])
         assert own_handle in servers.workers[OWN].handles
-        await session.run(handle, FOREVER, ["a", "b", "c"])
+        await session.run_step(handle, FOREVER, ["a", "b", "c"])
         assert servers.workers[OWN].requested("run")[1][1] != step, "no other step has that name"
 
     check(use)
@@ -240,10 +240,10 @@ def test_a_step_of_one_task_gives_its_values_and_its_errors(task):
         session = servers.master.open_session()
         handle = await servers.registered(session, plan(task, fetches=(0,)), n_fetches=1)
         servers.script("run", answers(5), task)
-        assert await session.run(handle, FOREVER, []) == [5.0]
+        assert await session.run_step(handle, FOREVER, []) == [5.0]
         servers.script("run", fails(FailedPreconditionError("not yet", op="x")), task)
         with pytest.raises(FailedPreconditionError, match="not yet"):
-            await session.run(handle, FOREVER, [])
+            await session.run_step(handle, FOREVER, [])
 
     check(use)
 
@@ -262,7 +262,7 @@ def test_the_first_error_stops_the_other_shares_and_is_raised(bad, order):
         session = servers.master.open_session()
         handle = await servers.registered(session, *(THREE[i] for i in order))
         with pytest.raises(FailedPreconditionError, match="not yet"):
-            await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
+            await asyncio.wait_for(session.run_step(handle, FOREVER, []), 2)
         for worker in servers.workers.values():
             assert worker.started in (0, 1)
             assert worker.cancelled == (0 if worker.task == bad else worker.started)
@@ -278,7 +278,7 @@ def test_an_error_that_is_not_jflow_s_own_ends_the_step_too(bad):
         session = servers.master.open_session()
         handle = await servers.registered(session, *THREE)
         with pytest.raises((InternalError, TypeError), match="a fault of ours"):
-            await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
+            await asyncio.wait_for(session.run_step(handle, FOREVER, []), 2)
         assert all(
             worker.cancelled == worker.started for t, worker in servers.workers.items() if t != bad
         )
@@ -300,7 +300,7 @@ def test_a_step_fails_only_when_nothing_of_it_runs_any_more():
         servers.script("run", fails(ERROR), PS)
         session = servers.master.open_session()
         handle = await servers.registered(session, plan(OWN), plan(PS))
-        running = asyncio.create_task(session.run(handle, FOREVER, []))
+        running = asyncio.create_task(session.run_step(handle, FOREVER, []))
         await idle()
         assert not running.done()
         tidied_up.set()
@@ -319,13 +319,13 @@ def test_a_step_that_takes_too_long_is_cancelled_everywhere(plans):
         loop = asyncio.get_running_loop()
         begun = loop.time()
         with pytest.raises(DeadlineExceededError, match="60 s"):
-            await session.run(handle, Deadline(60.0), [])
+            await session.run_step(handle, Deadline(60.0), [])
         assert loop.time() - begun == pytest.approx(60.0)
         for p in plans:
             worker = servers.workers[p.device.task]
             assert (worker.started, worker.cancelled) == (1, 1)
         servers.script("run", answers())
-        assert await session.run(handle, Deadline(5.0), []) == [], "the session stays usable"
+        assert await session.run_step(handle, Deadline(5.0), []) == [], "the session stays usable"
 
     check(use)
 
@@ -336,7 +336,7 @@ def test_a_cancelled_run_is_cancelled_everywhere(plans):
         servers.script("run", forever)
         session = servers.master.open_session()
         handle = await servers.registered(session, *plans)
-        running = asyncio.create_task(session.run(handle, FOREVER, []))
+        running = asyncio.create_task(session.run_step(handle, FOREVER, []))
         await until(lambda: sum(w.started for w in servers.workers.values()) == len(plans))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -357,7 +357,7 @@ def test_steps_of_one_session_run_at_the_same_time():
             await gate.wait()
 
         servers.script("run", together)
-        await asyncio.gather(*(session.run(handle, Deadline(5.0), []) for _ in range(3)))
+        await asyncio.gather(*(session.run_step(handle, Deadline(5.0), []) for _ in range(3)))
 
     check(use)
 
@@ -369,7 +369,7 @@ def test_too_few_fed_values_are_refused(plans, n_feeds):
         session = servers.master.open_session()
         handle = await servers.registered(session, *plans)
         with pytest.raises(InvalidArgumentError):
-            await asyncio.wait_for(session.run(handle, FOREVER, ["a"] * n_feeds), 2)
+            await asyncio.wait_for(session.run_step(handle, FOREVER, ["a"] * n_feeds), 2)
 
     check(use)
 
@@ -382,7 +382,7 @@ def test_more_fetches_than_the_plans_give_are_refused(n_fetches):
 
         async def register_and_run():
             registered = await session.register([plan(OWN, fetches=(0,))], n_fetches, {}, 5.0)
-            await session.run(registered.handle, FOREVER, [])
+            await session.run_step(registered.handle, FOREVER, [])
 
         with pytest.raises(InvalidArgumentError):
             await register_and_run()
@@ -399,7 +399,7 @@ def test_a_task_that_answers_with_the_wrong_number_of_values_is_an_error_of_jflo
         session = servers.master.open_session()
         handle = await servers.registered(session, *plans, n_fetches=2)
         with pytest.raises(OpError):
-            await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
+            await asyncio.wait_for(session.run_step(handle, FOREVER, []), 2)
 
     check(use)
 
@@ -409,9 +409,9 @@ def test_a_step_that_was_not_registered_here_is_refused():
         one, other = servers.master.open_session(), servers.master.open_session()
         handle = await servers.registered(one, plan(OWN))
         with pytest.raises(InvalidArgumentError, match="not registered in this session"):
-            await other.run(handle, FOREVER, [])
+            await other.run_step(handle, FOREVER, [])
         with pytest.raises(InvalidArgumentError, match="not registered in this session"):
-            await one.run(handle + 1, FOREVER, [])
+            await one.run_step(handle + 1, FOREVER, [])
 
     check(use)
 
@@ -465,7 +465,7 @@ def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
         kept = await servers.registered(requesting, plan(OWN))
         handle = await servers.registered(other, *THREE)
         servers.script("run", forever)
-        running = asyncio.create_task(other.run(handle, FOREVER, []))
+        running = asyncio.create_task(other.run_step(handle, FOREVER, []))
         await until(lambda: all(w.started == 1 for w in servers.workers.values()))
         await requesting.reset(["box"], 5.0)
         await asyncio.wait([running], timeout=5)
@@ -473,11 +473,11 @@ def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
         assert all(worker.cancelled == 1 for worker in servers.workers.values())
         for _ in range(2):
             with pytest.raises(AbortedError, match=r"Session is not found.*\['box'\]"):
-                await other.run(handle, FOREVER, [])
+                await other.run_step(handle, FOREVER, [])
             with pytest.raises(AbortedError, match="open a new one"):
                 await other.register([plan(OWN)], 0, {}, 5.0)
         servers.script("run", answers())
-        assert await requesting.run(kept, FOREVER, []) == [], (
+        assert await requesting.run_step(kept, FOREVER, []) == [], (
             "the session that requested it goes on"
         )
         assert (await servers.master.open_session().register([plan(OWN)], 0, {}, 5.0)).handle
