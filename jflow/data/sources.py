@@ -16,10 +16,9 @@ from jflow.client.ops import default_of_column
 from jflow.compiler.graph.stack import EagerDecoding
 from jflow.data import element as elements
 from jflow.data import files as record_files
-from jflow.data.element import as_element
+from jflow.data.element import AtElement, as_element, name_of
 from jflow.data.engine import grain
 from jflow.data.files import Path
-from jflow.data.function import AtElement, name_of
 from jflow.data.rows import RowSlices
 from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
 from jflow.data.stream import State, Stream, Unbatched

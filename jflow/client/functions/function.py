@@ -19,8 +19,13 @@ from jflow.base.deadline import Deadline
 from jflow.base.handles import Uncopyable
 from jflow.base.tracebacks import boundary, hide_frames
 from jflow.base.values import is_key, refuse_host
-from jflow.client.functions.arguments import PLAIN, check_outputs, paths, refused
-from jflow.client.functions.captures import trace_with_captures
+from jflow.client.functions.captures import (
+    PLAIN,
+    check_outputs,
+    paths,
+    refused,
+    trace_with_captures,
+)
 from jflow.client.functions.concrete import Concrete, PreparedCall, insert
 from jflow.client.functions.connection import Connection
 from jflow.client.functions.current import current

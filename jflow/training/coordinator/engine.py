@@ -2,7 +2,7 @@
 
 Events come from any thread: that of the program, those of links and of the recovery, and a clock's.
 Each is given to the scheduler under one lock. The actions that follow are carried out in the order
-in which they were decided (`actions.py`), without the lock (`executor.py`).
+in which they were decided, without the lock (`executor.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.client.functions import Connection
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.state.effects import ConflictError, SupersededError
-from jflow.training.coordinator.actions import ActionQueue
 from jflow.training.coordinator.closures import ScheduledClosure
 from jflow.training.coordinator.events import (
     Action,
     Closure,
     Forget,
 )
-from jflow.training.coordinator.executor import ActionExecutor
+from jflow.training.coordinator.executor import ActionExecutor, ActionQueue
 from jflow.training.coordinator.link import WorkerLink
 from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.losses import (
