@@ -126,8 +126,7 @@ class Lifecycle:
             awaited = self._closures.get(source)
             if awaited is None or self._locations.has_copy(source) or source in opened.missing:
                 continue
-            opened.missing |= {source}
-            awaited.dependents += (opened.closure.number,)
+            opened.wait_for(awaited)
         return not opened.missing
 
     # Closures that end --------------------------------------------------------------------------

@@ -14,16 +14,16 @@ from jflow.training.coordinator.events import Closure, WorkerIndex
 class OpenClosure:
     """A closure that has not ended.
 
-    Its collections are immutable, so that those that are empty, as most are, are one object: the
-    time of the garbage collector goes by the number of objects.
+    Empty collections, as most are, are one immutable object: the time of the garbage collector goes
+    by the number of objects.
     """
 
     closure: Closure
     attempts: frozenset[int] = frozenset()
     """The attempts that can still end it."""
-    missing: frozenset[int] = frozenset()
+    missing: set[int] | frozenset[int] = frozenset()
     """The inputs that it waits for, all of which are open."""
-    dependents: tuple[int, ...] = ()
+    dependents: list[int] | tuple[()] = ()
     """The closures that wait for its result."""
     n_attempts: int = 0
     is_alone: bool = False
@@ -34,6 +34,15 @@ class OpenClosure:
     is_reissued: bool = False
     is_dropped: bool = False
     by_user: bool = False
+
+    def wait_for(self, source: OpenClosure) -> None:
+        """Makes this closure wait for the result of another one."""
+        if isinstance(self.missing, frozenset):
+            self.missing = set()
+        if isinstance(source.dependents, tuple):
+            source.dependents = []
+        self.missing.add(source.closure.number)
+        source.dependents.append(self.closure.number)
 
 
 class OpenClosures:
