@@ -195,7 +195,7 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-class AtElement:
+class ElementNote:
     """Adds a note to errors of user code that names the transform and the element."""
 
     def __init__(self, transform: str, number: int) -> None:
@@ -232,6 +232,6 @@ class UserCall:
     finish: Callable[[Any], Any]
 
     def __call__(self, number: int, element: Any) -> Any:
-        with AtElement(self.transform, number), EagerDecoding():
+        with ElementNote(self.transform, number), EagerDecoding():
             spread = element if type(element) is tuple else (element,)
             return self.finish(self.function(*spread))

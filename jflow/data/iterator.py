@@ -52,12 +52,12 @@ class FilePosition:
         new.replace(self._path)
 
 
-def packed(transforms: Sequence[str], position: dict[str, Any]) -> dict[str, Any]:
+def encode_position(transforms: Sequence[str], position: dict[str, Any]) -> dict[str, Any]:
     """Returns a position together with the transforms of its pipeline, as JSON types."""
     return {"format": FORMAT, "pipeline": list(transforms), "position": position}
 
 
-def unpacked(transforms: Sequence[str], state: Any) -> dict[str, Any]:
+def decode_position(transforms: Sequence[str], state: Any) -> dict[str, Any]:
     """Returns the position in a state of the pipeline with these transforms.
 
     Raises:
@@ -84,7 +84,7 @@ def unpacked(transforms: Sequence[str], state: Any) -> dict[str, Any]:
     return position
 
 
-def parsed(text: str) -> Any:
+def parse_position(text: str) -> Any:
     """Parses a saved text as a state. Raises DataLossError if it is not JSON."""
     try:
         return json.loads(text)
@@ -119,7 +119,7 @@ class DatasetIterator(Closing):
         self._closed = False
         position = None if store is None else store.load()
         if position is not None:
-            self._position = unpacked(transforms, parsed(position))
+            self._position = decode_position(transforms, parse_position(position))
 
     def __iter__(self) -> Self:
         return self
@@ -132,7 +132,7 @@ class DatasetIterator(Closing):
                 # A request for the next element means that the earlier ones were processed.
                 if self._unsaved >= self._save_every:
                     self._save()
-                inner = self._opened()
+                inner = self._open()
                 before = inner.get_state()
                 try:
                     element = next(inner)
@@ -174,7 +174,7 @@ class DatasetIterator(Closing):
         """
         with self._lock:
             self._check_open()
-            self._restart(unpacked(self._transforms, state))
+            self._restart(decode_position(self._transforms, state))
 
     def close(self) -> None:
         """Saves the position, if there is a store, and releases all threads and files."""
@@ -205,7 +205,7 @@ class DatasetIterator(Closing):
                 "this dataset iterator is closed; create another with dataset.iterator()"
             )
 
-    def _opened(self) -> Cursor:
+    def _open(self) -> Cursor:
         if self._inner is None:
             inner = self._start()
             try:
@@ -225,8 +225,8 @@ class DatasetIterator(Closing):
 
     def _state(self) -> dict[str, Any]:
         if self._inner is None and self._position is not None:
-            return packed(self._transforms, self._position)
-        return packed(self._transforms, self._opened().get_state())
+            return encode_position(self._transforms, self._position)
+        return encode_position(self._transforms, self._open().get_state())
 
     def _save(self) -> None:
         if self._store is not None:

@@ -27,7 +27,7 @@ _OF_REFS = (
 )
 
 
-def refused(leaf: Any, fun: Any, name: str) -> TypeError:
+def argument_error(leaf: Any, fun: Any, name: str) -> TypeError:
     """The error for an argument that is no array.
 
     Args:
