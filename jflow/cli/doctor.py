@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from jflow.base.text import printable
+from jflow.base.text import printable, table
 from jflow.cli.diagnosis import Diagnosis, Finding, examine
-from jflow.cli.tables import table
 from jflow.cli.targets import add_options, candidates
 from jflow.errors import OpError
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from jflow.base.text import age_text, bytes_text, printable
+from jflow.base.text import age_text, bytes_text, printable, table
 from jflow.cli.status import PARTIAL, add_output, connected, doing_text, orphaned_text, show
-from jflow.cli.tables import table
 from jflow.cli.targets import HELP, add_options, parse_tasks
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from jflow.base.text import age_text, bytes_text, printable
-from jflow.cli.tables import table
+from jflow.base.text import age_text, bytes_text, printable, table
 from jflow.cli.targets import add_options, candidates
 from jflow.errors import OpError
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from jflow.base.text import age_text, bytes_text, printable, seconds_text
+from jflow.base.text import age_text, bytes_text, printable, seconds_text, table
 from jflow.cli import main as command
 from jflow.cli.main import main
 from jflow.cli.status import repeat
-from jflow.cli.tables import table
 from jflow.errors import UnavailableError
 from jflow.net.wire.grpc_stream import broken
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import jflow as tf
+from jflow.base.text import table
 from jflow.cli import watcher
 from jflow.cli.main import main
-from jflow.cli.tables import table
 from jflow.errors import FailedPreconditionError, UnavailableError
 from jflow.net.protocol import MasterClient
 from jflow.net.wire import connect
