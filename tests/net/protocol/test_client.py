@@ -199,9 +199,9 @@ def test_a_small_call_passes_between_the_chunks_of_a_large_one():
     with _gated_server() as (address, go_on, frames, _):
         client = connect(address, PATIENCE_S)
         try:
-            with _calling(client.run, 1, [large()], FOREVER) as slow:
+            with _calling(client.run_step, 1, [large()], FOREVER) as slow:
                 eventually(lambda: len(frames) == 1)
-                with _calling(client.run, 2, [], FOREVER) as quick:
+                with _calling(client.run_step, 2, [], FOREVER) as quick:
                     eventually(lambda: len(client._pending.calls) == 2)
                     go_on()
                     quick.result(PATIENCE_S)

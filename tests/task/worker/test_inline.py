@@ -274,7 +274,7 @@ def test_a_master_has_such_plans_of_other_tasks_run_in_the_same_way(monkeypatch)
 
             def is_inline():  # once the program is known to be quick
                 ran.clear()
-                assert session.run_plans(sums) == [3.0, 3.0]
+                assert session.run(sums) == [3.0, 3.0]
                 return Task("ps", 0) not in ran
 
             eventually(is_inline)
