@@ -2,6 +2,6 @@
 
 import jax.numpy
 
-from jflow.api.lifted import offered as _offered
+from jflow.api.lifted import lift_namespace as _lift_namespace
 
-__getattr__, __dir__ = _offered(globals(), jax.numpy)
+__getattr__, __dir__ = _lift_namespace(globals(), jax.numpy)

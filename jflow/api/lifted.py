@@ -19,7 +19,7 @@ from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.plan.xla.internals import is_tracing
 
 
-def offered(
+def lift_namespace(
     namespace: dict[str, Any], module: ModuleType
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns `__getattr__` and `__dir__` of a module that lifts a namespace of JAX.
@@ -28,7 +28,7 @@ def offered(
       namespace: globals of the module, where names are kept once they are used.
       module: the namespace of JAX.
     """
-    names = Lifted(module)
+    names = LiftedNamespace(module)
 
     def get(name: str) -> Any:
         try:
@@ -42,7 +42,7 @@ def offered(
     return get, names.__dir__
 
 
-class Lifted:
+class LiftedNamespace:
     """A namespace of JAX whose functions also take graph tensors; see `lift`.
 
     Namespaces inside it are lifted too. Everything else (dtypes, constants, classes) is JAX's own.
@@ -61,7 +61,7 @@ class Lifted:
             public = self._module.__name__.replace("jax", "jflow", 1)
             raise missing(public, name, dir(self)) from None
         if isinstance(value, ModuleType):
-            value = Lifted(value)
+            value = LiftedNamespace(value)
         elif _is_function(value):
             value = lift(value)
         # Later lookups find it here, without another call of __getattr__.

@@ -13,8 +13,8 @@ from jflow.data.decoders import encode_png as encode_png
 from jflow.data.decoders import parse_example as parse_example
 from jflow.data.decoders import parse_single_example as parse_single_example
 from jflow.data.iterator import DatasetIterator as DatasetIterator
-from jflow.data.position import FilePosition as FilePosition
-from jflow.data.position import PositionStore as PositionStore
+from jflow.data.iterator import FilePosition as FilePosition
+from jflow.data.iterator import PositionStore as PositionStore
 from jflow.data.sources import register_generator as register_generator
 from jflow.state.records import TFRecordWriter as TFRecordWriter
 from jflow.state.records import encode_example as encode_example

@@ -13,16 +13,13 @@ from jflow.base.values import TensorSpec
 from jflow.data import element as elements
 from jflow.data import sources
 from jflow.data import stage as stages
-from jflow.data.element import as_element
+from jflow.data.element import UserCall, as_element, name_of
 from jflow.data.engine import grain
 from jflow.data.files import Path
-from jflow.data.function import UserCall, name_of
-from jflow.data.interleave import Interleaved
-from jflow.data.iterator import DatasetIterator
-from jflow.data.position import PositionStore
+from jflow.data.iterator import DatasetIterator, PositionStore
 from jflow.data.rows import Numbers
 from jflow.data.stage import Build, Epochs, Stage
-from jflow.data.stream import Cursor, Stream
+from jflow.data.stream import Cursor, Interleaved, Stream
 from jflow.errors import InvalidArgumentError
 
 

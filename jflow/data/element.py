@@ -1,4 +1,4 @@
-"""Elements of datasets: pytrees of NumPy arrays, NumPy scalars, str and bytes.
+"""Elements of datasets, pytrees of NumPy arrays and scalars, str and bytes, and calls on them.
 
 Strings stay Python objects and become object arrays in a batch, because NumPy's own string
 arrays drop zero bytes at the end of a string.
@@ -6,7 +6,9 @@ arrays drop zero bytes at the end of a string.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ import numpy as np
 
 from jflow.base.values import TensorSpec, string
 from jflow.compiler.graph import Tensor
+from jflow.compiler.graph.stack import EagerDecoding
 from jflow.errors import InvalidArgumentError
 
 
@@ -183,3 +186,52 @@ def _sizes(leaf: TensorSpec) -> tuple[int | None, ...]:
     """The sizes of a leaf; its rank is known, because the spec was made from an element."""
     assert leaf.shape is not None
     return leaf.shape
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns the name of a function for messages and saved positions."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return getattr(function, "__name__", type(function).__name__)
+
+
+class ElementNote:
+    """Adds a note to errors of user code that names the transform and the element."""
+
+    def __init__(self, transform: str, number: int) -> None:
+        self._transform = transform
+        self._number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, StopIteration):
+            # The iterator around this would take it for the end of the data.
+            raise RuntimeError(
+                f"{self._transform} raised StopIteration at element {self._number}"
+            ) from error
+        if isinstance(error, Exception):
+            error.add_note(
+                f"in {self._transform} of a dataset, at element {self._number} (counted from 0)"
+            )
+
+
+@dataclass(frozen=True)
+class UserCall:
+    """A user function as a transform; a tuple is passed as separate arguments, as in tf.data.
+
+    Attributes:
+      transform: its name in errors, such as "map(normalise)".
+      function: the user function.
+      finish: converts its result; its errors get the same notes.
+    """
+
+    transform: str
+    function: Callable[..., Any]
+    finish: Callable[[Any], Any]
+
+    def __call__(self, number: int, element: Any) -> Any:
+        with ElementNote(self.transform, number), EagerDecoding():
+            spread = element if type(element) is tuple else (element,)
+            return self.finish(self.function(*spread))

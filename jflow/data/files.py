@@ -40,7 +40,7 @@ class Reader(Protocol):
 Open = TypeVar("Open", bound=Reader)
 
 
-def named(files: Path | Sequence[Path]) -> list[str]:
+def expand_pattern(files: Path | Sequence[Path]) -> list[str]:
     """Returns the files of a list in its order, or those that a pattern matches, sorted."""
     if not isinstance(files, str | os.PathLike):
         return [os.fspath(file) for file in files]
@@ -60,7 +60,7 @@ def check_kind(kind: str) -> None:
         )
 
 
-def shown(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
+def describe_files(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
     """Describes files for saved positions: by their names, which must not change."""
     digest = hashlib.sha256("\0".join(files).encode(errors="surrogateescape")).hexdigest()[:12]
     extra = "".join(f", {name}={value!r}" for name, value in sorted(options.items()))

@@ -1,17 +1,97 @@
-"""The public iterator of a dataset, which can save and restore its position."""
+"""The iterator of a dataset, and where it saves its position."""
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 from jflow.base.handles import Closing
 from jflow.base.tracebacks import handled, hide_frames
-from jflow.data.position import PositionStore, packed, parsed, unpacked
 from jflow.data.stream import Cursor, State
-from jflow.errors import FailedPreconditionError
+from jflow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+
+FORMAT = 1
+
+
+class PositionStore(Protocol):
+    """Storage for the position of an iterator: one text, usually of a few hundred bytes."""
+
+    def load(self) -> str | None:
+        """Returns the text that was saved last, or None."""
+
+    def save(self, text: str) -> None:
+        """Replaces the text atomically."""
+
+
+class FilePosition:
+    """Storage for the position of an iterator in a file.
+
+    Args:
+      path: path of the file, in an existing directory.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"FilePosition({str(self._path)!r})"
+
+    def load(self) -> str | None:
+        """Returns the text that was saved last, or None if the file does not exist."""
+        return self._path.read_text() if self._path.exists() else None
+
+    def save(self, text: str) -> None:
+        """Replaces the file atomically."""
+        new = self._path.with_name(f"{self._path.name}.new")
+        new.write_text(text)
+        new.replace(self._path)
+
+
+def encode_position(transforms: Sequence[str], position: dict[str, Any]) -> dict[str, Any]:
+    """Returns a position together with the transforms of its pipeline, as JSON types."""
+    return {"format": FORMAT, "pipeline": list(transforms), "position": position}
+
+
+def decode_position(transforms: Sequence[str], state: Any) -> dict[str, Any]:
+    """Returns the position in a state of the pipeline with these transforms.
+
+    Raises:
+      InvalidArgumentError: if the value is not a state of an iterator.
+      FailedPreconditionError: if it belongs to another pipeline, or has another format.
+    """
+    if not isinstance(state, dict) or state.keys() != {"format", "pipeline", "position"}:
+        raise InvalidArgumentError(
+            f"expected a result of get_state of a dataset iterator, got {state!r:.200}"
+        )
+    if state["format"] != FORMAT:
+        raise FailedPreconditionError(
+            f"the position has format {state['format']}, but this version of jflow reads format "
+            f"{FORMAT}; restore it with the version that saved it, or start without a position"
+        )
+    for number, (there, here) in enumerate(zip_longest(state["pipeline"], transforms)):
+        if there != here:
+            raise FailedPreconditionError(
+                f"the position belongs to another pipeline: its transform {number} is "
+                f"{there or 'missing'}, but here it is {here or 'missing'}; restore it into the "
+                "pipeline that it was saved from, or start without a position"
+            )
+    position: dict[str, Any] = state["position"]
+    return position
+
+
+def parse_position(text: str) -> Any:
+    """Parses a saved text as a state. Raises DataLossError if it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataLossError(
+            f"the saved position is not JSON: {text[:200]!r}; remove it to start from the beginning"
+        ) from error
 
 
 class DatasetIterator(Closing):
@@ -39,7 +119,7 @@ class DatasetIterator(Closing):
         self._closed = False
         position = None if store is None else store.load()
         if position is not None:
-            self._position = unpacked(transforms, parsed(position))
+            self._position = decode_position(transforms, parse_position(position))
 
     def __iter__(self) -> Self:
         return self
@@ -52,7 +132,7 @@ class DatasetIterator(Closing):
                 # A request for the next element means that the earlier ones were processed.
                 if self._unsaved >= self._save_every:
                     self._save()
-                inner = self._opened()
+                inner = self._open()
                 before = inner.get_state()
                 try:
                     element = next(inner)
@@ -94,7 +174,7 @@ class DatasetIterator(Closing):
         """
         with self._lock:
             self._check_open()
-            self._restart(unpacked(self._transforms, state))
+            self._restart(decode_position(self._transforms, state))
 
     def close(self) -> None:
         """Saves the position, if there is a store, and releases all threads and files."""
@@ -125,7 +205,7 @@ class DatasetIterator(Closing):
                 "this dataset iterator is closed; create another with dataset.iterator()"
             )
 
-    def _opened(self) -> Cursor:
+    def _open(self) -> Cursor:
         if self._inner is None:
             inner = self._start()
             try:
@@ -145,8 +225,8 @@ class DatasetIterator(Closing):
 
     def _state(self) -> dict[str, Any]:
         if self._inner is None and self._position is not None:
-            return packed(self._transforms, self._position)
-        return packed(self._transforms, self._opened().get_state())
+            return encode_position(self._transforms, self._position)
+        return encode_position(self._transforms, self._open().get_state())
 
     def _save(self) -> None:
         if self._store is not None:

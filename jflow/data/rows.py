@@ -102,7 +102,7 @@ class Permuted(grain.MapDataset[Any]):
         if isinstance(index, slice):
             return self.slice(index)
         epoch, number = divmod(index, len(self))
-        seed = folded(self._seed, () if self._fixed else (*self._epochs, epoch))
+        seed = epoch_seed(self._seed, () if self._fixed else (*self._epochs, epoch))
         return self._parent[epoch * len(self) + _permuted(number, len(self), seed)]
 
 
@@ -120,7 +120,7 @@ def _permuted(number: int, length: int, seed: int) -> int:
 
 
 @functools.lru_cache
-def folded(seed: int, epochs: tuple[int, ...]) -> int:
+def epoch_seed(seed: int, epochs: tuple[int, ...]) -> int:
     """Returns the seed of an epoch, of 32 bits."""
     return int(np.random.SeedSequence((seed, *epochs)).generate_state(1)[0])
 

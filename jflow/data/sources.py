@@ -16,10 +16,9 @@ from jflow.client.ops import default_of_column
 from jflow.compiler.graph.stack import EagerDecoding
 from jflow.data import element as elements
 from jflow.data import files as record_files
-from jflow.data.element import as_element
+from jflow.data.element import ElementNote, as_element, name_of
 from jflow.data.engine import grain
 from jflow.data.files import Path
-from jflow.data.function import AtElement, name_of
 from jflow.data.rows import RowSlices
 from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
 from jflow.data.stream import State, Stream, Unbatched
@@ -88,7 +87,7 @@ class Counted(grain.DatasetIterator[Any]):
         self._values: collections.abc.Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with AtElement(self._transform, self._n_yielded), EagerDecoding():
+        with ElementNote(self._transform, self._n_yielded), EagerDecoding():
             if self._values is None:
                 self._values = self._opened()
             value = next(self._values, _END)
@@ -188,7 +187,7 @@ def _counted(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
 def files(files: Path | Sequence[Path], kind: str, options: Mapping[str, Any]) -> Source:
     """Source of the records of files; see `Dataset.from_files`."""
     record_files.check_kind(kind)
-    paths = record_files.named(files)
+    paths = record_files.expand_pattern(files)
 
     def build(_: Epochs) -> Stage:
         if kind == "array_record":
@@ -196,7 +195,7 @@ def files(files: Path | Sequence[Path], kind: str, options: Mapping[str, Any]) -
             return grain.MapDataset.source(records)
         return Stream(lambda: record_files.records_of(kind, paths, options))
 
-    transform = record_files.shown(kind, paths, options)
+    transform = record_files.describe_files(kind, paths, options)
     return [transform], build, lambda: elements.spec_of(first_element(build, transform))
 
 
@@ -209,12 +208,12 @@ def csv(
     defaults: Any
     if isinstance(record_defaults, Mapping):
         defaults = {name: default_of_column(value) for name, value in record_defaults.items()}
-        shown: Any = {name: _shown(array) for name, array in defaults.items()}
+        texts: Any = {name: _default_text(array) for name, array in defaults.items()}
     else:
         defaults = [default_of_column(value) for value in record_defaults]
-        shown = [_shown(array) for array in defaults]
+        texts = [_default_text(array) for array in defaults]
     options_of_reader = {"record_defaults": defaults, **options}
-    return _rows("csv", files, options_of_reader, {"record_defaults": shown, **options})
+    return _rows("csv", files, options_of_reader, {"record_defaults": texts, **options})
 
 
 def parquet(files: Path | Sequence[Path], options: Mapping[str, Any]) -> Source:
@@ -227,10 +226,10 @@ def _rows(
     kind: str,
     files: Path | Sequence[Path],
     options: Mapping[str, Any],
-    shown: Mapping[str, Any],
+    saved_options: Mapping[str, Any],
 ) -> Source:
-    """Source of rows of files that are read in blocks; `shown` are the options for positions."""
-    paths = record_files.named(files)
+    """Source of rows of files that are read in blocks; `saved_options` are those in positions."""
+    paths = record_files.expand_pattern(files)
 
     def blocks(_: Epochs) -> Stage:
         return Stream(lambda: record_files.blocks_of(kind, paths, options))
@@ -243,10 +242,12 @@ def _rows(
         rows = record_files.rows_of(first_element(blocks, transform))
         return elements.common_spec([elements.spec_of(row) for row in rows])
 
-    transform = record_files.shown(kind, paths, {name: x for name, x in shown.items() if x})
+    transform = record_files.describe_files(
+        kind, paths, {name: x for name, x in saved_options.items() if x}
+    )
     return [transform], build, spec
 
 
-def _shown(default: np.ndarray[Any, Any]) -> str:
+def _default_text(default: np.ndarray[Any, Any]) -> str:
     """A default value of a column as text."""
     return f"{type_name(default)}={default.item()!r}" if default.size == 1 else type_name(default)

@@ -16,7 +16,7 @@ from typing import Any
 
 from jflow.data.element import unstack
 from jflow.data.engine import experimental, grain
-from jflow.data.rows import ENDLESS, Endless, Mapped, Permuted, folded, most_threads, order
+from jflow.data.rows import ENDLESS, Endless, Mapped, Permuted, epoch_seed, most_threads, order
 from jflow.data.stream import (
     Concatenated,
     Cursor,
@@ -190,7 +190,7 @@ def shuffled(
         )
 
     def mixed(number: int, window: list[Any]) -> list[Any]:
-        window_seed = folded(seed, (*(() if fixed else epochs), number))
+        window_seed = epoch_seed(seed, (*(() if fixed else epochs), number))
         return [window[index] for index in order(len(window), window_seed)]
 
     windows = streamed(stage).batch(buffer_size, batch_fn=list).map_with_index(mixed)

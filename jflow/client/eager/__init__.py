@@ -1,8 +1,8 @@
 """Eager state: variables and queues of a connection, used without a session."""
 
-from jflow.client.eager.calls import TracedCalls as TracedCalls
 from jflow.client.eager.iterator_state import IteratorState as IteratorState
 from jflow.client.eager.queue import EagerQueue as EagerQueue
+from jflow.client.eager.queue import TracedCalls as TracedCalls
 from jflow.client.eager.streams import QueueReader as QueueReader
 from jflow.client.eager.streams import QueueWriter as QueueWriter
 from jflow.client.eager.variable import EagerVariable as EagerVariable

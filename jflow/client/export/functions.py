@@ -18,7 +18,7 @@ from jflow.client.export.archive import Archive, read_archive, write_archive
 from jflow.client.export.document import Aval, Document, LiteralEntry, Node
 from jflow.client.export.graph_reading import check_document
 from jflow.client.export.graph_writing import write_graph
-from jflow.client.export.params import read
+from jflow.client.export.params import decode_param
 from jflow.client.export.primitives import OWN, check_params
 from jflow.client.export.reading import ProgramReader
 from jflow.client.functions import Function, function
@@ -101,7 +101,7 @@ def load(path: str | os.PathLike[str]) -> ExportedFunction:
 class ExportedFunction:
     """A function from a file: called, differentiated and composed like a `jflow.function`.
 
-    Its variables are found by container and name where it runs. One that has no value there has to
+    Its variables are actual by container and name where it runs. One that has no value there has to
     be set first, such as by `assign` or by restoring a checkpoint.
 
     Args:
@@ -138,10 +138,10 @@ class ExportedFunction:
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         wanted, tree = jax.tree.flatten(self._arguments)
-        given: Any
-        leaves, given = jax.tree.flatten((args, kwargs))
-        if tree != given:
-            raise TypeError(f"{self!r} takes arguments of the structure {tree}, got {given}")
+        given_tree: Any
+        leaves, given_tree = jax.tree.flatten((args, kwargs))
+        if tree != given_tree:
+            raise TypeError(f"{self!r} takes arguments of the structure {tree}, got {given_tree}")
         symbols: dict[str, Any] = {}
         document = self._archive.document
         types = _types(document)
@@ -175,17 +175,17 @@ def _bind_sizes(aval: Aval, shape: tuple[Any, ...], symbols: dict[str, Any]) -> 
     """Takes the sizes of unknown dimensions from the shape of an argument."""
     wanted = aval.shape or ()
     if len(wanted) != len(shape) or any(
-        isinstance(size, int) and size != found for size, found in zip(wanted, shape, strict=True)
+        isinstance(size, int) and size != actual for size, actual in zip(wanted, shape, strict=True)
     ):
         raise TypeError(f"expected an argument of shape {wanted}, got {shape}")
-    for size, found in zip(wanted, shape, strict=True):
+    for size, actual in zip(wanted, shape, strict=True):
         if (
             isinstance(size, str)
             and size.isidentifier()
-            and symbols.setdefault(size, found) != found
+            and symbols.setdefault(size, actual) != actual
         ):
             raise TypeError(
-                f"expected arguments with equal sizes {size}, got {symbols[size]} and {found}"
+                f"expected arguments with equal sizes {size}, got {symbols[size]} and {actual}"
             )
 
 
@@ -227,11 +227,11 @@ class _Evaluation:
             if node.primitive != placeholder_p.name:
                 spec = DeviceSpec.parse(node.device)
                 with request_scope(Request((spec,) if not spec.is_empty else ())):
-                    results = self._computed(node)
+                    results = self._evaluate_node(node)
                 self._values.update(enumerate(results, number))
             number += len(node.outputs)
 
-    def _computed(self, node: Node) -> list[Any]:
+    def _evaluate_node(self, node: Node) -> list[Any]:
         inputs = [
             self.reader.scalar(x) if isinstance(x, LiteralEntry) else self.value(x)
             for x in node.inputs
@@ -244,7 +244,7 @@ class _Evaluation:
             raise self.reader.error(f"there is no primitive {node.primitive!r:.80}")
         if primitive in HANDLES or primitive is group_p:
             return []
-        params = {key: read(value, self.reader) for key, value in node.params.items()}
+        params = {key: decode_param(value, self.reader) for key, value in node.params.items()}
         check_params(primitive, params)
         if primitive is constant_p:
             aval = self.reader.aval(node.outputs[0])

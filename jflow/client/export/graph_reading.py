@@ -13,7 +13,7 @@ from jflow.base.values import SaveSliceInfo, is_switched_off
 from jflow.client.export.archive import Archive
 from jflow.client.export.document import VERSION, LiteralEntry, Node
 from jflow.client.export.members import read_members
-from jflow.client.export.params import read
+from jflow.client.export.params import decode_param
 from jflow.client.export.primitives import OWN, check_params, check_types
 from jflow.client.export.reading import ProgramReader
 from jflow.client.ops import Variable
@@ -86,7 +86,7 @@ class GraphReader:
             )
         for node in self._document.nodes:
             try:
-                op = self._added(node)
+                op = self._add_node(node)
             except (TypeError, ValueError, KeyError) as error:
                 raise self._error(node, str(error)) from error
             self._operations.append(op)
@@ -110,7 +110,7 @@ class GraphReader:
 
     # Operations -------------------------------------------------------------------------------
 
-    def _added(self, node: Node) -> Operation:
+    def _add_node(self, node: Node) -> Operation:
         if any(not 0 <= i < len(self._operations) for i in node.controls):
             raise self._error(node, "it waits for an operation that is not before it")
         imported = Imported(
@@ -124,7 +124,7 @@ class GraphReader:
         if node.primitive:
             op = self._own(node, imported, inputs)
         else:
-            op = self._computed(node, imported, inputs)
+            op = self._add_program(node, imported, inputs)
         avals = [self._reader.aval(number) for number in node.outputs]
         types = [(tensor.aval.shape, tensor.dtype) for tensor in op.outputs]
         if types != [(aval.shape, aval.dtype) for aval in avals]:
@@ -135,7 +135,7 @@ class GraphReader:
         primitive = OWN.get(node.primitive)
         if primitive is None:
             raise self._error(node, f"there is no primitive {node.primitive!r:.80}")
-        params = {key: read(value, self._reader) for key, value in node.params.items()}
+        params = {key: decode_param(value, self._reader) for key, value in node.params.items()}
         check_params(primitive, params)
         avals = [self._reader.aval(number) for number in node.outputs]
         check_types(primitive, params, [x.aval for x in inputs], avals)
@@ -143,7 +143,7 @@ class GraphReader:
         self._declare(len(self._operations), op)
         return op
 
-    def _computed(self, node: Node, imported: Imported, inputs: list[Any]) -> Operation:
+    def _add_program(self, node: Node, imported: Imported, inputs: list[Any]) -> Operation:
         if node.program is None or not 0 <= node.program < len(self._document.programs):
             raise self._error(node, f"there is no program {node.program}")
         program = self._reader.operation(node.program)

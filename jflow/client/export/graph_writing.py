@@ -25,7 +25,7 @@ from jflow.client.export.document import (
     VariableObject,
 )
 from jflow.client.export.members import write_members
-from jflow.client.export.params import UnexportableError, UnwritableError, written
+from jflow.client.export.params import UnexportableError, UnwritableError, encode_param
 from jflow.client.export.primitives import OWN
 from jflow.client.export.writing import Tables
 from jflow.client.ops import Variable
@@ -95,14 +95,14 @@ class _GraphWriter:
 
     def _node(self, op: Operation) -> Node:
         try:
-            return self._written(op)
+            return self._encode_node(op)
         except (UnwritableError, UnexportableError) as error:
             raise UnimplementedError(
                 f"operation {op.name!r} (made at {op.origin}) cannot be exported: {error}",
                 op=op.name,
             ) from None
 
-    def _written(self, op: Operation) -> Node:
+    def _encode_node(self, op: Operation) -> Node:
         eqn = op.eqn
         if calls_client(eqn):
             raise UnexportableError(
@@ -138,7 +138,7 @@ class _GraphWriter:
 
     def _param(self, name: str, value: Any) -> Any:
         try:
-            return written(value, self._tables)
+            return encode_param(value, self._tables)
         except UnwritableError as error:
             raise UnexportableError(f"its parameter {name!r} is {error}") from None
 

@@ -131,7 +131,7 @@ def dtype_of(text: str) -> Any:
     return NUMBERS[text]
 
 
-def written(value: Any, tables: WritingTables) -> Any:
+def encode_param(value: Any, tables: WritingTables) -> Any:
     """A parameter as a plain value. Raises UnwritableError if it has no written form."""
     if value is None or type(value) in _PLAIN:
         return value
@@ -139,36 +139,36 @@ def written(value: Any, tables: WritingTables) -> Any:
         is_plain = math.isfinite(value) and (value or math.copysign(1.0, value) > 0)
         return value if is_plain else {"float": value.hex()}
     if type(value) is tuple:
-        return [written(item, tables) for item in value]
-    for write in (_written_number, _written_class, _written_array, _written_reference):
-        document = write(value, tables)
+        return [encode_param(item, tables) for item in value]
+    for encoder in (_encode_number, _encode_class, _encode_array, _encode_reference):
+        document = encoder(value, tables)
         if document is not None:
             return document
     raise UnwritableError(f"a {type(value).__module__}.{type(value).__qualname__}")
 
 
-def _written_class(value: Any, tables: WritingTables) -> Any:
+def _encode_class(value: Any, tables: WritingTables) -> Any:
     name = type(value).__name__
     if isinstance(value, enum.Enum) and ENUMS.get(name) is type(value):
         return {"enum": [name, value.name]}
     if RECORDS.get(name) is type(value):
-        return {"record": [name, [written(item, tables) for item in value]]}
+        return {"record": [name, [encode_param(item, tables) for item in value]]}
     if type(value) is list:
-        return {"list": [written(item, tables) for item in value]}
+        return {"list": [encode_param(item, tables) for item in value]}
     if type(value) is dict and all(type(key) is str for key in value):
-        return {"dict": {key: written(item, tables) for key, item in value.items()}}
+        return {"dict": {key: encode_param(item, tables) for key, item in value.items()}}
     return None
 
 
-def _written_number(value: Any, tables: WritingTables) -> Any:
+def _encode_number(value: Any, tables: WritingTables) -> Any:
     if jax.export.is_symbolic_dim(value):
         return {"dim": str(value)}
     if type(value) is complex:
-        return {"complex": [written(value.real, tables), written(value.imag, tables)]}
+        return {"complex": [encode_param(value.real, tables), encode_param(value.imag, tables)]}
     return None
 
 
-def _written_array(value: Any, tables: WritingTables) -> Any:
+def _encode_array(value: Any, tables: WritingTables) -> Any:
     if isinstance(value, np.generic):
         return {"scalar": tables.array(np.asarray(value))}
     if isinstance(value, np.ndarray | jax.Array):
@@ -180,7 +180,7 @@ def _written_array(value: Any, tables: WritingTables) -> Any:
     return None
 
 
-def _written_reference(value: Any, tables: WritingTables) -> Any:
+def _encode_reference(value: Any, tables: WritingTables) -> Any:
     if isinstance(value, jex.ClosedJaxpr):
         return {"program": tables.program(value)}
     if isinstance(value, jex.Jaxpr):
@@ -196,20 +196,20 @@ def _written_reference(value: Any, tables: WritingTables) -> Any:
     return None
 
 
-def read(value: Any, tables: ReadingTables) -> Any:
-    """The parameter that `written` wrote. Raises InvalidArgumentError if it is malformed."""
+def decode_param(value: Any, tables: ReadingTables) -> Any:
+    """The parameter that `encode_param` wrote. Raises InvalidArgumentError if it is malformed."""
     if isinstance(value, list):
-        return tuple(read(item, tables) for item in value)
+        return tuple(decode_param(item, tables) for item in value)
     if not isinstance(value, dict):
         return value
     if len(value) != 1:
         raise _malformed(value)
     ((kind, content),) = value.items()
-    reader = _READERS.get(kind)
-    if reader is None:
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
         raise _malformed(value)
     try:
-        return reader(content, tables)
+        return decoder(content, tables)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise _malformed(value) from error
 
@@ -218,23 +218,23 @@ def _malformed(value: Any) -> InvalidArgumentError:
     return InvalidArgumentError(f"malformed exported graph: {value!r:.120} is not a parameter")
 
 
-def _read_dict(content: Any, tables: ReadingTables) -> dict[str, Any]:
-    return {key: read(item, tables) for key, item in content.items()}
+def _decode_dict(content: Any, tables: ReadingTables) -> dict[str, Any]:
+    return {key: decode_param(item, tables) for key, item in content.items()}
 
 
-def _read_record(content: Any, tables: ReadingTables) -> Any:
+def _decode_record(content: Any, tables: ReadingTables) -> Any:
     name, fields = content
-    return RECORDS[name](*(read(field, tables) for field in fields))
+    return RECORDS[name](*(decode_param(field, tables) for field in fields))
 
 
-_READERS: dict[str, Callable[[Any, ReadingTables], Any]] = {
+_DECODERS: dict[str, Callable[[Any, ReadingTables], Any]] = {
     "float": lambda content, _: float.fromhex(content),
     "enum": lambda content, _: ENUMS[content[0]][content[1]],
-    "record": _read_record,
-    "list": lambda content, tables: [read(item, tables) for item in content],
-    "dict": _read_dict,
+    "record": _decode_record,
+    "list": lambda content, tables: [decode_param(item, tables) for item in content],
+    "dict": _decode_dict,
     "dim": lambda content, tables: tables.dim(content),
-    "complex": lambda content, tables: complex(*(read(item, tables) for item in content)),
+    "complex": lambda content, tables: complex(*(decode_param(item, tables) for item in content)),
     "scalar": lambda content, tables: tables.array(content)[()],
     "array": lambda content, tables: tables.array(content),
     "dtype": lambda content, _: dtype_of(content),

@@ -26,14 +26,14 @@ from jflow.compiler.graph.primitives import (
 )
 
 
-def _named() -> dict[str, jex.Primitive]:
+def _named_primitives() -> dict[str, jex.Primitive]:
     all_primitives = (
         value for value in vars(jex.primitives).values() if isinstance(value, jex.Primitive)
     )
     return {primitive.name: primitive for primitive in all_primitives}
 
 
-def _traced(fun: Callable[..., Any], *args: Any) -> list[jex.JaxprEqn]:
+def _equations(fun: Callable[..., Any], *args: Any) -> list[jex.JaxprEqn]:
     return list(jax.make_jaxpr(fun)(*args).eqns)
 
 
@@ -43,15 +43,17 @@ def primitives() -> dict[str, jex.Primitive]:
     key = jax.eval_shape(lambda: jax.random.key(0))
     scalar = jax.ShapeDtypeStruct((2,), jnp.float32)
     eqns = [
-        *_traced(lambda x: x.at[0].subtract(1.0), scalar),
-        *_traced(lambda x: jax.lax.split(x, (1, 1)), scalar),
-        *_traced(lambda x: jnp.asarray(x.shape[0]), jax.ShapeDtypeStruct((unknown_dim(),), bool)),
-        *_traced(jax.random.clone, key),
-        *_traced(jax.random.key_data, key),
+        *_equations(lambda x: x.at[0].subtract(1.0), scalar),
+        *_equations(lambda x: jax.lax.split(x, (1, 1)), scalar),
+        *_equations(
+            lambda x: jnp.asarray(x.shape[0]), jax.ShapeDtypeStruct((unknown_dim(),), bool)
+        ),
+        *_equations(jax.random.clone, key),
+        *_equations(jax.random.key_data, key),
     ]
     missing = ("dim_as_value", "scatter-sub", "split", "random_clone", "random_unwrap")
     by_name = {eqn.primitive.name: eqn.primitive for eqn in eqns if eqn.primitive.name in missing}
-    return by_name | _named() | {ensure_sizes_p.name: ensure_sizes_p}
+    return by_name | _named_primitives() | {ensure_sizes_p.name: ensure_sizes_p}
 
 
 OWN: dict[str, jex.Primitive] = {
@@ -106,11 +108,11 @@ def check_types(
     if primitive in WRITES:
         variable = params["variable"]
         operands = [variable.aval, *inputs] if primitive is update_p else [variable.aval]
-        given = params["body"].in_avals if primitive is update_p else inputs
+        arguments = params["body"].in_avals if primitive is update_p else inputs
         results = params["body"].out_avals if primitive is update_p else [variable.aval]
-        for wanted, found in ((operands, given), ([variable.aval], results)):
-            if len(wanted) != len(found) or not all(map(_fits, wanted, found)):
-                raise TypeError(f"{variable} takes {wanted}, got {found}")
+        for expected, actual in ((operands, arguments), ([variable.aval], results)):
+            if len(expected) != len(actual) or not all(map(_fits, expected, actual)):
+                raise TypeError(f"{variable} takes {expected}, got {actual}")
 
 
 def _fits(one: Any, other: Any) -> bool:

@@ -17,7 +17,7 @@ from jflow.base.values import AbstractValue, Array, HostArray, host_abstract, pa
 from jflow.client.export import special
 from jflow.client.export.archive import Archive
 from jflow.client.export.document import Equation, LiteralEntry, ProgramEntry
-from jflow.client.export.params import dtype_of, read
+from jflow.client.export.params import decode_param, dtype_of
 from jflow.client.export.primitives import primitives
 from jflow.compiler.graph import ResourceRef, VariableRef
 from jflow.compiler.graph.request import empty_request_scope
@@ -107,7 +107,7 @@ class ProgramReader:
                 raise self.error(f"program {self._reading} refers to program {index}")
             before, self._reading = self._reading, index
             try:
-                self._programs[index] = self._traced(index)
+                self._programs[index] = self._trace_program(index)
             finally:
                 self._reading = before
         return self._programs[index]
@@ -122,7 +122,7 @@ class ProgramReader:
             self._programs[index] = closed
         return closed
 
-    def _traced(self, index: int) -> jex.ClosedJaxpr:
+    def _trace_program(self, index: int) -> jex.ClosedJaxpr:
         program = self._at(self._document.programs, index, "program")
 
         def call(*args: Any) -> Any:
@@ -171,7 +171,7 @@ class ProgramReader:
 
     def _results(self, equation: Equation, operands: list[Any]) -> list[Any]:
         name = equation.primitive
-        params = {key: read(value, self) for key, value in equation.params.items()}
+        params = {key: decode_param(value, self) for key, value in equation.params.items()}
         compute: Any = special.READERS.get(name)
         if compute is None and name in primitives():
             compute = primitives()[name].bind
@@ -191,9 +191,9 @@ class ProgramReader:
         except Exception as error:  # of JAX's rules, which raise many kinds
             raise self.error(f"JAX refuses {name!r:.80}: {error}") from error
         is_many = isinstance(results, list | tuple)
-        return self._checked(name, list(results) if is_many else [results], equation.outputs)
+        return self._check_results(name, list(results) if is_many else [results], equation.outputs)
 
-    def _checked(self, name: str, results: list[Any], outputs: Sequence[int]) -> list[Any]:
+    def _check_results(self, name: str, results: list[Any], outputs: Sequence[int]) -> list[Any]:
         wanted = [self.aval(number) for number in outputs]
         types = [(np.shape(value), value.dtype) for value in results]
         if types != [(aval.shape, aval.dtype) for aval in wanted]:

@@ -35,7 +35,7 @@ _WRAP = "random_wrap"
 _SIZE = "dim_as_value"
 _DEEPEST = 2
 
-Written = tuple[str, dict[str, Any]]
+Form = tuple[str, dict[str, Any]]
 
 
 class Depth:
@@ -60,7 +60,7 @@ class Depth:
             self._depth -= n
 
 
-def _write_call(eqn: jex.JaxprEqn, _: Depth) -> Written:
+def _write_call(eqn: jex.JaxprEqn, _: Depth) -> Form:
     params = eqn.params
     placed = (*params["in_shardings"], *params["out_shardings"])
     if any(type(one).__name__ != "UnspecifiedValue" for one in placed):
@@ -81,7 +81,7 @@ def _inline(value: Any) -> Any:
     return {"AUTO": False, "JAX_LATE": True}.get(getattr(value, "name", ""), value)
 
 
-def _write_closed_call(eqn: jex.JaxprEqn, _: Depth) -> Written:
+def _write_closed_call(eqn: jex.JaxprEqn, _: Depth) -> Form:
     body = eqn.params["call_jaxpr"]
     closed = body if isinstance(body, jex.ClosedJaxpr) else jex.ClosedJaxpr(body, ())
     return _CALL, _plain_call(closed, str(eqn.params.get("name", "call")))
@@ -91,11 +91,11 @@ def _plain_call(body: jex.ClosedJaxpr, name: str) -> dict[str, Any]:
     return {"body": body, "name": name, "inline": False, "options": {}}
 
 
-def _write_jvp(eqn: jex.JaxprEqn, depth: Depth) -> Written:
+def _write_jvp(eqn: jex.JaxprEqn, depth: Depth) -> Form:
     body = eqn.params["call_jaxpr"]
     if not depth.has_rules:
         return _CALL, _plain_call(body, _JVP)
-    fun = _alone(eqn)
+    fun = _equation_function(eqn)
     varying = _varying(body.in_avals)
 
     def rule(*args: Any) -> Any:
@@ -105,15 +105,15 @@ def _write_jvp(eqn: jex.JaxprEqn, depth: Depth) -> Written:
         return [*out, *(slopes[i] for i in _varying(body.out_avals))]
 
     shapes = [*map(jaxprs.shape_of, body.in_avals)]
-    traced = _traced(rule, [*shapes, *(shapes[i] for i in varying)])
+    traced = _trace_rule(rule, [*shapes, *(shapes[i] for i in varying)])
     return _JVP, {"body": body, "rule": traced}
 
 
-def _write_vjp(eqn: jex.JaxprEqn, depth: Depth) -> Written:
+def _write_vjp(eqn: jex.JaxprEqn, depth: Depth) -> Form:
     body = eqn.params["call_jaxpr"]
     if not depth.has_rules:
         return _CALL, _plain_call(body, _VJP)
-    fun = _alone(eqn)
+    fun = _equation_function(eqn)
     varying, derived = _varying(body.in_avals), _varying(body.out_avals)
 
     def rule(*args: Any) -> Any:
@@ -126,15 +126,15 @@ def _write_vjp(eqn: jex.JaxprEqn, depth: Depth) -> Written:
 
     shapes = [*map(jaxprs.shape_of, body.in_avals)]
     results = [jaxprs.shape_of(body.out_avals[i]) for i in derived]
-    return _VJP, {"body": body, "rule": _traced(rule, [*shapes, *results])}
+    return _VJP, {"body": body, "rule": _trace_rule(rule, [*shapes, *results])}
 
 
-def _write_key(eqn: jex.JaxprEqn, _: Depth) -> Written:
+def _write_key(eqn: jex.JaxprEqn, _: Depth) -> Form:
     keys: Any = eqn.outvars[0].aval
     return eqn.primitive.name, {"dtype": keys.dtype}
 
 
-WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Written]] = {
+WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Form]] = {
     "jit": _write_call,
     "closed_call": _write_closed_call,
     "core_call": _write_closed_call,
@@ -147,7 +147,7 @@ WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Written]] = {
 """Name and parameters of an equation that is written otherwise than by its own, by primitive."""
 
 
-def _alone(eqn: jex.JaxprEqn) -> Callable[..., Any]:
+def _equation_function(eqn: jex.JaxprEqn) -> Callable[..., Any]:
     """The equation as a function of all its operands, with its rule."""
     inputs: list[Any] = [jex.Var(x.aval) for x in eqn.invars]
     program = jaxprs.close(inputs, eqn.outvars, [eqn.replace(invars=inputs)])
@@ -174,7 +174,7 @@ def _varying(avals: Sequence[Any]) -> list[int]:
     return [i for i, aval in enumerate(avals) if jnp.issubdtype(aval.dtype, jnp.inexact)]
 
 
-def _traced(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
+def _trace_rule(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
     with empty_request_scope():
         try:
             return jax.make_jaxpr(fun)(*shapes)
@@ -205,9 +205,9 @@ def _call_with_jvp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> 
     @called.defjvp
     def derivative(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         results = jex.jaxpr_as_fun(rule)(*primals, *(tangents[i] for i in varying))
-        out, found = results[: len(body.out_avals)], iter(results[len(body.out_avals) :])
+        out, derivatives = results[: len(body.out_avals)], iter(results[len(body.out_avals) :])
         slopes = [
-            next(found) if i in derived else np.zeros(aval.shape, jax.dtypes.float0)
+            next(derivatives) if i in derived else np.zeros(aval.shape, jax.dtypes.float0)
             for i, aval in enumerate(body.out_avals)
         ]
         return out, slopes
@@ -236,7 +236,7 @@ def _call_with_vjp(*args: Any, body: jex.ClosedJaxpr, rule: jex.ClosedJaxpr) -> 
     return called(*args)
 
 
-def _exported(*args: Any, program: jax.export.Exported) -> Any:
+def _call_exported(*args: Any, program: jax.export.Exported) -> Any:
     return program.call(*args)
 
 
@@ -261,7 +261,7 @@ READERS: dict[str, Callable[..., Any]] = {
     _CALL: _call,
     _JVP: _call_with_jvp,
     _VJP: _call_with_vjp,
-    EXPORTED: _exported,
+    EXPORTED: _call_exported,
     _WRAP: _wrap_key,
     "random_seed": _seed_key,
     _SIZE: _size,

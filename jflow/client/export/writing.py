@@ -17,7 +17,7 @@ import numpy as np
 from jflow.base.values import Array, HostArray, is_key, is_known, is_string_tensor, type_name
 from jflow.client.export import special
 from jflow.client.export.document import ArrayEntry, Aval, Equation, LiteralEntry, ProgramEntry
-from jflow.client.export.params import UnexportableError, UnwritableError, dtype_text, written
+from jflow.client.export.params import UnexportableError, UnwritableError, dtype_text, encode_param
 from jflow.client.export.primitives import primitives
 from jflow.compiler.graph import ResourceRef, VariableRef, origin, request
 from jflow.plan.xla import jaxprs
@@ -156,7 +156,7 @@ class Tables:
             metadata = _metadata(eqn)
         except UnwritableError as reason:
             inputs = [*dict.fromkeys(x for x in inputs if not isinstance(x, jex.Literal))]
-            name, params = special.EXPORTED, self._exported(eqn, inputs, str(reason))
+            name, params = special.EXPORTED, self._export_equation(eqn, inputs, str(reason))
         return Equation(
             name,
             params,
@@ -181,11 +181,11 @@ class Tables:
 
     def _param(self, name: str, value: Any) -> Any:
         try:
-            return written(value, self)
+            return encode_param(value, self)
         except UnwritableError as error:
             raise UnwritableError(f"the parameter {name!r}, {error}") from None
 
-    def _exported(
+    def _export_equation(
         self, eqn: jex.JaxprEqn, inputs: Sequence[jex.Var], reason: str
     ) -> dict[str, Any]:
         """Exports an equation alone, as a function of `inputs`, for all possible platforms."""
@@ -202,7 +202,7 @@ def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
     """Returns a serialized program for all platforms, or why there is none."""
     causes: list[str] = []
 
-    def exported(platforms: Sequence[str]) -> bytes | None:
+    def serialize(platforms: Sequence[str]) -> bytes | None:
         for order in (1, 0):  # some programs have no derivative
             try:
                 exported = jax.export.export(fun, platforms=platforms)(*shapes)
@@ -211,8 +211,8 @@ def _export(fun: Any, shapes: Sequence[Any]) -> tuple[bytes | None, str]:
                 causes.append(str(error).split("\n")[0])
         return None
 
-    platforms = [platform for platform in _PLATFORMS if exported([platform]) is not None]
-    return (exported(platforms), "") if platforms else (None, causes[-1])
+    platforms = [platform for platform in _PLATFORMS if serialize([platform]) is not None]
+    return (serialize(platforms), "") if platforms else (None, causes[-1])
 
 
 def _check_context(eqn: jex.JaxprEqn) -> None:

@@ -18,7 +18,7 @@ from jflow.base.deadline import FOREVER, Deadline
 from jflow.base.values import Array, is_key, narrowed, physical_form
 from jflow.client.runtime.backend import Executable
 from jflow.client.runtime.steps import add_origin
-from jflow.client.runtime.tracing import BLOCKS, traced_run
+from jflow.client.runtime.tracing import BLOCKS, trace_run
 from jflow.compiler.graph import Graph, Operation, Tensor, origin, tracing
 from jflow.compiler.graph.effect_order import EffectOrder
 from jflow.compiler.graph.hoisting import hoist_state
@@ -135,10 +135,10 @@ class Concrete:
         try:
             executable = self._executable or self._register(deadline)
             if BLOCKS.n_open:
-                return self._traced(executable, args, deadline)
+                return self._run_traced(executable, args, deadline)
             if self._is_plain:
                 return executable.compute(args, deadline)
-            values = executable.compute(self._fed(args), deadline)
+            values = executable.compute(self._feed_values(args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
@@ -184,7 +184,7 @@ class Concrete:
         other._is_prepared = False
         return other
 
-    def repeated(self, n: int) -> Concrete:
+    def batch(self, n: int) -> Concrete:
         """The function `n` times as one step, one call after the other.
 
         Its arguments are those of all calls, its results likewise.
@@ -209,7 +209,7 @@ class Concrete:
 
     def feeds(self, args: Sequence[Any]) -> list[Array]:
         """What a step is fed with for these arguments."""
-        return [narrowed(value) for value in self._fed(args)]
+        return [narrowed(value) for value in self._feed_values(args)]
 
     def start(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None = None
@@ -231,7 +231,7 @@ class Concrete:
     def host_results(self, values: list[Any], args: Sequence[Any]) -> list[Any]:
         """The results as NumPy arrays, random keys as JAX arrays."""
         for i, wrap in self._wraps:
-            if wrap is not _weakened:
+            if wrap is not _as_weak:
                 values[i] = wrap(values[i])
         if self._wanted is None:
             return values
@@ -248,18 +248,18 @@ class Concrete:
     def __repr__(self) -> str:
         return f"<jflow.client.functions.Concrete of {len(self.graph.get_operations())} operations>"
 
-    def _traced(
+    def _run_traced(
         self, executable: Executable, args: Sequence[Any], deadline: Deadline
     ) -> list[jax.Array]:
         """Runs the function in a `trace_steps` block, which may be on another thread."""
         traces = BLOCKS.current
         if traces is None:
-            return self._results(executable.compute(self._fed(args), deadline), args)
-        values, noted = traced_run(executable, self._fed(args), deadline, as_jax=True)
-        traces.append(noted.trace())
+            return self._results(executable.compute(self._feed_values(args), deadline), args)
+        values, traced_step = trace_run(executable, self._feed_values(args), deadline, as_jax=True)
+        traces.append(traced_step.trace())
         return self._results(values, args)
 
-    def _fed(self, args: Sequence[Any]) -> list[Any]:
+    def _feed_values(self, args: Sequence[Any]) -> list[Any]:
         fed = [*args] if self._feed_indices is None else [args[i] for i in self._feed_indices]
         for i, unwrap in self._unwraps:
             fed[i] = unwrap(fed[i])
@@ -333,12 +333,12 @@ def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change |
     if physical is not None:
         return physical.wrap
     if is_weak and not (keeps_weak_types and getattr(tensor.aval, "weak_type", False)):
-        return _weakened
+        return _as_weak
     return None
 
 
 @jax.jit
-def _weakened(x: jax.Array) -> jax.Array:
+def _as_weak(x: jax.Array) -> jax.Array:
     """The value with a weak type, like results of Python numbers."""
     convert_p = jex.primitives.convert_element_type_p
     weak: jax.Array = convert_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)

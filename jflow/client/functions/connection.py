@@ -82,7 +82,7 @@ class Connection(Closing):
         wanted = self._config.placement if placement is None else placement
         self._strategy = named_strategy(wanted)
         self._target = checked_target(target)
-        self._backend = self._opened()
+        self._backend = self._open_backend()
         self._registering = threading.Lock()
         self._accesses: dict[Any, Concrete] = {}
         self._calls: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -131,7 +131,7 @@ class Connection(Closing):
         """The name of its session, to which resources that are not shared belong."""
         return self._backend.owner
 
-    def stay_lost(self) -> None:
+    def disable_reconnect(self) -> None:
         """Makes calls fail at once with UnavailableError when the server was lost.
 
         Without it, they connect again where they can, which takes time.
@@ -192,13 +192,13 @@ class Connection(Closing):
           UnavailableError: if the server does not answer.
         """
         self._check_open()
-        lost, self._backend = self._backend, self._opened()
+        lost, self._backend = self._backend, self._open_backend()
         lost.close()
         self._forget_calls()
         if self._claim is not None:
             self.claim(*self._claim)
 
-    def _opened(self) -> Backend:
+    def _open_backend(self) -> Backend:
         """A backend that goes on when tasks restart, which that of a session does not."""
         backend = open_backend(self._target, self._config)
         backend.restarts.are_outlived = bool(self._target)
@@ -293,7 +293,7 @@ class Connection(Closing):
                 "register",
                 "reopen",
                 "session",
-                "stay_lost",
+                "disable_reconnect",
                 "restore_state",
                 "save_state",
                 "step",

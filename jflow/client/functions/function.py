@@ -19,8 +19,13 @@ from jflow.base.deadline import Deadline
 from jflow.base.handles import Uncopyable
 from jflow.base.tracebacks import boundary, hide_frames
 from jflow.base.values import is_key, refuse_host
-from jflow.client.functions.arguments import PLAIN, check_outputs, paths, refused
-from jflow.client.functions.captures import trace_with_captures
+from jflow.client.functions.captures import (
+    PLAIN,
+    argument_error,
+    check_outputs,
+    paths,
+    trace_with_captures,
+)
 from jflow.client.functions.concrete import Concrete, PreparedCall, insert
 from jflow.client.functions.connection import Connection
 from jflow.client.functions.current import current
@@ -46,7 +51,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class _Traced(NamedTuple):
+class _Trace(NamedTuple):
     """The jaxpr of a function for one signature, and the structure of its result."""
 
     jaxpr: jex.ClosedJaxpr
@@ -113,13 +118,13 @@ class Function(Uncopyable, Generic[P, R_co]):
             known, last_key, call = self._last_call  # comparing keys is faster than hashing one
             deadline = None
             if known is not calls or last_key != key:
-                compiled: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
+                compiled: CompiledCall | tuple[Graph, _Trace] | None = calls.get(key)
                 if compiled is None:
                     deadline = Deadline(current().timeout)
                     compiled = self._compile(calls, key, leaves, deadline)
                 if not isinstance(compiled, CompiledCall):
-                    joined: R_co = self._join(*compiled, leaves)
-                    return joined
+                    operation: R_co = self._join(*compiled, leaves)
+                    return operation
                 call = compiled
                 self._last_call = calls, key, call
             if call.has_static:
@@ -141,7 +146,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         Raises:
           TypeError: if the call would add the function to a graph; use `Session.placement` then.
         """
-        return self._alone(args, kwargs, "placement").placement()
+        return self._connection_call(args, kwargs, "placement").placement()
 
     @boundary
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
@@ -154,9 +159,9 @@ class Function(Uncopyable, Generic[P, R_co]):
           TypeError: if the call would add the function to a graph; use `Session.explain` then.
           Exception: as a call before it runs.
         """
-        return self._alone(args, kwargs, "explain").explain()
+        return self._connection_call(args, kwargs, "explain").explain()
 
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
+    def prepare_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
         """Traces a call for the current connection and does not run it.
 
         Raises:
@@ -164,7 +169,7 @@ class Function(Uncopyable, Generic[P, R_co]):
           Exception: what the function raises when it is traced.
         """
         calls, key, leaves = self._signature(args, kwargs)
-        call: CompiledCall | tuple[Graph, _Traced] | None = calls.get(key)
+        call: CompiledCall | tuple[Graph, _Trace] | None = calls.get(key)
         if call is None:
             call = self._compile(calls, key, leaves, Deadline(current().timeout))
         if not isinstance(call, CompiledCall):
@@ -176,7 +181,7 @@ class Function(Uncopyable, Generic[P, R_co]):
             call.run, call.out_tree, _dynamic(leaves) if call.has_static else leaves
         )
 
-    def _alone(self, args: Any, kwargs: Any, method: str) -> Concrete:
+    def _connection_call(self, args: Any, kwargs: Any, method: str) -> Concrete:
         """The call, which runs on a connection and not in a graph."""
         deadline = Deadline(current().timeout)
         call = self._compile(*self._signature(args, kwargs), deadline)
@@ -186,7 +191,7 @@ class Function(Uncopyable, Generic[P, R_co]):
             )
         return call.run
 
-    def wrapped(self, around: Callable[..., Any]) -> Function[..., Any]:
+    def wrap(self, around: Callable[..., Any]) -> Function[..., Any]:
         """Another function, with the same static arguments, that is placed in the same way."""
         inner: Function[..., Any] = Function(around, self._static_nums, self._static_names)
         inner._strategy = self._strategy
@@ -218,7 +223,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         return f"<jflow.function {tracing.name_of(self._fun)}>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "bound", "forget", "wrapped")
+        return visible(super().__dir__(), "forget", "prepare_call", "wrap")
 
     # The first call of a signature ------------------------------------------------------------
 
@@ -230,7 +235,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         The key has all that the jaxpr depends on, so equal keys can share a compiled call.
         """
         if self._has_static:
-            args, kwargs = self._marked(args, kwargs)
+            args, kwargs = self._mark_static(args, kwargs)
         leaves, tree = tree_flatten((args, kwargs))
         connection = current()
         last, calls = self._last  # one tuple, because threads may use other connections
@@ -247,7 +252,7 @@ class Function(Uncopyable, Generic[P, R_co]):
 
     def _compile(
         self, calls: dict[Any, CompiledCall], key: Any, leaves: list[Any], deadline: Deadline
-    ) -> CompiledCall | tuple[Graph, _Traced]:
+    ) -> CompiledCall | tuple[Graph, _Trace]:
         """The compiled call; or a traced function and the graph that the call adds it to."""
         # One thread traces at a time; the others find the result, unless the call joins a graph.
         with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
@@ -260,7 +265,7 @@ class Function(Uncopyable, Generic[P, R_co]):
                 traced = self._trace((*key[:4], None), leaves)
             return self._make_call(key, traced, leaves) if graph is None else (graph, traced)
 
-    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> CompiledCall:
+    def _make_call(self, key: Any, traced: _Trace, leaves: list[Any]) -> CompiledCall:
         connection = current()
         # Connections to one cluster are equal and share state, except for resources without a
         # shared name: those belong to the one connection that made them.
@@ -281,7 +286,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         connection.calls_of(self)[key] = call
         return call
 
-    def _trace(self, key: Any, leaves: list[Any]) -> _Traced:
+    def _trace(self, key: Any, leaves: list[Any]) -> _Trace:
         tree = key[0]
         self._check(tree, leaves)
         settings = [leaf.value for leaf in leaves if isinstance(leaf, Static)]
@@ -310,9 +315,9 @@ class Function(Uncopyable, Generic[P, R_co]):
                 self._fun, settings, lambda: unify.make_jaxpr(call, avals, arguments)
             )
         # Gradients may still be taken of a graph, so it keeps custom derivative rules.
-        return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
+        return _Trace(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 
-    def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
+    def _join(self, graph: Graph, traced: _Trace, leaves: list[Any]) -> Any:
         """Adds the function to a graph.
 
         A step that needs any of its results runs all of its effects. A function without results
@@ -337,7 +342,7 @@ class Function(Uncopyable, Generic[P, R_co]):
 
     # Arguments --------------------------------------------------------------------------------
 
-    def _marked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wraps static arguments in `Static`."""
         nums = {n % len(args) if n < 0 and args else n for n in self._static_nums}
         marked = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
@@ -347,7 +352,7 @@ class Function(Uncopyable, Generic[P, R_co]):
     def _check(self, tree: Any, leaves: list[Any]) -> None:
         for number, leaf in enumerate(leaves):
             if not isinstance(leaf, (*PLAIN, Tensor, *_STATIC)):
-                raise refused(leaf, self, self._argument(paths(tree, leaves)[number]))
+                raise argument_error(leaf, self, self._argument(paths(tree, leaves)[number]))
             if isinstance(leaf, Tensor):
                 refuse_host(leaf, self)
 
@@ -469,7 +474,7 @@ def _parameters(fun: Callable[..., Any]) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind in positional]
 
 
-def _graph_of(traced: _Traced, leaves: list[Any]) -> Graph | None:
+def _graph_of(traced: _Trace, leaves: list[Any]) -> Graph | None:
     """The graph that a call becomes part of; None if it runs on a connection."""
     for leaf in leaves:
         if isinstance(leaf, Tensor):

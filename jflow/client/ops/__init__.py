@@ -12,8 +12,6 @@ from jflow.client.ops.arrays import identity as identity
 from jflow.client.ops.arrays import no_op as no_op
 from jflow.client.ops.arrays import placeholder as placeholder
 from jflow.client.ops.creators import variable_creator_scope as variable_creator_scope
-from jflow.client.ops.decoding import as_string as as_string
-from jflow.client.ops.decoding import cast as cast
 from jflow.client.ops.decoding import decode_csv as decode_csv
 from jflow.client.ops.decoding import decode_image as decode_image
 from jflow.client.ops.decoding import decode_jpeg as decode_jpeg
@@ -24,11 +22,6 @@ from jflow.client.ops.decoding import encode_jpeg as encode_jpeg
 from jflow.client.ops.decoding import encode_png as encode_png
 from jflow.client.ops.decoding import parse_example as parse_example
 from jflow.client.ops.decoding import parse_single_example as parse_single_example
-from jflow.client.ops.decoding import string_join as string_join
-from jflow.client.ops.decoding import string_split as string_split
-from jflow.client.ops.decoding import string_strip as string_strip
-from jflow.client.ops.decoding import string_to_number as string_to_number
-from jflow.client.ops.decoding import substr as substr
 from jflow.client.ops.initialized import (
     assert_variables_initialized as assert_variables_initialized,
 )
@@ -82,4 +75,11 @@ from jflow.client.ops.state import model_variables as model_variables
 from jflow.client.ops.state import moving_average_variables as moving_average_variables
 from jflow.client.ops.state import trainable_variables as trainable_variables
 from jflow.client.ops.state import variables_initializer as variables_initializer
+from jflow.client.ops.strings import as_string as as_string
+from jflow.client.ops.strings import cast as cast
+from jflow.client.ops.strings import string_join as string_join
+from jflow.client.ops.strings import string_split as string_split
+from jflow.client.ops.strings import string_strip as string_strip
+from jflow.client.ops.strings import string_to_number as string_to_number
+from jflow.client.ops.strings import substr as substr
 from jflow.client.ops.variable import Variable as Variable

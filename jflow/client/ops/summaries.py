@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jflow.base.values import abstract, shape_text, string
-from jflow.client.ops.decoder_calls import strings_of
+from jflow.client.ops.host_calls import strings_of
 from jflow.compiler.graph import GraphKeys, Tensor, name_scope
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call

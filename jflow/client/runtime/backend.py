@@ -162,7 +162,7 @@ class Backend(Protocol):
         On a cluster it is registered with the master when it first runs.
         """
 
-    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+    def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
         """The options of a session, completed by those that its server has; connects to it."""
 
     def incarnation(self, deadline: Deadline) -> int:

@@ -108,7 +108,7 @@ class ExpandingExecutable:
             with deadline.holding(self._registering, "waiting for other steps to be registered"):
                 executable = self._known.get(signature)
                 if executable is None:
-                    executable = self._registered(signature, deadline)
+                    executable = self._register_signature(signature, deadline)
                     self._keep(signature, executable)
             deadline.check("compiling the step")
         self._latest.executable = executable
@@ -120,7 +120,7 @@ class ExpandingExecutable:
             if len(self._known) > MAX_SIGNATURES:
                 self._known.popitem(last=False)
 
-    def _registered(self, signature: FedShapes, deadline: Deadline) -> Executable:
+    def _register_signature(self, signature: FedShapes, deadline: Deadline) -> Executable:
         fed = [self._request.fed[i] for i in self._unknown]
         shapes = {t: _logical(t, shape) for t, shape in zip(fed, signature, strict=True)}
         roots = [*self._request.targets, *(tensor.op for tensor in self._request.fetches)]

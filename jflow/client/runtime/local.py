@@ -110,12 +110,12 @@ class LocalBackend:
         warn_of_process_options(config, {device.type for device in self._devices})
         self._memory = memory_limits(self._devices)
         self._specs = {
-            found: DeviceSpec(type=device.type, index=device.index)
-            for device, found in self._devices.items()
+            jax_device: DeviceSpec(type=device.type, index=device.index)
+            for device, jax_device in self._devices.items()
         }
         self._first = next(iter(self._specs))
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
-        by_name = {str(device): found for device, found in self._devices.items()}
+        by_name = {str(device): jax_device for device, jax_device in self._devices.items()}
         self._task = LocalTask(self._containers, by_name)
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
@@ -133,15 +133,15 @@ class LocalBackend:
         for plan in compiled.plans:
             verify(plan)
         verify_step(compiled.plans, compiled.n_fetches)
-        used = {
+        programs = {
             program.digest: (compiled.programs[program.digest], device, program.donated)
             for plan in compiled.plans
             for device in [self._devices[plan.device]]
             for program in plan.programs
         }
-        executables = dict(zip(used, compile_all([*used.values()]), strict=True))
+        executables = dict(zip(programs, compile_all([*programs.values()]), strict=True))
 
-        def linked(plan: Plan) -> LinkedPlan:
+        def link_plan(plan: Plan) -> LinkedPlan:
             device = self._devices[plan.device]
             return link(
                 plan,
@@ -151,14 +151,14 @@ class LocalBackend:
             )
 
         functions = [*map(_function, compiled.callbacks)]
-        plans = [*map(linked, compiled.plans)]
+        plans = [*map(link_plan, compiled.plans)]
         has_state = any(plan.variables or plan.resources for plan in compiled.plans)
         task = self._task if has_state else None
         return LocalExecutable(
             plans, compiled.n_fetches, self._containers, functions, compiled.names, task
         )
 
-    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+    def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
         return config
 
     def incarnation(self, deadline: Deadline) -> int:

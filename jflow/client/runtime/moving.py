@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 PAUSE_S = 0.005
 """How long a step waits that has only to be run again: the task that holds its state is about to
-tell all others."""
+notify all others."""
 
 MAX_TRIES = 1000
 """How often one call registers or runs a step again. Each time means that its state has moved."""
 
 
-def until_found(
+def retry_while_moved(
     act: Callable[[], T], learn: Callable[[MovedError], object], deadline: Deadline
 ) -> T:
     """The result of `act`, which is called again when state has moved.
@@ -76,11 +76,11 @@ class MovingExecutable:
         self._learn = learn
         self._lock = threading.Lock()
         self.n_runs = 0
-        self._executable = self._registered(deadline)
+        self._executable = self._register_again(deadline)
 
     def prepare(self, deadline: Deadline) -> None:
         """See `Executable.prepare`."""
-        self._until_found(lambda executable: executable.prepare(deadline), deadline)
+        self._retry_while_moved(lambda executable: executable.prepare(deadline), deadline)
 
     def run(
         self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
@@ -92,7 +92,9 @@ class MovingExecutable:
             return executable.run(feeds, deadline, effect=effect)
         except MovedError as error:
             self.find(executable, error, deadline)
-        return self._until_found(lambda found: found.run(feeds, deadline, effect=effect), deadline)
+        return self._retry_while_moved(
+            lambda executable: executable.run(feeds, deadline, effect=effect), deadline
+        )
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """See `Executable.compute`."""
@@ -102,7 +104,9 @@ class MovingExecutable:
             return executable.compute(feeds, deadline)
         except MovedError as error:
             self.find(executable, error, deadline)
-        return self._until_found(lambda found: found.compute(feeds, deadline), deadline)
+        return self._retry_while_moved(
+            lambda executable: executable.compute(feeds, deadline), deadline
+        )
 
     def single_program(self, n_feeds: int) -> None:
         """Always None: a step that uses state is never a single program."""
@@ -112,7 +116,7 @@ class MovingExecutable:
     ) -> tuple[list[Any], list[TaskRecord]]:
         """See `Executable.traced`."""
         self.n_runs += 1
-        return self._until_found(
+        return self._retry_while_moved(
             lambda executable: executable.traced(feeds, deadline, as_jax=as_jax), deadline
         )
 
@@ -131,7 +135,7 @@ class MovingExecutable:
     ) -> Future[list[Array]]:
         """See `Executable.start`."""
         self.n_runs += 1
-        return _Started(self, feeds, deadline, effect)
+        return _MovingFuture(self, feeds, deadline, effect)
 
     def start_once(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None
@@ -141,13 +145,13 @@ class MovingExecutable:
         def start(executable: Executable) -> tuple[Executable, Future[list[Array]]]:
             return executable, executable.start(feeds, deadline, effect=effect)
 
-        return self._until_found(start, deadline)
+        return self._retry_while_moved(start, deadline)
 
-    def find(self, failed: Executable, error: MovedError, deadline: Deadline) -> None:
+    def find(self, stale: Executable, error: MovedError, deadline: Deadline) -> None:
         """Registers the step again, unless another thread has done it.
 
         Args:
-          failed: what failed.
+          stale: what failed.
           error: why.
           deadline: of the call.
         """
@@ -156,12 +160,12 @@ class MovingExecutable:
             time.sleep(PAUSE_S)
             return
         with deadline.holding(self._lock, "waiting for the step to be registered"):
-            if self._executable is failed:
+            if self._executable is stale:
                 self._learn(error)
-                self._executable = self._registered(deadline)
+                self._executable = self._register_again(deadline)
         deadline.check("registering the step again, because state has moved")
 
-    def _until_found(self, act: Callable[[Executable], T], deadline: Deadline) -> T:
+    def _retry_while_moved(self, act: Callable[[Executable], T], deadline: Deadline) -> T:
         for _ in range(MAX_TRIES):
             executable = self._executable
             try:
@@ -171,11 +175,11 @@ class MovingExecutable:
                 self.find(executable, error, deadline)
         raise latest
 
-    def _registered(self, deadline: Deadline) -> Executable:
-        return until_found(lambda: self._register(deadline), self._learn, deadline)
+    def _register_again(self, deadline: Deadline) -> Executable:
+        return retry_while_moved(lambda: self._register(deadline), self._learn, deadline)
 
 
-class _Started(Future[list[Array]]):
+class _MovingFuture(Future[list[Array]]):
     """The future values of a step that is started again if its state has moved."""
 
     def __init__(
@@ -195,7 +199,7 @@ class _Started(Future[list[Array]]):
         self._is_wanted = False
         inner = self._inner
         if inner is not None:
-            inner.cancel()  # which tells `_ended`
+            inner.cancel()  # which calls `_on_end`
         return self.cancelled()
 
     def stop(self) -> None:
@@ -208,14 +212,14 @@ class _Started(Future[list[Array]]):
     def _begin(self) -> None:
         executable, inner = self._step.start_once(self._feeds, self._deadline, self._effect)
         self._inner = inner
-        inner.add_done_callback(lambda done: self._ended(executable, done))
+        inner.add_done_callback(lambda done: self._on_end(executable, done))
         if not self._is_wanted:
             inner.cancel()
 
-    def _ended(self, executable: Executable, inner: Future[list[Array]]) -> None:
+    def _on_end(self, executable: Executable, inner: Future[list[Array]]) -> None:
         self._inner = None  # it refers to this future, and nothing is to be left in a cycle
         if inner.cancelled():
-            self._cancelled()
+            self._end_cancelled()
             return
         error = inner.exception()
         if isinstance(error, MovedError):
@@ -235,10 +239,10 @@ class _Started(Future[list[Array]]):
                 self._begin()
             else:
                 # Not started, because a step that is cancelled then may have taken an element.
-                self._cancelled()
+                self._end_cancelled()
         except BaseException as failure:  # of any class: the future reports it
             self.set_exception(failure)
 
-    def _cancelled(self) -> None:
+    def _end_cancelled(self) -> None:
         super().cancel()
         self.set_running_or_notify_cancel()

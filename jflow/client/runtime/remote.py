@@ -123,7 +123,7 @@ class RemoteBackend:
         self.owner = secrets.token_hex(8)
         self._target = target
         self._meant = Target.parse(target)
-        self._use(config)
+        self._apply(config)
         self._lock = threading.Lock()
         self._client: MasterClient | None = None
         self._is_closed = False
@@ -136,7 +136,7 @@ class RemoteBackend:
         self.numbering = Numbering(self.owner)
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
-        info = self.connected(deadline).info
+        info = self.connection(deadline).info
         all_devices = [record for group in self._devices_of(tasks, deadline) for record in group]
         devices: dict[Task, list[Device]] = {task: [] for task in tasks}
         for record in all_devices:
@@ -188,16 +188,16 @@ class RemoteBackend:
                 step.forget(task)
         self.restarts.go_on(error, is_rolled_back=is_rolled_back)
 
-    def completed(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
-        return _completed(config, self.connected(deadline).info)
+    def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
+        return _completed_options(config, self.connection(deadline).info)
 
     def incarnation(self, deadline: Deadline) -> int:
-        return self.connected(deadline).info.incarnation
+        return self.connection(deadline).info.incarnation
 
     def call_state(
         self, method: Callable[..., Coroutine[Any, Any, R]], *args: Any, deadline: Deadline
     ) -> R:
-        return self.connected(deadline).call(method, *args, self._connect_timeout, deadline)
+        return self.connection(deadline).call(method, *args, self._connect_timeout, deadline)
 
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
         own = self.call_state(ClusterState.claim, name, epoch, deadline=deadline)
@@ -223,14 +223,14 @@ class RemoteBackend:
         *,
         is_consistent: bool,
     ) -> SaveReport:
-        path, packed = self._path(prefix, items, deadline), self._packed(items)
+        path, packed = self._path(prefix, items, deadline), self._encode_items(items)
         record = self.call_state(
             ClusterState.save, path, packed, is_consistent, about, deadline=deadline
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        path, packed = self._path(prefix, items, deadline), self._packed(items)
+        path, packed = self._path(prefix, items, deadline), self._encode_items(items)
         record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
         return SaveReport.from_bytes(record)
 
@@ -240,7 +240,7 @@ class RemoteBackend:
         groups = zip(tasks, self._devices_of(tasks, deadline), strict=True)
         return path_on_tasks(prefix, {task: of[0].file_system for task, of in groups if of})
 
-    def _packed(self, items: StateItems) -> bytes:
+    def _encode_items(self, items: StateItems) -> bytes:
         return (items if self._isolation is None else self._isolation.items(items)).to_bytes()
 
     def peek(self, _: VariableRef) -> None:
@@ -250,7 +250,7 @@ class RemoteBackend:
         return None  # arrays of this process say nothing about devices of others
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
-        client = self.connected(deadline)
+        client = self.connection(deadline)
         own = client.info.task
         seen = _seen_tasks(client.info, self._filters)
         tasks = sorted(seen, key=lambda task: (task != own, task))
@@ -282,7 +282,7 @@ class RemoteBackend:
         client = self._client
         return client is not None and not client.is_open
 
-    def connected(self, deadline: Deadline) -> MasterClient:
+    def connection(self, deadline: Deadline) -> MasterClient:
         """Returns the connection to the master; connects, or reconnects, if necessary."""
         client = self._client
         if client is not None and client.is_open and not self._is_closed:
@@ -297,29 +297,29 @@ class RemoteBackend:
             if client is None:
                 client = connect(self._meant, self._connect_timeout, limit)
                 try:
-                    self._use(_completed(self._config, client.info))
+                    self._apply(_completed_options(self._config, client.info))
                 except OpError:
                     client.close()
                     raise
             elif not client.is_open:
-                client = self._reconnected(client, limit)
+                client = self._reconnect(client, limit)
             if client is not self._client:
                 self._steps = WeakValueDictionary()  # their handles are of the former connection
                 self._query_steps.clear()
-                client.notices.describe = self._described
+                client.notices.describe = self._describe_wait
             self._client = client
             if self._is_closed:
                 client.close()
             self._check_open()
             return client
 
-    def _use(self, config: ConfigProto) -> None:
+    def _apply(self, config: ConfigProto) -> None:
         self._config = config
         self._connect_timeout = config.connect_timeout_in_ms / 1000
         self._filters = DeviceFilters(config.device_filters)
         self._isolation = Isolation(self.owner) if config.isolate_session_state else None
 
-    def _described(self, one: SessionWait) -> str:
+    def _describe_wait(self, one: SessionWait) -> str:
         """What a step waits for, in the words of its graph."""
         step = self._steps.get(one.handle)
         names = NO_NAMES if step is None else step.names
@@ -330,7 +330,7 @@ class RemoteBackend:
         if self._is_closed:
             raise CancelledError("the session is closed")
 
-    def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
+    def _reconnect(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
         """Connects to the server again. Raises AbortedError if it is another incarnation."""
         failpoint("client.before_reconnect")
         lost.close()  # its stream has ended; the thread that sends to it has not
@@ -338,7 +338,7 @@ class RemoteBackend:
         task = lost.info.task
         meant = replace(self._meant, task=task, incarnation=lost.info.incarnation)
         try:
-            client = _connected_again(meant, timeout, deadline)
+            client = _connect_twice(meant, timeout, deadline)
         except RestartedError as error:
             if not self.restarts.are_outlived:
                 raise RestartedError(
@@ -347,7 +347,7 @@ class RemoteBackend:
                     task=str(task),
                 ) from None
             self.outlive(error, is_rolled_back=True)
-            client = _connected_again(replace(meant, incarnation=0), timeout, deadline)
+            client = _connect_twice(replace(meant, incarnation=0), timeout, deadline)
         except OpError as error:
             error.with_context(task=str(task))
             raise
@@ -359,7 +359,7 @@ class RemoteBackend:
         self, tasks: Collection[Task], deadline: Deadline
     ) -> list[Sequence[DeviceRecord]]:
         """The devices of each task; queries those that are unknown, all at once."""
-        client = self.connected(deadline)
+        client = self.connection(deadline)
         self._devices.setdefault(client.info.task, client.info.devices)
         unknown = sorted(task for task in tasks if task not in self._devices)
         if unknown:
@@ -372,7 +372,7 @@ class RemoteBackend:
         return [self._devices[task] for task in tasks]
 
 
-def _completed(config: ConfigProto, info: ServerInfo) -> ConfigProto:
+def _completed_options(config: ConfigProto, info: ServerInfo) -> ConfigProto:
     """Options, completed by those of a server. Raises InvalidArgumentError if these are invalid."""
     packed = info.session_defaults
     return SessionDefaults.from_bytes(packed).fill(config) if packed else config
@@ -383,7 +383,7 @@ def _seen_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
     return [task for task in info.cluster.tasks() if task == info.task or filters.see_task(task)]
 
 
-def _connected_again(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
+def _connect_twice(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
     """Connects, and once more if the network that had failed fails again in the handshake.
 
     Raises as `connect`.

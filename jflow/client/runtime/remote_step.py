@@ -79,7 +79,7 @@ class StepRegistry(Protocol):
     numbering: Numbering
     restarts: Restarts
 
-    def connected(self, deadline: Deadline) -> MasterClient:
+    def connection(self, deadline: Deadline) -> MasterClient:
         """The connection to the master; connects, or reconnects, if necessary."""
 
     def offer(self, step: RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
@@ -89,9 +89,9 @@ class StepRegistry(Protocol):
         """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
 
 
-def _release(registered: list[tuple[MasterClient | None, int]]) -> None:
+def _release(registrations: list[tuple[MasterClient | None, int]]) -> None:
     """Releases a step that can no longer run."""
-    for client, handle in registered:
+    for client, handle in registrations:
         if client is not None:
             client.release(handle)
 
@@ -114,9 +114,9 @@ class RemoteExecutable:
         self._refusal = unsupported(compiled.plans)
         self._is_numbered = writes_once(compiled.plans)
         self._lock = threading.Lock()
-        self._registered: list[tuple[MasterClient | None, int]] = []
+        self._registrations: list[tuple[MasterClient | None, int]] = []
         # The finalizer has the list only: a reference to this object would keep it alive.
-        weakref.finalize(self, _release, self._registered).atexit = False
+        weakref.finalize(self, _release, self._registrations).atexit = False
 
     def prepare(self, deadline: Deadline) -> None:
         self._register(deadline)
@@ -127,7 +127,7 @@ class RemoteExecutable:
         if effect is None and self._is_numbered:
             numbered = self._backend.numbering.first_attempt()
             try:
-                return self._repeated(feeds, deadline, numbered)
+                return self._run_numbered(feeds, deadline, numbered)
             finally:
                 self._backend.numbering.end_step(numbered.sequence)
         if effect is not None:
@@ -139,7 +139,9 @@ class RemoteExecutable:
             self._outlive(error, (client, handle))
         return self.run(feeds, deadline, effect=effect)
 
-    def _repeated(self, feeds: Sequence[Array], deadline: Deadline, effect: Effect) -> list[Array]:
+    def _run_numbered(
+        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect
+    ) -> list[Array]:
         """Runs a step that writes once; again, if the connection was lost with its answer."""
         client, handle = self._register(deadline)
         while True:
@@ -155,9 +157,9 @@ class RemoteExecutable:
                 lost = error
             failpoint("client.before_repeat")
             effect = effect.again()
-            client, handle = self._registered_again(lost, deadline)
+            client, handle = self._register_again(lost, deadline)
 
-    def _registered_again(
+    def _register_again(
         self, lost: UnavailableError, deadline: Deadline
     ) -> tuple[MasterClient, int]:
         """Registers the step over a new connection, which may be lost, too, before that is done.
@@ -217,11 +219,11 @@ class RemoteExecutable:
     def forget(self, task: Task) -> None:
         """Has the step registered again before it next runs, if it uses a task."""
         if any(plan.device.task == task for plan in self.plans):
-            self._registered.insert(0, _STALE)
+            self._registrations.insert(0, _STALE)
 
     def _outlive(self, error: RestartedError, used: tuple[MasterClient, int]) -> None:
         """Returns if the step can be run again, over another registration than was used."""
-        if self._registered[:1] == [used]:
+        if self._registrations[:1] == [used]:
             self._backend.outlive(error, is_rolled_back=error.is_rolled_back)
         elif not error.is_rolled_back:
             raise error
@@ -248,16 +250,16 @@ class RemoteExecutable:
 
     def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
         """The current connection and the handle of the step on it."""
-        client = self._backend.connected(deadline)
+        client = self._backend.connection(deadline)
         # Replaced as a whole and never emptied, so it can be read without the lock.
-        if self._registered and (current := self._registered[0])[0] is client:
+        if self._registrations and (current := self._registrations[0])[0] is client:
             return client, current[1]
         with deadline.holding(self._lock, "waiting for the step to be registered"):
-            former = [*self._registered]
+            former = [*self._registrations]
             if former and former[0][0] is client:
                 return client, former[0][1]
             handle = self._backend.offer(self, client, deadline)
-            self._registered[:] = [(client, handle)]
+            self._registrations[:] = [(client, handle)]
             # Only now: the new plans keep what is the session's alone.
             _release([one for one in former if one[0] is client])
             return client, handle

@@ -45,7 +45,7 @@ class Restarts:
                     self._used.setdefault(task, {})[state.name] = None
 
     def known(self, tasks: Collection[Task]) -> list[Task]:
-        """The tasks among these of whose restart the server has to be told, each once."""
+        """The tasks among these of whose restart the server has to be notified, each once."""
         with self._lock:
             lost = sorted(self._known.intersection(tasks))
             self._known.difference_update(lost)

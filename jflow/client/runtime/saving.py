@@ -10,7 +10,7 @@ from jflow.base.cluster import Task
 from jflow.base.deadline import Deadline
 from jflow.base.values import SaveSliceInfo, is_known
 from jflow.client.runtime.backend import Backend
-from jflow.client.runtime.moving import until_found
+from jflow.client.runtime.moving import retry_while_moved
 from jflow.client.runtime.steps import place_step
 from jflow.compiler.graph import Graph, VariableRef
 from jflow.compiler.graph.primitives import ResourceRef
@@ -65,7 +65,7 @@ def save_state(
     def save(items: StateItems) -> SaveReport:
         return backend.save(prefix, items, about, deadline, is_consistent=is_consistent)
 
-    return _until_found(graph, states, backend, placer, deadline, save)
+    return _retry_while_moved(graph, states, backend, placer, deadline, save)
 
 
 def restore_state(
@@ -81,10 +81,10 @@ def restore_state(
     def restore(items: StateItems) -> SaveReport:
         return backend.restore(prefix, items, deadline)
 
-    return _until_found(graph, states, backend, placer, deadline, restore)
+    return _retry_while_moved(graph, states, backend, placer, deadline, restore)
 
 
-def _until_found(
+def _retry_while_moved(
     graph: Graph,
     states: Sequence[StateToSave],
     backend: Backend,
@@ -92,7 +92,7 @@ def _until_found(
     deadline: Deadline,
     act: Callable[[StateItems], SaveReport],
 ) -> SaveReport:
-    return until_found(
+    return retry_while_moved(
         lambda: act(_items(graph, states, backend, placer, deadline)),
         lambda error: placer.learn(graph, error.moved),
         deadline,

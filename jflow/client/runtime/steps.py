@@ -14,7 +14,7 @@ from jflow.base.text import seconds_text
 from jflow.client.runtime.backend import Backend, Executable
 from jflow.client.runtime.calibration_file import current_calibration
 from jflow.client.runtime.expanding import ExpandingExecutable
-from jflow.client.runtime.moving import MovingExecutable, until_found
+from jflow.client.runtime.moving import MovingExecutable, retry_while_moved
 from jflow.compiler.graph import Graph, Operation
 from jflow.compiler.graph.expansion import Expansion
 from jflow.compiler.graph.gradient import is_recorded
@@ -209,7 +209,7 @@ def replace_state(
         return Replacement(plan.relocations, plan.before, plan.after, plan.cost)
 
     # Another session may be first.
-    return until_found(move, lambda error: placer.learn(graph, error.moved), deadline)
+    return retry_while_moved(move, lambda error: placer.learn(graph, error.moved), deadline)
 
 
 def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:

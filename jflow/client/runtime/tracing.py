@@ -28,15 +28,15 @@ class RunMetadata:
 
     def __init__(self) -> None:
         self.partition_plans: dict[str, str] = {}
-        self._noted: TracedStep | None = None
+        self._traced_step: TracedStep | None = None
         self._step_stats = StepStats()
 
     @property
     def step_stats(self) -> StepStats:
         """Times of what ran on each device of all tasks; empty if the step was not traced."""
-        noted = self._noted
-        if noted is not None:
-            self._step_stats, self._noted = StepStats(noted.trace()), None
+        traced_step = self._traced_step
+        if traced_step is not None:
+            self._step_stats, self._traced_step = StepStats(traced_step.trace()), None
         return self._step_stats
 
     @property
@@ -44,14 +44,14 @@ class RunMetadata:
         """The trace of the step; empty if it was not traced."""
         return self.step_stats.trace
 
-    def fill(self, noted: TracedStep | None, partition_plans: dict[str, str]) -> None:
+    def fill(self, traced_step: TracedStep | None, partition_plans: dict[str, str]) -> None:
         """Takes what was noted of a step, in place of what it had of an earlier one.
 
         Args:
-          noted: what the trace is made of when it is looked at; None for no trace.
+          traced_step: what the trace is made of when it is looked at; None for no trace.
           partition_plans: the texts of the plans.
         """
-        self._noted, self._step_stats = noted, StepStats()
+        self._traced_step, self._step_stats = traced_step, StepStats()
         self.partition_plans = partition_plans
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class TracedStep(NamedTuple):
         return measured(*self)
 
 
-def traced_run(
+def trace_run(
     executable: Executable, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool = False
 ) -> tuple[list[Any], TracedStep]:
     """Runs a step and traces it.
@@ -95,7 +95,7 @@ def traced_run(
     return values, TracedStep(records, executable.names, start, now())
 
 
-def run_noted(
+def run_with_metadata(
     executable: Executable,
     feeds: Sequence[Any],
     deadline: Deadline,
@@ -114,14 +114,14 @@ def run_noted(
     if metadata is None or options is None:
         options = RunOptions()
     if traces is None and not options.trace_level:
-        values, noted = executable.run(feeds, deadline), None
+        values, traced_step = executable.run(feeds, deadline), None
     else:
-        values, noted = traced_run(executable, feeds, deadline)
+        values, traced_step = trace_run(executable, feeds, deadline)
         if traces is not None:
-            traces.append(noted.trace())
+            traces.append(traced_step.trace())
     if metadata is not None:
         texts = plans_text(executable) if options.output_partition_graphs else {}
-        metadata.fill(noted if options.trace_level else None, texts)
+        metadata.fill(traced_step if options.trace_level else None, texts)
     return values
 
 
@@ -151,7 +151,7 @@ class _Blocks:
         return self._stack.top
 
     @contextmanager
-    def opened(self) -> Iterator[list[Trace]]:
+    def block(self) -> Iterator[list[Trace]]:
         """A block on this thread."""
         with self._lock:
             self.n_open += 1
@@ -174,5 +174,5 @@ def trace_steps() -> Iterator[list[Trace]]:
     end. A traced step waits for the results of each program before it starts the next one of a
     plan, so that it knows when they were computed.
     """
-    with BLOCKS.opened() as traces:
+    with BLOCKS.block() as traces:
         yield traces

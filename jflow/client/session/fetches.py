@@ -28,7 +28,7 @@ Build = Callable[[Iterator[Any]], Any]
 """Rebuilds a structure from values for its leaves, in the order of the leaves."""
 
 
-def take_apart(structure: Any, leaves: list[Any]) -> Build:
+def flatten(structure: Any, leaves: list[Any]) -> Build:
     """Flattens a structure: appends its leaves to a list, in order.
 
     Containers are lists, tuples, dicts and their subclasses, named tuples, other mutable mappings,
@@ -57,13 +57,13 @@ def take_apart(structure: Any, leaves: list[Any]) -> Build:
 
 
 def _sequence(make: Callable[[list[Any]], Any], items: Iterable[Any], leaves: list[Any]) -> Build:
-    builds = [take_apart(item, leaves) for item in items]
+    builds = [flatten(item, leaves) for item in items]
     return lambda values: make([build(values) for build in builds])
 
 
 def _list(items: list[Any], leaves: list[Any]) -> Build:
     """Flattens a subclass of list, which is copied: it may have attributes and any constructor."""
-    builds = [take_apart(item, leaves) for item in items]
+    builds = [flatten(item, leaves) for item in items]
     original = copy.copy(items)
 
     def build(values: Iterator[Any]) -> Any:
@@ -75,7 +75,7 @@ def _list(items: list[Any], leaves: list[Any]) -> Build:
 
 
 def _mapping(items: MutableMapping[Any, Any], leaves: list[Any]) -> Build:
-    builds = [(key, take_apart(item, leaves)) for key, item in items.items()]
+    builds = [(key, flatten(item, leaves)) for key, item in items.items()]
     if type(items) is dict:
         return lambda values: {key: build(values) for key, build in builds}
     original = copy.copy(items)
@@ -99,7 +99,7 @@ def _object(structure: Any, leaves: list[Any]) -> Build:
         leaves.append(structure)
         return next
     kind = type(structure)
-    builds = {name: take_apart(getattr(structure, field), leaves) for field, name in names}
+    builds = {name: flatten(getattr(structure, field), leaves) for field, name in names}
     return lambda values: kind(**{name: build(values) for name, build in builds.items()})
 
 
@@ -200,7 +200,7 @@ class FeedSlot:
             return np.asarray(value)
         if type(value) is float and -self._limit <= value <= self._limit:
             return np.array(value, self._dtype)
-        return _fed(self._tensor, value)
+        return _physical_value(self._tensor, value)
 
 
 def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
@@ -209,14 +209,14 @@ def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
     Args:
       graph: the session's graph.
       fetches: a tensor, variable, operation or the name of one, or containers of them; see
-        `take_apart`.
+        `flatten`.
 
     Raises:
       TypeError: if a leaf is none of these.
       ValueError: if a leaf is not in this graph.
     """
     leaves: list[Any] = []
-    build = take_apart(fetches, leaves)
+    build = flatten(fetches, leaves)
     return Fetches(build, [_element(graph, leaf) for leaf in leaves])
 
 
@@ -271,10 +271,10 @@ def parse_feed_list(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
 
 def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
     tensor = _feed_key(graph, key)
-    return tensor, _fed(tensor, value)
+    return tensor, _physical_value(tensor, value)
 
 
-def _fed(tensor: Tensor, value: Any) -> Array:
+def _physical_value(tensor: Tensor, value: Any) -> Array:
     """Converts a value fed for a tensor to its physical form."""
     if isinstance(value, Symbolic | Operation):
         raise TypeError(

@@ -27,7 +27,7 @@ from jflow.client.runtime.steps import (
     replace_state,
 )
 from jflow.client.runtime.target import checked_config, checked_target, open_backend, reset_target
-from jflow.client.runtime.tracing import BLOCKS, RunMetadata, run_noted
+from jflow.client.runtime.tracing import BLOCKS, RunMetadata, run_with_metadata
 from jflow.client.session.fetches import (
     FeedSlot,
     Fetches,
@@ -147,7 +147,7 @@ class Session(Closing):
             deadline = self._settings.deadline(options)
             run: _Run | None = None
             if run_metadata is not None or BLOCKS.n_open:
-                run = partial(run_noted, options=options, metadata=run_metadata)
+                run = partial(run_with_metadata, options=options, metadata=run_metadata)
             key = key_of(fetches, feed_dict)
             if key is not None:
                 known = self._known[internals.debug_nans.value].get(key)
@@ -181,7 +181,7 @@ class Session(Closing):
         if feeds:
             fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
         try:
-            deadline = self._settings.completed(deadline)
+            deadline = self._settings.complete(deadline)
             request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
             executable = self._executable(request, deadline)
             fed = list(feeds.values())
@@ -263,7 +263,7 @@ class Session(Closing):
         Raises:
           The errors of `run` that do not depend on fed values or state.
         """
-        request, deadline = self._request(fetches, feed_list), self._settings.completed()
+        request, deadline = self._request(fetches, feed_list), self._settings.complete()
         return place_step(self._graph, request, self._backend, self._settings.placer, deadline)
 
     def explain(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Explanation:
@@ -279,7 +279,7 @@ class Session(Closing):
         Raises:
           As `run` before the step begins.
         """
-        request, deadline = self._request(fetches, feed_list), self._settings.completed()
+        request, deadline = self._request(fetches, feed_list), self._settings.complete()
         return explain_step(self._graph, request, self._backend, self._settings.placer, deadline)
 
     def _request(self, fetches: Any, feed_list: Sequence[Any] | None) -> StepRequest:
@@ -325,7 +325,7 @@ class Session(Closing):
         if min_gain is not None and not min_gain >= 0:
             raise ValueError(f"min_gain must be at least 0, or None, got {min_gain}")
         chosen = named_strategy(strategy)
-        deadline = self._settings.completed()
+        deadline = self._settings.complete()
         steps = {
             request: executable.n_runs
             for request, executable in self._executables.copy().items()
@@ -405,7 +405,7 @@ class Session(Closing):
         **options: Any,
     ) -> SaveReport:
         self._check_open()
-        deadline = self._settings.completed()
+        deadline = self._settings.complete()
         placer = self._settings.placer
         try:
             return act(self._graph, states, self._backend, placer, prefix, deadline, **options)
@@ -420,7 +420,7 @@ class Session(Closing):
           UnavailableError: if the session's server does not answer within the connect timeout.
           DeadlineExceededError: if the operation timeout passes before the tasks have answered.
         """
-        return self._backend.list_devices(self._settings.completed())
+        return self._backend.list_devices(self._settings.complete())
 
     def close(self) -> None:
         """Cancels running steps and closes the session. Shared state stays. May be called again."""

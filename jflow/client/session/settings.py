@@ -27,7 +27,7 @@ class SessionSettings:
         self._backend = backend
         self._is_complete = is_complete
         self._lock = threading.Lock()
-        self._take(config)
+        self._apply(config)
 
     def deadline(self, options: RunOptions | None = None) -> Deadline:
         """The deadline of a call that begins now."""
@@ -36,26 +36,26 @@ class SessionSettings:
             timeout = options.timeout_in_ms / 1000 or timeout
         return FOREVER if timeout is None else Deadline(timeout)
 
-    def completed(self, deadline: Deadline | None = None) -> Deadline:
+    def complete(self, deadline: Deadline | None = None) -> Deadline:
         """The deadline of a call once the options are complete; the first call connects for that.
 
         Args:
           deadline: what the call has of its own; None for that of a call that begins now.
 
-        Raises as `Backend.completed`.
+        Raises as `Backend.complete_options`.
         """
         deadline = self.deadline() if deadline is None else deadline
         if self._is_complete:
             return deadline
         with deadline.holding(self._lock, "waiting for the options of the server"):
             if not self._is_complete:
-                config = self._backend.completed(self._config, deadline)
+                config = self._backend.complete_options(self._config, deadline)
                 if config != self._config:
-                    self._take(config)
+                    self._apply(config)
                 self._is_complete = True
         return self.deadline() if deadline.timeout is None else deadline
 
-    def _take(self, config: ConfigProto) -> None:
+    def _apply(self, config: ConfigProto) -> None:
         self._config = config
         self._timeout = config.operation_timeout_in_ms / 1000 or None
         self.placer: Placer = placer_of(config)

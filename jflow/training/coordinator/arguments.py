@@ -83,7 +83,7 @@ class ScheduledArguments:
         specials = [i for i, node in enumerate(nodes) if isinstance(node, _SPECIAL)]
         with owners.owned_by(connection):
             if not specials:
-                self.call = function.bound(args, kwargs)
+                self.call = function.prepare_call(args, kwargs)
                 return
             self.call = self._bound(function, nodes, tree, specials, counts)
 
@@ -121,7 +121,7 @@ class ScheduledArguments:
             for i, element in zip(places, elements, strict=True):
                 filled[i] = element
             args, kwargs = jax.tree.unflatten(tree, filled)
-            return reader.bound(args, kwargs)
+            return reader.prepare_call(args, kwargs)
 
         call, elements = bound_with_elements(bind, iterators, ns)
         index_of = {id(leaf): index for index, leaf in enumerate(call.args)}

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jflow.training.coordinator.attempts import Attempts, ClosureAttempt
-from jflow.training.coordinator.backlog import Backlog
 from jflow.training.coordinator.batches import Batches
 from jflow.training.coordinator.durations import SECOND_WITHIN_S, Durations
 from jflow.training.coordinator.events import Action, Closure, Dispatch, PrepareBatch, WorkerIndex
-from jflow.training.coordinator.open_closures import OpenClosure
+from jflow.training.coordinator.open_closures import Backlog, OpenClosure
 from jflow.training.coordinator.result_locations import ResultLocations
 from jflow.training.coordinator.workers import Workers
 

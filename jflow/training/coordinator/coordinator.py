@@ -29,7 +29,7 @@ from jflow.errors import (
 from jflow.training.coordinator.engine import Engine
 from jflow.training.coordinator.metrics import CoordinatorMetrics
 from jflow.training.coordinator.per_worker import PerWorkerDataset, dataset_maker
-from jflow.training.coordinator.recovery import Recovering
+from jflow.training.coordinator.recovery import RecoveryOptions
 from jflow.training.coordinator.remote_value import RemoteValue
 from jflow.training.coordinator.restoring import StateRestorer
 from jflow.training.coordinator.scheduling import (
@@ -130,7 +130,9 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         self._restorer = StateRestorer(strategy, checkpoint)
         claim = None if name is None else (name, strategy.connection.claim(name))
         self._restorer.note_lives()
-        recovering = Recovering(strategy.ps_tasks, self._restorer, on_ps_failure == _RESTORE, claim)
+        recovery = RecoveryOptions(
+            strategy.ps_tasks, self._restorer, on_ps_failure == _RESTORE, claim
+        )
         config = _worker_config(strategy.config)
         if watchdog_timeout is None:
             watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
@@ -142,7 +144,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
             lambda task: Connection(targets[task], config),
             lambda task: _call(prepare, task),
             watchdog_timeout,
-            recovering,
+            recovery,
         )
         self._source = ClosureSource(self._engine, strategy.connection)
         self._targets = targets

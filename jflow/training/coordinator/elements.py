@@ -112,7 +112,7 @@ def reading(function: Function[..., Any]) -> Function[..., Any]:
         return result
 
     call.__name__ = getattr(function, "__name__", "closure")
-    return function.wrapped(call)
+    return function.wrap(call)
 
 
 class ElementCounts:

@@ -2,7 +2,7 @@
 
 Events come from any thread: that of the program, those of links and of the recovery, and a clock's.
 Each is given to the scheduler under one lock. The actions that follow are carried out in the order
-in which they were decided (`actions.py`), without the lock (`executor.py`).
+in which they were decided, without the lock (`executor.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from jflow.base.deadline.notices import WaitNotice
 from jflow.client.functions import Connection
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.state.effects import ConflictError, SupersededError
-from jflow.training.coordinator.actions import ActionQueue
 from jflow.training.coordinator.closures import ScheduledClosure
 from jflow.training.coordinator.events import (
     Action,
     Closure,
     Forget,
 )
-from jflow.training.coordinator.executor import ActionExecutor
+from jflow.training.coordinator.executor import ActionExecutor, ActionQueue
 from jflow.training.coordinator.link import WorkerLink
 from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.losses import (
@@ -42,7 +41,7 @@ from jflow.training.coordinator.losses import (
 )
 from jflow.training.coordinator.metrics import Meter, Watchdog
 from jflow.training.coordinator.per_worker import PerWorkerIterator
-from jflow.training.coordinator.recovery import Recovering, Recovery
+from jflow.training.coordinator.recovery import Recovery, RecoveryOptions
 from jflow.training.coordinator.scheduler import ClosureScheduler
 from jflow.training.coordinator.worker_results import WorkerResults
 
@@ -63,7 +62,7 @@ class Engine:
       prepare_worker: makes on a worker what it has to have.
       watchdog_s: after how many seconds without an ended closure the stacks of all threads are
         logged; None for never.
-      recovering: what happens when parameter servers are lost, and what is claimed.
+      options: what happens when parameter servers are lost, and what is claimed.
 
     Attributes:
       iterators: what is made anew for a worker that returns.
@@ -76,16 +75,14 @@ class Engine:
         connect: Callable[[Task], Connection],
         prepare_worker: Callable[[Task], None],
         watchdog_s: float | None,
-        recovering: Recovering,
+        options: RecoveryOptions,
     ) -> None:
         self.meter = Meter()
         self.changed = threading.Condition()
         self._connect, self._prepare_worker = connect, prepare_worker
         self._watchdog = Watchdog(watchdog_s)
-        self._claim, self._servers = recovering.claim, recovering.servers
-        self.recovery: Recovery[LinkAttempt] = Recovery(
-            recovering.restorer, self, restores=recovering.restores
-        )
+        self._claim, self._servers = options.claim, options.servers
+        self.recovery = Recovery(options.restorer, self, restores=options.restores)
         self._may_connect = threading.Event()
         self._may_connect.set()
         self._fence: FencedError | None = None
@@ -94,7 +91,7 @@ class Engine:
         self.results = WorkerResults(
             self._scheduler, self._links.get, self._apply_event, self.meter, self.changed
         )
-        client = recovering.claim or (secrets.token_hex(8), 0)
+        client = options.claim or (secrets.token_hex(8), 0)
         self._executor = ActionExecutor(
             self._scheduler, self._links, self.results, client, self, self._closure_ended
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from jflow.training.coordinator.attempts import Attempts, ClosureAttempt
-from jflow.training.coordinator.backlog import Backlog
 from jflow.training.coordinator.events import (
     Action,
     Closure,
@@ -20,7 +19,7 @@ from jflow.training.coordinator.events import (
     Keeping,
     Reopen,
 )
-from jflow.training.coordinator.open_closures import OpenClosure, OpenClosures
+from jflow.training.coordinator.open_closures import Backlog, OpenClosure, OpenClosures
 from jflow.training.coordinator.result_locations import Failure, ResultLocations
 from jflow.training.coordinator.workers import Workers
 
@@ -127,8 +126,7 @@ class Lifecycle:
             awaited = self._closures.get(source)
             if awaited is None or self._locations.has_copy(source) or source in opened.missing:
                 continue
-            opened.missing |= {source}
-            awaited.dependents += (opened.closure.number,)
+            opened.wait_for(awaited)
         return not opened.missing
 
     # Closures that end --------------------------------------------------------------------------

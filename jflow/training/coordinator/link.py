@@ -263,7 +263,7 @@ class WorkerLink:
             try:
                 connection.check()
                 self._events.introduce(connection)
-                connection.stay_lost()
+                connection.disable_reconnect()
                 self._events.rebuild(self.index)
             except FencedError as error:
                 connection.close()
@@ -330,7 +330,7 @@ class WorkerLink:
             else:
                 concrete = closure.concrete.on(connection, arranged(jaxpr, layout))
             if n > 1:
-                concrete = concrete.repeated(n)
+                concrete = concrete.batch(n)
         if not concrete.is_ready:
             concrete.prepare(FOREVER)
             with self._lock:

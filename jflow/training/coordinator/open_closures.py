@@ -1,28 +1,29 @@
-"""`OpenClosures`: the closures that have not ended, by their numbers. Pure."""
+"""The closures that have not ended, by number, and those of them that are ready. Pure."""
 
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jflow.training.coordinator.events import Closure
+from jflow.training.coordinator.events import Closure, WorkerIndex
 
 
 @dataclass(slots=True, eq=False)
 class OpenClosure:
     """A closure that has not ended.
 
-    Its collections are immutable, so that those that are empty, as most are, are one object: the
-    time of the garbage collector goes by the number of objects.
+    Empty collections, as most are, are one immutable object: the time of the garbage collector goes
+    by the number of objects.
     """
 
     closure: Closure
     attempts: frozenset[int] = frozenset()
     """The attempts that can still end it."""
-    missing: frozenset[int] = frozenset()
+    missing: set[int] | frozenset[int] = frozenset()
     """The inputs that it waits for, all of which are open."""
-    dependents: tuple[int, ...] = ()
+    dependents: list[int] | tuple[()] = ()
     """The closures that wait for its result."""
     n_attempts: int = 0
     is_alone: bool = False
@@ -33,6 +34,15 @@ class OpenClosure:
     is_reissued: bool = False
     is_dropped: bool = False
     by_user: bool = False
+
+    def wait_for(self, source: OpenClosure) -> None:
+        """Makes this closure wait for the result of another one."""
+        if isinstance(self.missing, frozenset):
+            self.missing = set()
+        if isinstance(source.dependents, tuple):
+            source.dependents = []
+        self.missing.add(source.closure.number)
+        source.dependents.append(self.closure.number)
 
 
 class OpenClosures:
@@ -104,3 +114,65 @@ class OpenClosures:
         while self._n_ended < self.n_added and self._n_ended not in self._open:
             self._n_ended += 1
         return self._n_ended
+
+
+_Entry = tuple[int, int]
+"""The negative priority and the number, so that the least entry is the next one."""
+
+
+class Backlog:
+    """Closures that are ready to run: each is open, has all its inputs and no attempt.
+
+    A heap for closures that any worker may run, and one for each worker that closures are bound to.
+    Removed closures stay in the heaps until they come up.
+    """
+
+    def __init__(self) -> None:
+        self._heaps: defaultdict[WorkerIndex | None, list[_Entry]] = defaultdict(list)
+        self._ready: dict[int, OpenClosure] = {}
+        self._bound: defaultdict[WorkerIndex | None, int] = defaultdict(int)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._ready
+
+    def add(self, opened: OpenClosure) -> None:
+        """Adds a closure; one that is put back takes its former place in the order."""
+        closure = opened.closure
+        self._ready[closure.number] = opened
+        self._bound[closure.worker] += 1
+        heapq.heappush(self._heaps[closure.worker], (-closure.priority, closure.number))
+
+    def remove(self, number: int) -> OpenClosure:
+        """Takes out a closure."""
+        opened = self._ready.pop(number)
+        self._bound[opened.closure.worker] -= 1
+        return opened
+
+    def get(self, number: int) -> OpenClosure | None:
+        """The closure of a number; None if it is not here."""
+        return self._ready.get(number)
+
+    def numbers(self) -> list[int]:
+        """The closures, in the order of their numbers."""
+        return sorted(self._ready)
+
+    def size_for(self, worker: WorkerIndex) -> int:
+        """How many closures the worker may run."""
+        return self._bound[None] + self._bound[worker]
+
+    def first(self, worker: WorkerIndex) -> OpenClosure | None:
+        """The closure that the worker has to run next."""
+        tops = [top for top in (self._top(None), self._top(worker)) if top is not None]
+        return self._ready[min(tops)[1]] if tops else None
+
+    def _top(self, worker: WorkerIndex | None) -> _Entry | None:
+        heap = self._heaps[worker]
+        while heap:
+            opened = self._ready.get(heap[0][1])
+            if opened is not None and opened.closure.worker == worker:
+                return heap[0]
+            heapq.heappop(heap)
+        return None

@@ -12,10 +12,11 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from jflow.base.cluster import Task
 from jflow.errors import FailedPreconditionError, OpError, UnavailableError
+from jflow.training.coordinator.link_attempt import LinkAttempt
 from jflow.training.coordinator.losses import Tolerance, unavailable
 from jflow.training.coordinator.restoring import StateRestorer
 
@@ -26,12 +27,9 @@ N_IGNORED = 3
 
 _CHECKED_S = 0.5
 
-A = TypeVar("A")
-A_contra = TypeVar("A_contra", contravariant=True)
-
 
 @dataclass(frozen=True)
-class Recovering:
+class RecoveryOptions:
     """What a coordinator does about lost tasks.
 
     Attributes:
@@ -47,16 +45,16 @@ class Recovering:
     claim: tuple[str, int] | None = None
 
 
-class RecoveryEvents(Protocol[A_contra]):
-    """What a recovery orders, called on its thread; attempts are of type A."""
+class RecoveryEvents(Protocol):
+    """What a recovery orders, called on its thread."""
 
-    def retry(self, worker: int, attempt: A_contra) -> None:
+    def retry(self, worker: int, attempt: LinkAttempt) -> None:
         """Runs what an attempt ran again, over a new connection to its worker."""
 
-    def fail_attempt(self, attempt: A_contra, error: BaseException) -> None:
+    def fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
         """Fails an attempt with its own error."""
 
-    def give_up(self, worker: int, attempt: A_contra, error: OpError) -> None:
+    def give_up(self, worker: int, attempt: LinkAttempt, error: OpError) -> None:
         """Fails an attempt, and opens a new connection to its worker."""
 
     def fail_all(self, error: OpError) -> None:
@@ -70,11 +68,11 @@ class RecoveryEvents(Protocol[A_contra]):
 
 
 @dataclass(frozen=True)
-class _Report(Generic[A]):
+class _Report:
     """An attempt that lost a parameter server."""
 
     worker: int
-    attempt: A
+    attempt: LinkAttempt
     error: BaseException
     task: Task
 
@@ -97,7 +95,7 @@ class _Request:
     error: OpError | None = None
 
 
-class Recovery(Generic[A]):
+class Recovery:
     """What happens when parameter servers are lost.
 
     Args:
@@ -109,15 +107,13 @@ class Recovery(Generic[A]):
       n_restored: how often lost variables were restored.
     """
 
-    def __init__(
-        self, restorer: StateRestorer, events: RecoveryEvents[A], *, restores: bool
-    ) -> None:
+    def __init__(self, restorer: StateRestorer, events: RecoveryEvents, *, restores: bool) -> None:
         self.n_restored = 0
         self._restorer = restorer
         self._events = events
         self._restores = restores
         self._tolerance = Tolerance(N_IGNORED)
-        self._reports: SimpleQueue[_Report[A] | _Request | None] = SimpleQueue()
+        self._reports: SimpleQueue[_Report | _Request | None] = SimpleQueue()
         self._closing = threading.Event()
         self._thread = threading.Thread(
             target=self._decide_reports, name="jflow recovery", daemon=True
@@ -125,7 +121,7 @@ class Recovery(Generic[A]):
         self._is_started = False
         self._lock = threading.Lock()
 
-    def report(self, worker: int, attempt: A, error: BaseException, task: Task) -> None:
+    def report(self, worker: int, attempt: LinkAttempt, error: BaseException, task: Task) -> None:
         """An attempt has failed because a parameter server seems lost; never blocks."""
         self._put(_Report(worker, attempt, error, task))
 
@@ -148,7 +144,7 @@ class Recovery(Generic[A]):
         if request.error is not None:
             raise request.error
 
-    def _put(self, report: _Report[A] | _Request) -> None:
+    def _put(self, report: _Report | _Request) -> None:
         with self._lock:
             if not self._is_started:
                 self._is_started = True
@@ -167,7 +163,7 @@ class Recovery(Generic[A]):
     def _decide_reports(self) -> None:
         while (report := self._reports.get()) is not None:
             if isinstance(report, _Request):
-                self._repaired(report)
+                self._serve_request(report)
                 continue
             together = [report]
             while not self._reports.empty():
@@ -182,7 +178,7 @@ class Recovery(Generic[A]):
                 _LOG.exception("an internal error of the recovery")
                 self._give_up(together, UnavailableError(f"the recovery failed: {error}"))
 
-    def _decide(self, reports: list[_Report[A]]) -> None:
+    def _decide(self, reports: list[_Report]) -> None:
         """Decides what becomes of attempts that have failed at about the same time."""
         tasks = dict.fromkeys(report.task for report in reports)
         lost = [task for task in tasks if not self._restorer.is_there(task)]
@@ -198,20 +194,20 @@ class Recovery(Generic[A]):
         if not self._restores:
             self._give_up(reports)
             return
-        if (error := self._brought_back()) is not None:
+        if (error := self._bring_back()) is not None:
             self._events.fail_all(error)
 
-    def _repaired(self, request: _Request) -> None:
+    def _serve_request(self, request: _Request) -> None:
         """Brings parameter servers back for a caller; closures run again meanwhile."""
         try:
-            request.error = self._brought_back()
+            request.error = self._bring_back()
         except Exception as error:  # else the caller would wait for ever
             _LOG.exception("an internal error of the recovery")
             request.error = UnavailableError(f"the recovery failed: {error}")
         finally:
             request.is_over.set()
 
-    def _brought_back(self) -> OpError | None:
+    def _bring_back(self) -> OpError | None:
         """Stops all workers until all servers are there with their variables; returns why not."""
         self._events.stop_workers()
         try:
@@ -224,7 +220,7 @@ class Recovery(Generic[A]):
         self._tolerance.succeeded()
         return None
 
-    def _give_up(self, reports: list[_Report[A]], error: OpError | None = None) -> None:
+    def _give_up(self, reports: list[_Report], error: OpError | None = None) -> None:
         for report in reports:
             lost = error or unavailable(report.error, report.task)
             self._events.give_up(report.worker, report.attempt, lost)

@@ -23,8 +23,8 @@ from it, which the engine carries out in order. Rules:
   Results that are lost and wanted are computed again first (`result_locations.py`).
 
 What is decided is split by concern, and none of these knows of the scheduler: `open_closures.py`,
-`backlog.py`, `attempts.py`, `workers.py` and `result_locations.py` are what is known,
-`lifecycle.py` says how closures wait and end, and `assigner.py` what workers are given.
+`attempts.py`, `workers.py` and `result_locations.py` are what is known, `lifecycle.py` says how
+closures wait and end, and `assigner.py` what workers are given.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from collections.abc import Hashable, Iterable
 
 from jflow.training.coordinator.assigner import Assigner
 from jflow.training.coordinator.attempts import Attempts
-from jflow.training.coordinator.backlog import Backlog
 from jflow.training.coordinator.events import Action, Closure, WorkerIndex
 from jflow.training.coordinator.lifecycle import Lifecycle
-from jflow.training.coordinator.open_closures import OpenClosures
+from jflow.training.coordinator.open_closures import Backlog, OpenClosures
 from jflow.training.coordinator.result_locations import ResultLocations
 from jflow.training.coordinator.workers import Workers
 

@@ -19,6 +19,7 @@ from jflow.training.monitored.report_hooks import LoggingTensorHook as LoggingTe
 from jflow.training.monitored.report_hooks import ProfilerHook as ProfilerHook
 from jflow.training.monitored.report_hooks import StepCounterHook as StepCounterHook
 from jflow.training.monitored.report_hooks import SummarySaverHook as SummarySaverHook
+from jflow.training.monitored.run_hook import SecondOrStepTimer as SecondOrStepTimer
 from jflow.training.monitored.run_hook import SessionRunArgs as SessionRunArgs
 from jflow.training.monitored.run_hook import SessionRunContext as SessionRunContext
 from jflow.training.monitored.run_hook import SessionRunHook as SessionRunHook
@@ -27,7 +28,6 @@ from jflow.training.monitored.scaffold import Scaffold as Scaffold
 from jflow.training.monitored.session import MonitoredSession as MonitoredSession
 from jflow.training.monitored.session import SingularMonitoredSession as SingularMonitoredSession
 from jflow.training.monitored.session_manager import SessionManager as SessionManager
-from jflow.training.monitored.timer import SecondOrStepTimer as SecondOrStepTimer
 from jflow.training.monitored.training_session import (
     MonitoredTrainingSession as MonitoredTrainingSession,
 )

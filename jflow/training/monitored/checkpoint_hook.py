@@ -11,13 +11,13 @@ from jflow.client.session import Session
 from jflow.compiler.graph import GraphKeys, get_default_graph
 from jflow.training.monitored.control_hooks import required_global_step
 from jflow.training.monitored.run_hook import (
+    SecondOrStepTimer,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
 )
 from jflow.training.monitored.scaffold import Scaffold
-from jflow.training.monitored.timer import SecondOrStepTimer
 from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)

@@ -17,13 +17,13 @@ from jflow.state.records import scalar_value
 from jflow.training.event_files import FileWriter, FileWriterCache
 from jflow.training.monitored.control_hooks import required_global_step
 from jflow.training.monitored.run_hook import (
+    SecondOrStepTimer,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
 )
 from jflow.training.monitored.scaffold import Scaffold
-from jflow.training.monitored.timer import SecondOrStepTimer
 from jflow.training.threads import Coordinator
 
 _LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from jflow.data import Dataset
 from jflow.plan.xla import internals
 from jflow.training.parameter_servers import replicas
 from jflow.training.parameter_servers.datasets import DistributedDataset, InputContext
-from jflow.training.parameter_servers.load_balancing import Choice, choice_of
+from jflow.training.parameter_servers.device_setter import Choice, choice_of
 from jflow.training.parameter_servers.per_worker import PerWorkerVariable
 from jflow.training.parameter_servers.replicas import ReduceOp
 from jflow.training.parameter_servers.roles import PS_JOB, WORKER_JOB, cluster_of

@@ -14,7 +14,7 @@ import pytest
 import jflow as tf
 from jflow.state.records import scalar_value
 from jflow.testing import VirtualClock
-from jflow.training.monitored import control_hooks, timer
+from jflow.training.monitored import control_hooks, run_hook
 from tests.clusters import Backend
 from tests.training.monitored.helpers import counting_model, monitored
 
@@ -38,7 +38,7 @@ def test_a_timer_of_steps_is_due_at_first_and_then_after_so_many_steps() -> None
 
 def test_a_timer_of_seconds_is_due_after_so_many_seconds_and_never_twice_for_a_step() -> None:
     clock = VirtualClock()
-    with clock.installed(timer):
+    with clock.installed(run_hook):
         due = tf.train.SecondOrStepTimer(every_secs=10)
         due.update_last_triggered_step(1)
         assert not due.should_trigger_for_step(2)
@@ -233,7 +233,7 @@ def test_the_rate_of_steps_is_logged_and_written(
     counter = tf.train.StepCounterHook(every_n_steps=2, summary_writer=writer)
     with (
         caplog.at_level(logging.INFO, LOGGER),
-        clock.installed(timer),
+        clock.installed(run_hook),
         monitored(backend, counter) as session,
     ):
         for _ in range(5):

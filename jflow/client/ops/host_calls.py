@@ -1,4 +1,9 @@
-"""Calls of decoders: operations in a graph, or plain calls in functions of datasets."""
+"""Calls of functions of the host: operations in a graph, or plain calls in functions of datasets.
+
+Inside a function of a `jflow.data.Dataset` they are plain functions: they take arrays, text or
+bytes and return NumPy arrays; a scalar result is a NumPy scalar or `bytes`. They keep 64-bit
+dtypes there, because no value goes to a device.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from jflow.base.values import AbstractValue, Array, as_array, as_strings, string
+from jflow.base.values import (
+    AbstractValue,
+    Array,
+    Dtype,
+    as_array,
+    as_strings,
+    host_abstract,
+    host_dtype,
+    string,
+    unknown_dim,
+)
 from jflow.compiler.graph import Graph, Tensor
 from jflow.compiler.graph import get_default_graph as _default_graph
 from jflow.compiler.graph.calls import call
 from jflow.compiler.graph.stack import decodes_eagerly
 from jflow.state.records import DECODERS
+
+_INT64 = np.dtype(np.int64)
 
 
 def graph_for(*values: Any) -> Graph | None:
@@ -69,3 +86,33 @@ def strings_of(graph: Graph | None, value: Any) -> Any:
     if tensor.dtype != string:
         raise TypeError(f"expected strings, got {tensor!r}")
     return tensor
+
+
+def shape_of(value: Any) -> Any:
+    """The shape of a tensor or of an array, which functions of a dataset have; None if unknown."""
+    return value.aval.shape if isinstance(value, Tensor) else value.shape
+
+
+def text_of(value: Any, what: str) -> str:
+    """An argument that must be text when the graph is built. Raises TypeError otherwise."""
+    if isinstance(value, str | bytes):
+        return value if isinstance(value, str) else value.decode()
+    raise TypeError(f"{what} is text that is known when the graph is built, got {value!r:.80}")
+
+
+def dtype_of_numbers(dtype: Any) -> np.dtype[Any]:
+    """A dtype of numbers; of 64 bits also, because the values stay on the host."""
+    number_dtype = host_dtype(dtype)
+    if not isinstance(number_dtype, np.dtype):
+        raise TypeError(f"expected a dtype of numbers, got {dtype!r}")
+    return number_dtype
+
+
+def sparse_avals(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
+    """The abstract values of a sparse tensor."""
+    n_values = unknown_dim()
+    return [
+        host_abstract((n_values, rank), _INT64),
+        host_abstract((n_values,), dtype),
+        host_abstract((rank,), _INT64),
+    ]

@@ -1,0 +1,196 @@
+"""Operations on strings, and conversions of numbers, which run on the host of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.base.values import (
+    AbstractValue,
+    HostArray,
+    abstract,
+    as_dtype,
+    host_abstract,
+    host_dtype,
+    is_unranked,
+    string,
+)
+from jflow.client.ops.host_calls import (
+    dtype_of_numbers,
+    graph_for,
+    host_array,
+    invoke,
+    on_host,
+    shape_of,
+    sparse_avals,
+    strings_of,
+    text_of,
+)
+from jflow.client.ops.slices import SparseTensor
+from jflow.compiler.graph import Tensor
+from jflow.compiler.graph.calls import on_any_rank
+
+
+def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
+    """Converts numbers to another dtype, also those of tensors on the host.
+
+    Args:
+      x: a tensor or array of numbers or booleans.
+      dtype: dtype of the result.
+      name: name of the operation.
+
+    Returns:
+      dtype[*x.shape].
+
+    Raises:
+      TypeError: if either dtype is string.
+    """
+    graph = graph_for(x)
+    if graph is None:
+        array: Tensor = _cast_array(x, dtype)
+        return array
+    tensor = graph.as_tensor(x)
+    wanted = as_dtype(dtype)
+    if string in (tensor.dtype, wanted):
+        raise TypeError(
+            f"cast is for numbers, got {tensor!r} and {wanted.name}; "
+            "use string_to_number or as_string"
+        )
+    if not isinstance(tensor.aval, HostArray):
+        cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
+        return cast_
+    if is_unranked(tensor.aval):
+        fun, attributes = partial(jnp.asarray, dtype=wanted), {"dtype": wanted.name}
+        return on_any_rank(graph, fun, tensor, name, "cast", attributes)
+    avals = [abstract(tensor.aval.shape, wanted)]
+    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
+
+
+def string_split(
+    source: Any, delimiter: str = " ", skip_empty: bool = True, name: str = "StringSplit"
+) -> SparseTensor:
+    """Splits each string of a vector into the elements of a row of a sparse matrix.
+
+    Args:
+      source: string[n].
+      delimiter: delimiters, one per byte; "" splits into single bytes.
+      skip_empty: whether to leave out empty parts.
+      name: name of the operation.
+
+    Returns:
+      A sparse string[n, longest].
+    """
+    graph = graph_for(source)
+    strings = strings_of(graph, source)
+    attributes = {"delimiter": text_of(delimiter, "delimiter"), "skip_empty": skip_empty}
+    parts = invoke(
+        graph, "string_split", [strings], lambda: sparse_avals(string), name, **attributes
+    )
+    return SparseTensor(*parts)
+
+
+def string_to_number(
+    string_tensor: Any, out_type: Any = "float32", name: str = "StringToNumber"
+) -> Tensor:
+    """Parses strings as numbers in decimal notation.
+
+    Args:
+      string_tensor: string[...].
+      out_type: dtype of the numbers.
+      name: name of the operation.
+
+    Returns:
+      out_type[*string_tensor.shape].
+
+    Raises:
+      TypeError: if `out_type` is not a dtype of numbers.
+      InvalidArgumentError: in the step, if a string is not a number of the dtype.
+    """
+    graph = graph_for(string_tensor)
+    strings = strings_of(graph, string_tensor)
+    dtype = dtype_of_numbers(out_type)
+
+    def avals() -> list[AbstractValue]:
+        return [host_abstract(strings.aval.shape, dtype)]
+
+    return invoke(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
+
+
+def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:
+    """Joins the strings of several tensors element by element.
+
+    Args:
+      inputs: at least one tensor, string[*shape] or string[] each.
+      separator: text between the strings.
+      name: name of the operation.
+
+    Returns:
+      string[*shape].
+
+    Raises:
+      ValueError: if `inputs` is empty.
+      InvalidArgumentError: in the step, if shapes differ.
+    """
+    if not inputs:
+        raise ValueError("expected at least one tensor of strings to join, got none")
+    graph = graph_for(*inputs)
+    attributes = {"separator": text_of(separator, "separator")}
+    strings = [strings_of(graph, value) for value in inputs]
+    shape = next((shape_of(one) for one in strings if shape_of(one) != ()), ())
+
+    def avals() -> list[AbstractValue]:
+        return [abstract(shape, string)]
+
+    return invoke(graph, "string_join", strings, avals, name, **attributes)[0]
+
+
+def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
+    """Removes white space from both ends of strings, string[...]."""
+    graph = graph_for(input)
+    strings = strings_of(graph, input)
+    return invoke(graph, "string_strip", [strings], lambda: [strings.aval], name)[0]
+
+
+def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
+    """Returns substrings.
+
+    Args:
+      input: string[...].
+      pos: integer scalar or i[*input.shape], start of a substring; from the end if negative.
+      len: as `pos`, length of a substring, which ends earlier at the end of the string.
+      name: name of the operation.
+      unit: unit of `pos` and `len`, "BYTE" or "UTF8_CHAR".
+
+    Returns:
+      string[*input.shape].
+
+    Raises:
+      InvalidArgumentError: in the step, if a position is out of range.
+    """
+    graph = graph_for(input, pos, len)
+    strings = strings_of(graph, input)
+    unit = text_of(unit, "unit")
+    places = [on_host(graph, value) for value in (pos, len)]
+    return invoke(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
+
+
+def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - TensorFlow's name
+    """Formats numbers or booleans, T[...], as text, string[...]."""
+    graph = graph_for(input)
+    tensor = on_host(graph, input)
+    aval = abstract(shape_of(tensor), string)
+    return invoke(graph, "as_string", [tensor], lambda: [aval], name)[0]
+
+
+def _cast_array(value: Any, dtype: Any) -> Any:
+    array, wanted = host_array(value), host_dtype(dtype)
+    if array.dtype == object or not isinstance(wanted, np.dtype):
+        raise TypeError(
+            f"cast is for numbers, got {array.dtype} and {wanted.name}; "
+            "use string_to_number or as_string"
+        )
+    return array.astype(wanted)[()]
