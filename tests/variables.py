@@ -25,9 +25,9 @@ class _Setting(Access):
 def set_variable(containers, device, spec, array):
     """Sets a variable, which nothing else may be writing, and so initializes it."""
     setting = _Setting(containers, VariableId.of(device, spec.key), spec, array)
-    assert containers.begin(setting)
+    assert containers.begin_access(setting)
     setting.result()
-    containers.end(setting)
+    containers.end_access(setting)
     return setting.variable
 
 

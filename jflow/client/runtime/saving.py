@@ -16,7 +16,7 @@ from jflow.compiler.graph import Graph, VariableRef
 from jflow.compiler.graph.primitives import ResourceRef
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import Placer
-from jflow.compiler.placement.states import state_id
+from jflow.compiler.placement.placer import state_id
 from jflow.errors import InvalidArgumentError
 from jflow.net.wire import file_system_id
 from jflow.plan import VARYING

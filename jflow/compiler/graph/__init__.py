@@ -1,11 +1,11 @@
 """Graphs: operations (JAX equations), the tensors between them, and scopes."""
 
-from jflow.compiler.graph.collections import GraphKeys as GraphKeys
 from jflow.compiler.graph.gradient import AggregationMethod as AggregationMethod
 from jflow.compiler.graph.gradient import gradients as gradients
 from jflow.compiler.graph.graph import Graph as Graph
 from jflow.compiler.graph.graph import Operation as Operation
 from jflow.compiler.graph.graph import Tensor as Tensor
+from jflow.compiler.graph.members import GraphKeys as GraphKeys
 from jflow.compiler.graph.primitives import ResourceRef as ResourceRef
 from jflow.compiler.graph.primitives import VariableRef as VariableRef
 from jflow.compiler.graph.scope import colocate_with as colocate_with

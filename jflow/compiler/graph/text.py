@@ -1,9 +1,16 @@
-"""Text form of graphs: one operation per line.
+"""Text forms of graphs and of programs: one operation or equation per line.
 
     scale/Mul = mul(x:0, 2.0) -> float32 (None, 3)   [device /job:ps; with v; after init]
 
-The text depends only on the graph: it has no addresses, source lines or names of symbols, which are
-numbered by process. Nested jaxprs are `{…}`, because they depend on the version of JAX.
+The text of a graph depends only on the graph: it has no addresses, source lines or names of
+symbols, which are numbered by process. A program begins with its signature:
+
+    (float32 (None, 3), float32 ()) -> (float32 (None, 3))
+      %2 = mul(%0, %1) -> float32 (None, 3)
+      return %2
+
+Its values are numbered in the order in which they appear, and its parameters are omitted. In both
+forms nested jaxprs are `{…}`: like parameters, they depend on the version of JAX.
 """
 
 from __future__ import annotations
@@ -11,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+import jax.export
 import jax.extend.core as jex
 
-from jflow.base.values import declared, shape_text
+from jflow.base.values import Array, declared, shape_text
 from jflow.compiler.graph.primitives import constant_p, host_p, state_of
 from jflow.plan.text import attributes_text
 
@@ -94,3 +102,48 @@ def _requests(op: Printable) -> Iterable[str]:
         yield f"with {', '.join(op.colocated_with)}"
     if op.control_inputs:
         yield f"after {', '.join(source.name for source in op.control_inputs)}"
+
+
+def signature(jaxpr: jex.ClosedJaxpr) -> str:
+    """Returns the argument and result types of a program."""
+    return f"({_types(jaxpr.in_avals)}) -> ({_types(jaxpr.out_avals)})"
+
+
+def exported_signature(data: Array) -> str:
+    """Returns the argument and result types of an exported program (u8[n])."""
+    exported = jax.export.deserialize(bytearray(data.tobytes()))
+    return f"({_types(exported.in_avals)}) -> ({_types(exported.out_avals)})"
+
+
+def program_text(jaxpr: jex.ClosedJaxpr) -> str:
+    """Returns the signature of a program, its equations and what it returns."""
+    names: dict[Any, str] = {}
+
+    def name(atom: Any) -> str:
+        if isinstance(atom, jex.Literal):
+            return str(atom.val)
+        return names.setdefault(atom, f"%{len(names)}")
+
+    program = jaxpr.jaxpr
+    for var in program.invars:
+        name(var)
+    lines = [signature(jaxpr)]
+    lines += [f"  {name(var)} = constant -> {type_text(var.aval)}" for var in program.constvars]
+    for eqn in program.eqns:
+        operands = ", ".join(map(name, eqn.invars))
+        results = ", ".join(map(name, eqn.outvars))
+        types = _types(var.aval for var in eqn.outvars)
+        lines.append(f"  {results} = {_function(eqn)}({operands}) -> {types}")
+    lines.append(f"  return {', '.join(map(name, program.outvars))}")
+    return "\n".join(lines)
+
+
+def _types(avals: Iterable[Any]) -> str:
+    return ", ".join(map(type_text, avals))
+
+
+def _function(eqn: jex.JaxprEqn) -> str:
+    function: str = eqn.primitive.name
+    if "name" in eqn.params:
+        function += f" {eqn.params['name']}"
+    return f"{function} {{…}}" if any(True for _ in jex.jaxprs_in_params(eqn.params)) else function

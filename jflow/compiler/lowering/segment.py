@@ -17,10 +17,9 @@ from jflow.base.values import Array, to_physical, unwrapping, wrapping
 from jflow.compiler.graph import Operation, Tensor, VariableRef
 from jflow.compiler.graph.bundle import Bundle
 from jflow.compiler.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
-from jflow.compiler.lowering.limits import check_limits
-from jflow.compiler.lowering.meshes import without_devices
+from jflow.compiler.graph.text import program_text, signature
+from jflow.compiler.lowering.limits import check_limits, without_devices
 from jflow.compiler.lowering.sizes import with_equal_sizes
-from jflow.compiler.lowering.text import program_text, signature
 from jflow.plan import EqualSizes
 from jflow.plan.xla import jaxprs
 from jflow.plan.xla.jaxprs import allow_64_bits, have_64_bits

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 from jflow.base.cluster import Device
-from jflow.compiler.graph import Graph, Operation
-from jflow.compiler.graph.primitives import HANDLES
+from jflow.compiler.graph import Graph, Operation, VariableRef
+from jflow.compiler.graph.primitives import HANDLES, ResourceRef, state_of
 from jflow.compiler.placement.group import owner_op
 from jflow.compiler.placement.place import assign
-from jflow.compiler.placement.states import refs_of, state_id
 from jflow.compiler.placement.strategy import Assignment, Inventory, Placement, Strategy
 from jflow.state.moves import StateId
+from jflow.state.moves.states import VARIABLE
 
 _LOG = logging.getLogger(__name__)
 
@@ -117,3 +117,26 @@ class _HandlesOfCopy(MutableMapping[Operation, Device]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+StateRef = VariableRef | ResourceRef
+
+
+def refs_of(graph: Graph) -> dict[Operation, StateRef]:
+    """The variables and resources that the operations of a graph use, by their handle ops."""
+    used = dict.fromkeys(ref for op in graph.get_operations() for ref in state_of(op.eqn))
+    return {graph.handle_of(ref): ref for ref in used}
+
+
+def state_id(ref: StateRef, device: Device, owner: str = "") -> StateId:
+    """The name of state on a device.
+
+    Args:
+      ref: the variable or resource.
+      device: where it is.
+      owner: the session that it belongs to unless it is shared.
+    """
+    container = "" if ref.container == device.task.job else ref.container
+    if isinstance(ref, VariableRef):
+        return StateId(str(device), VARIABLE, container, ref.name)
+    return StateId(str(device), ref.kind, container, ref.name, "" if ref.is_shared else owner)

@@ -18,9 +18,8 @@ from jflow.compiler.placement.equations import size_of
 from jflow.compiler.placement.explain import explain
 from jflow.compiler.placement.group import Group, groups, owner_op
 from jflow.compiler.placement.place import assign
-from jflow.compiler.placement.placer import Placer
+from jflow.compiler.placement.placer import Placer, refs_of, state_id
 from jflow.compiler.placement.scheduled import ByFunction, ScheduledAssignment
-from jflow.compiler.placement.states import refs_of, state_id
 from jflow.compiler.placement.strategy import Handles, Inventory, Placement, Strategy
 from jflow.state.moves import StateId
 from jflow.state.moves.states import VARIABLE

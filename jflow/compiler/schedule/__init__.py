@@ -1,6 +1,5 @@
 """Schedules of operation graphs on devices: strategies, a simulator and bounds."""
 
-from jflow.compiler.schedule.bounds import lower_bound as lower_bound
 from jflow.compiler.schedule.graph import Dependency as Dependency
 from jflow.compiler.schedule.graph import OperationGraph as OperationGraph
 from jflow.compiler.schedule.graph import graph_of as graph_of
@@ -10,6 +9,7 @@ from jflow.compiler.schedule.problem import UNLIMITED as UNLIMITED
 from jflow.compiler.schedule.problem import Constraints as Constraints
 from jflow.compiler.schedule.problem import Costs as Costs
 from jflow.compiler.schedule.problem import Problem as Problem
+from jflow.compiler.schedule.problem import lower_bound as lower_bound
 from jflow.compiler.schedule.schedule import PlaceFunction as PlaceFunction
 from jflow.compiler.schedule.schedule import Schedule as Schedule
 from jflow.compiler.schedule.schedule import scheduled as scheduled

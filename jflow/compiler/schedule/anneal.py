@@ -1,4 +1,6 @@
-"""Simulated annealing of a schedule, in the part of Python that Numba compiles.
+"""Simulated annealing of a schedule on the simulator.
+
+`anneal` is written in the part of Python that Numba compiles.
 
 A move puts a colocation class, or those of two neighbors in the graph that are on one device, on
 another device that has room, or an operation earlier or later in the order, as far as its inputs
@@ -11,8 +13,13 @@ certain to be refused: the random number that decides is drawn first, which make
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
-from jflow.compiler.schedule.compact import Compact, Values
+import numpy as np
+
+from jflow.compiler.schedule.compact import Compact, Values, can_compile, compact, compiled, room_of
+from jflow.compiler.schedule.problem import Problem
 from jflow.compiler.schedule.replay import HELPERS as REPLAY_HELPERS
 from jflow.compiler.schedule.replay import (
     MOST_SAVED,
@@ -20,9 +27,14 @@ from jflow.compiler.schedule.replay import (
     RunState,
     SavedRun,
     begin_run,
+    new_plan,
+    new_run,
+    new_saved,
     replay,
     restore_run,
 )
+from jflow.compiler.schedule.schedule import Schedule
+from jflow.compiler.schedule.simulate import makespan
 
 _ROUNDING = 1 + 1e-12
 
@@ -343,3 +355,58 @@ HELPERS = (
     *(_window, _move_class, _move_in_order, _first_event, _unlink, _link),
 )
 """What `anneal` calls; see `compiled`."""
+
+
+_HOT, _COLD = 0.05, 0.001
+"""Temperatures at the begin and the end, as shares of the first makespan."""
+
+_LEAST_FALL = 4.0
+"""By what the temperature is divided during a search at least."""
+
+_COMPILED_MOVES = 1_000_000
+"""Moves times operations from which on compiled code is worth its import."""
+
+
+def improved(
+    problem: Problem, schedule: Schedule, *, moves: int, seed: int = 0, hot: float = _HOT
+) -> Schedule:
+    """The best schedule found from one by moving classes and operations (Kirkpatrick et al., 1983).
+
+    Equal arguments give equal schedules.
+
+    Args:
+      problem: what is scheduled.
+      schedule: where to start; its memory limits hold.
+      moves: how many to try.
+      seed: of the random numbers.
+      hot: the temperature at the beginning, as a share of the makespan.
+    """
+    n = len(problem.graph)
+    if not n or len(problem.devices) < 2 or moves < 1:
+        return schedule
+    arrays = moves * n >= _COMPILED_MOVES and can_compile()
+    flat = compact(problem, arrays=arrays)
+    scale = makespan(problem, schedule)
+    rng = np.random.default_rng(seed)
+    draws = rng.random((moves, 4))
+    cold = min(_COLD, hot / _LEAST_FALL)
+    heat = scale * hot * (cold / hot) ** (np.arange(moves) / moves)
+    slack = -heat * np.log(1.0 - rng.random(moves))
+    room = np.array(room_of(problem, schedule.devices))
+    best = np.zeros((3, n), np.int64)
+    search: Callable[..., Any] = compiled(anneal, HELPERS) if arrays else anneal
+    tables: list[Any] = [room, draws, slack, *best]
+    if not arrays:
+        tables = [table.tolist() for table in tables]
+    room_left, drawn, slacks, devices, order, path = tables
+    search(
+        flat,
+        new_plan(flat, schedule, arrays=arrays),
+        (new_run(flat, arrays=arrays), new_run(flat, arrays=arrays)),
+        new_saved(flat, arrays=arrays),
+        room_left,
+        (devices, order, path),
+        drawn,
+        slacks,
+    )
+    return Schedule(tuple(map(int, devices)), tuple(map(int, order)))

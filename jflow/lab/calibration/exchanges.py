@@ -28,7 +28,7 @@ from jflow.base.handles import Closing
 from jflow.compiler.graph import Tensor
 from jflow.compiler.placement.calibration import Calibration, Link
 from jflow.compiler.schedule import Problem, Schedule
-from jflow.compiler.schedule.stage_times import StageTimes
+from jflow.compiler.schedule.stages import StageTimes
 from jflow.lab.calibration.fit import Vector, median_of
 from jflow.lab.calibration.site import Site, TimedStep
 

@@ -4,10 +4,9 @@ from typing import Any
 
 from jflow.lab.workloads.actor_learner import ACTOR_LEARNER
 from jflow.lab.workloads.inception import INCEPTION
-from jflow.lab.workloads.moe import MOE
 from jflow.lab.workloads.perceptrons import DIGITS, MLP
 from jflow.lab.workloads.seq2seq import SEQ2SEQ
-from jflow.lab.workloads.transformer import TRANSFORMER
+from jflow.lab.workloads.transformers import MOE, TRANSFORMER
 from jflow.lab.workloads.wide_and_deep import WIDE_AND_DEEP
 from jflow.lab.workloads.workload import Workload as Workload
 from jflow.lab.workloads.workload import WorkloadStep as WorkloadStep

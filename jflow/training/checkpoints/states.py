@@ -18,7 +18,7 @@ from jflow.client.session import Session
 from jflow.client.stateful import Handle
 from jflow.compiler.graph import Graph, GraphKeys, VariableRef, get_default_session
 from jflow.compiler.graph.primitives import ResourceRef
-from jflow.compiler.placement.states import refs_of
+from jflow.compiler.placement.placer import refs_of
 from jflow.errors import InvalidArgumentError
 from jflow.training.checkpoints.positions import SavableIterator, apart, restored, texts
 from jflow.training.optimizers.optimizer import Optimizer

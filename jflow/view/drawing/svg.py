@@ -8,7 +8,7 @@ from functools import partial
 
 from jflow.base.cluster import Device
 from jflow.base.text import bytes_text
-from jflow.view.captions import arrow_label, arrow_title, prediction_text
+from jflow.view.captions import arrow_label, arrow_title, counted, prediction_text
 from jflow.view.drawing.layout import Layout, Rect, SizedBox, Stop, arrange
 from jflow.view.drawing.markup import (
     FAINT,
@@ -34,7 +34,6 @@ from jflow.view.drawing.shapes import (
     free_position,
     style_of,
 )
-from jflow.view.labels import counted
 from jflow.view.model import BoxKind, Diagram, Flow, total_bytes
 
 _MARGIN = 16.0

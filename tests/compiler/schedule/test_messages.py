@@ -19,7 +19,7 @@ from jflow.compiler.schedule import (
     simulate,
 )
 from jflow.compiler.schedule.messages import MessagePart, with_messages
-from jflow.compiler.schedule.stage_times import StageTimes
+from jflow.compiler.schedule.stages import StageTimes
 from jflow.compiler.schedule.strategies import STRATEGIES
 from jflow.errors import InvalidArgumentError
 from jflow.lab.families import random_problem

@@ -19,13 +19,13 @@ from jflow.compiler.schedule import (
     Schedule,
     simulate,
 )
+from jflow.compiler.schedule import anneal as annealing
 from jflow.compiler.schedule.anneal import anneal
 from jflow.compiler.schedule.compact import can_compile, compact, room_of
 from jflow.compiler.schedule.graph import Dependency, OperationGraph
 from jflow.compiler.schedule.replay import begin_run, new_plan, new_run, new_saved, replay
 from jflow.compiler.schedule.schedule import check
 from jflow.compiler.schedule.simulate import makespan
-from jflow.compiler.schedule.strategies import search
 from jflow.compiler.schedule.strategies.simple import random
 from jflow.lab.families import FAMILIES, random_problem
 from tests.compiler.schedule import event_simulator
@@ -119,8 +119,8 @@ def test_a_run_ends_once_it_is_certain_to_take_longer() -> None:
 def test_search_finds_a_better_schedule_the_same_each_time() -> None:
     problem = random_problem("wavefront", 40, 4, seed=3)
     start = random(*problem)
-    found = search.improved(problem, start, moves=2000, seed=1)
-    assert found == search.improved(problem, start, moves=2000, seed=1)
+    found = annealing.improved(problem, start, moves=2000, seed=1)
+    assert found == annealing.improved(problem, start, moves=2000, seed=1)
     assert simulate(problem, found).makespan < 0.7 * simulate(problem, start).makespan
 
 
@@ -128,6 +128,6 @@ def test_search_finds_a_better_schedule_the_same_each_time() -> None:
 def test_compiled_search_finds_what_interpreted_search_finds(monkeypatch) -> None:
     problem = random_problem("layered", 40, 4, seed=3)
     start = random(*problem)
-    interpreted = search.improved(problem, start, moves=500, seed=1)
-    monkeypatch.setattr(search, "_COMPILED_MOVES", 0)
-    assert search.improved(problem, start, moves=500, seed=1) == interpreted
+    interpreted = annealing.improved(problem, start, moves=500, seed=1)
+    monkeypatch.setattr(annealing, "_COMPILED_MOVES", 0)
+    assert annealing.improved(problem, start, moves=500, seed=1) == interpreted

@@ -150,7 +150,7 @@ def test_a_client_that_goes_ends_the_steps_that_wait_for_its_functions(server, h
         return []
 
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(client.run, 1, [], FOREVER, [wait])
+        call = pool.submit(client.run_step, 1, [], FOREVER, [wait])
         assert entered.wait(PATIENCE_S)
         client.close()
         assert ended.wait(PATIENCE_S)

@@ -122,7 +122,7 @@ def test_a_server_whose_event_loop_hangs_is_lost(short, host, server):
     host.script["run"] = forever
     goes_on = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(client.run, 1, [], FOREVER)
+        call = pool.submit(client.run_step, 1, [], FOREVER)
         eventually(lambda: host.sessions and host.sessions[-1].started)
         on_loop(block_loop(goes_on))
         try:

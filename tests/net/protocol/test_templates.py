@@ -142,8 +142,8 @@ def test_what_either_end_keeps_is_bounded():
     for handle in range(3 * templates.MAX_KEPT):
         control = RUN_STEP.prepared(handle, []).control(writer, 1, 5)
         assert opened(control, (), parser).envelope.run_step.handle == handle
-    assert len(writer._kept) <= templates.MAX_KEPT
-    assert len(parser._kept) <= templates.MAX_KEPT
+    assert len(writer._templates) <= templates.MAX_KEPT
+    assert len(parser._templates) <= templates.MAX_KEPT
 
 
 @pytest.mark.parametrize("n_bytes", [0, 3, 4])

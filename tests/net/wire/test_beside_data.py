@@ -98,7 +98,7 @@ def test_a_reply_beside_the_data_stream_is_not_believed(host, relayed):
     assert client.run_step(1, [np.float32(3)], FOREVER) == [3]
     host.script["run"] = forever
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(client.run, 1, [], FOREVER)
+        call = pool.submit(client.run_step, 1, [], FOREVER)
         eventually(lambda: host.started == 2)
         (key,) = client._pending.calls
         on_loop(relay.context.write(_forged(key)))

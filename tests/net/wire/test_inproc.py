@@ -189,7 +189,7 @@ def test_a_server_that_stops_ends_what_waits_for_it(host):
     host.script["run"] = forever
     with served(host) as server, ThreadPoolExecutor() as pool:
         client = connect(server.address, PATIENCE_S)
-        waiting = pool.submit(client.run, 1, [], FOREVER)
+        waiting = pool.submit(client.run_step, 1, [], FOREVER)
         eventually(lambda: host.started)
         server.stop()
         with pytest.raises(errors.UnavailableError, match="ended the session"):

@@ -118,7 +118,7 @@ class Client:
                 )
                 return [value for values in found for value in values]
 
-            await EffectRunner(master.view, entries, effect).run(run)
+            await EffectRunner(master.view, entries, effect).run_attempt(run)
         finally:
             gate.leave(use)
             gate.directory.remove(use)
@@ -129,7 +129,7 @@ class Client:
         states = [variable(name, self.where[name])]
         try:
             await self.through_master(
-                lambda master: StateMover(master.view, states, device_of(target), 2.0, 2.0).run()
+                lambda master: StateMover(master.view, states, device_of(target), 2.0, 2.0).move()
             )
         except MovedError as error:
             for state, device in error.moved.items():

@@ -237,7 +237,7 @@ class OneCore(RuleBasedStateMachine):
         state = self.state(name)
 
         async def move(task: CoreTask) -> str:
-            await StateMover(task.view, [state], str(DEVICES[target]), 600.0, 0.0).run()
+            await StateMover(task.view, [state], str(DEVICES[target]), 600.0, 0.0).move()
             return "moved"
 
         if self.call(move) == "moved":

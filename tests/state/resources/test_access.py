@@ -37,7 +37,7 @@ def test_a_writer_behind_a_reader_goes_on_when_that_has_left_for_another_reason(
     assert queue.submit(first) == [first]
     assert queue.submit(reader) == []
     assert queue.submit(writer) == [], "it came later than the reader of the same variable"
-    assert queue.end(first) == [reader, writer]
+    assert queue.end_access(first) == [reader, writer]
 
 
 def test_what_is_withdrawn_lets_those_behind_it_go_on() -> None:
@@ -48,13 +48,13 @@ def test_what_is_withdrawn_lets_those_behind_it_go_on() -> None:
     assert queue.submit(reader) == []
     assert queue.reason(reader) == "a/b then a"
     assert queue.cancel(both, CancelledError("x")) == [both, reader]
-    assert queue.end(first) == []
+    assert queue.end_access(first) == []
 
 
 def test_steps_on_several_variables_go_one_after_the_other_in_their_order() -> None:
     queue = AccessQueue()
     accesses = [Plain("", "ab"), Plain("", "ba"), Plain("a", "b"), Plain("b", "a")]
     assert [bool(queue.submit(access)) for access in accesses] == [True, False, False, False]
-    assert queue.end(accesses[0]) == [accesses[1]]
-    assert queue.end(accesses[1]) == [accesses[2]]
-    assert queue.end(accesses[2]) == [accesses[3]]
+    assert queue.end_access(accesses[0]) == [accesses[1]]
+    assert queue.end_access(accesses[1]) == [accesses[2]]
+    assert queue.end_access(accesses[2]) == [accesses[3]]

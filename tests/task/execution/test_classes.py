@@ -97,7 +97,7 @@ def test_a_program_of_fed_values_is_called_with_them(
 ):
     found = class_of(plan(*instructions))
     assert isinstance(found, SingleProgram)
-    assert (found.taken, found.given, found.n_in_order) == (taken, given, n_in_order)
+    assert (found.feed_indices, found.fetch_indices, found.n_in_order) == (taken, given, n_in_order)
     feeds = [np.float32(7), np.float32(3)][: n_in_order if n_in_order >= 0 else 2]
     assert found.results(feeds) == results
     step = LocalExecutable(linked(plan(*instructions)), len(results), Containers(TASK))

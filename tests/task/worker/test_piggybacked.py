@@ -190,11 +190,11 @@ def test_a_step_gets_the_bits_of_another_task_with_its_reply(monkeypatch):
             near = [tf.numpy.logical_not(each) for each in far]
             first = tf.numpy.logical_not(many)[0, 0]
         with tf.Session(backend.targets[0]) as session:
-            session.run_plans(tf.global_variables_initializer())
+            session.run(tf.global_variables_initializer())
             sent.clear()
-            results = [session.run_plans((far, near)) for _ in range(3)]
+            results = [session.run((far, near)) for _ in range(3)]
             assert sent == [], "it came with the reply"
-            assert session.run_plans(first) == np.False_
+            assert session.run(first) == np.False_
             assert len(sent) == 1, "a large value has a message of its own"
     for values, negated in results:
         assert [value.dtype for value in values] == dtypes

@@ -1,5 +1,6 @@
 """Placement strategies, by the names that users give them."""
 
+from jflow.compiler.schedule.anneal import improved as improved
 from jflow.compiler.schedule.schedule import PlaceFunction
 from jflow.compiler.schedule.strategies.contiguous import m_topo, min_cut_runs
 from jflow.compiler.schedule.strategies.coplacing import coplaced as coplaced
@@ -19,7 +20,6 @@ from jflow.compiler.schedule.strategies.portfolio import PortfolioResult as Port
 from jflow.compiler.schedule.strategies.portfolio import auto
 from jflow.compiler.schedule.strategies.portfolio import choose as choose
 from jflow.compiler.schedule.strategies.sct import m_sct
-from jflow.compiler.schedule.strategies.search import improved as improved
 from jflow.compiler.schedule.strategies.simple import (
     greedy_load,
     greedy_lpt,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from jflow.compiler.schedule.bounds import lower_bound
+from jflow.compiler.schedule.anneal import improved
 from jflow.compiler.schedule.compact import can_compile
 from jflow.compiler.schedule.exact import Optimum, optimal
 from jflow.compiler.schedule.exhaustive import exhaustive_optimum
-from jflow.compiler.schedule.problem import Problem, capacity_of
+from jflow.compiler.schedule.problem import Problem, capacity_of, lower_bound
 from jflow.compiler.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled, strategy
 from jflow.compiler.schedule.simulate import makespan
 from jflow.compiler.schedule.stages import is_makespan, predicted_seconds
@@ -31,7 +31,6 @@ from jflow.compiler.schedule.strategies.list_scheduling import (
 from jflow.compiler.schedule.strategies.memory import fitted
 from jflow.compiler.schedule.strategies.metis import can_cut, metis
 from jflow.compiler.schedule.strategies.sct import m_sct
-from jflow.compiler.schedule.strategies.search import improved
 from jflow.compiler.schedule.strategies.simple import (
     greedy_load,
     greedy_lpt,

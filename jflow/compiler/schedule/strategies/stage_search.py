@@ -1,6 +1,6 @@
 """Search for the placement whose step takes least in stages, as the runtime runs it.
 
-Annealing over colocation classes. The search over single operations (`search.py`) finds placements
+Annealing over colocation classes. The search over single operations (`improved`) finds placements
 that overlap what stages cannot, so it rarely ends at the best of these. Most moves take a class and
 some of its neighbors to one device, because moving one operation between two devices adds stages.
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from jflow.compiler.schedule.problem import Problem, capacity_of, classes_of, resident_of
 from jflow.compiler.schedule.schedule import Schedule
-from jflow.compiler.schedule.stage_times import StageTimes
+from jflow.compiler.schedule.stages import StageTimes
 
 _SIZES = (1, 1, 2, 4, 8, 16, 32)
 """How many classes a move takes at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jflow as tf
-from jflow.compiler.graph.collections import Collections
+from jflow.compiler.graph.members import Collections
 
 
 def test_a_collection_is_returned_as_a_copy_and_by_reference() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 import jflow as tf
 from jflow.base.values import TensorSpec
-from jflow.view.labels import counted, cut, listed, short_name, spec_text
+from jflow.view.captions import counted, cut, listed, short_name, spec_text
 from jflow.view.model import spec_bytes
 
 
