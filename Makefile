@@ -27,6 +27,7 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -n 0 tests/test_structure.py
 	$(VENV)/protos/bin/python tools/generate_protos.py --check
 	$(BIN)/python tools/generate_api_page.py --check
 

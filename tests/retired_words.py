@@ -63,7 +63,7 @@ _NAMES = {
     "Line": "WaitQueue, FifoStorage",
     "Heap": "priority storage",
     "Total DenseTotal SparseTotal": "gradient sum",
-    "Part Parts StartParts StopParts run_staged run_parts register_parts": "plan",
+    "Part Parts StartParts StopParts run_on_task run_parts register_parts": "plan",
     "parts_finished parts_failed Share share shares run_share run_shares": "plan",
     "Place VariablePlace": "key, row, ByteRange",
     "place_of place_in user_place": "source_location",

@@ -281,7 +281,7 @@ def test_no_room_asks_for_a_public_name_while_it_is_imported() -> None:
 
 
 def test_retired_words_do_not_come_back() -> None:
-    found = [f"{one.where}: {one.word} in {one.text}" for one in retired_words.find()]
+    found = [f"{one.where}: {one.word} -> {one.say} in {one.text}" for one in retired_words.find()]
     assert not found
 
 

@@ -26,6 +26,8 @@ class IteratorState(Handle):
       RuntimeError: outside of `jflow.connect`.
     """
 
+    _acts_eagerly = True
+
     def __init__(self, shared_name: str, name: str = "iterator_state") -> None:
         super().__init__("iterator_state", IteratorStateSpec(), shared_name, name)
         if self._owner is None:

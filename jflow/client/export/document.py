@@ -187,7 +187,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Signature:
-    """Arguments and results of a function: structures of tensor numbers (`structures.py`)."""
+    """Arguments and results of a function: structures of tensor numbers (`functions.py`)."""
 
     name: str
     arguments: Any

@@ -1,4 +1,4 @@
-"""Members of collections as plain values, by kind; other rooms register theirs."""
+"""Encoders and decoders of members of collections; other rooms register their kinds."""
 
 from __future__ import annotations
 

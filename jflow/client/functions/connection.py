@@ -148,7 +148,7 @@ class Connection(Closing):
         return self._backend.list_devices(Deadline(self.timeout))
 
     def claim(self, name: str, epoch: int = 0) -> int:
-        """Makes this program the one that works under a name; fences off those before it.
+        """Claims a name for this program; programs with earlier claims of it are fenced off.
 
         All that this connection does from now on is under the claim. Once another program claims
         the name, every task refuses it, for ever: steps, saves and restores raise `FencedError`,
@@ -182,7 +182,7 @@ class Connection(Closing):
         return [StateToSave(key, ref) for (key, _), ref in self._created.items()]
 
     def reopen(self) -> None:
-        """Begins again with a cluster of which a task was lost, as a new connection would.
+        """Connects anew to a cluster of which a task was lost.
 
         Functions are registered again when they are next called, and variables are looked for where
         they were. What runs ends with `CancelledError`. A claim is kept.
@@ -199,7 +199,7 @@ class Connection(Closing):
             self.claim(*self._claim)
 
     def _open_backend(self) -> Backend:
-        """A backend that goes on when tasks restart, which that of a session does not."""
+        """Opens a backend that survives restarts of tasks, unlike that of a session."""
         backend = open_backend(self._target, self._config)
         backend.restarts.are_outlived = bool(self._target)
         return backend

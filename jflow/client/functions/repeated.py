@@ -1,4 +1,4 @@
-"""Calls that are like the last one: what they skip, and how they tell.
+"""The fast path of functions: calls whose arguments are of the types of the last call.
 
 Most calls pass arrays as positional arguments, under the settings of the call before, and are one
 program of this process. They go to that program without flattening what is flat, and without a key
@@ -30,13 +30,13 @@ it requests because of its arguments or of `jax.default_device`.
 
 
 class RepeatableCall:
-    """A call that is one program, for others whose arguments are of the same kinds.
+    """The program of a call, for later calls whose arguments have the same types.
 
     Args:
       connection: where it has run.
       key: its key.
       program: what it runs.
-      taken: the arguments that the program takes; None for all of them.
+      used: the arguments that the program takes; None for all of them.
       unflatten: makes its result of those of the program.
     """
 
@@ -109,7 +109,7 @@ class CompiledCall:
       run: the traced function.
       out_tree: the structure of its result.
       has_static: whether some of its leaves are static, so that `run` does not take them.
-      repeated: what calls like it may skip; None until it has run.
+      repeated: the fast path of calls like it; None until it has run.
     """
 
     run: Concrete
@@ -120,7 +120,7 @@ class CompiledCall:
     def repeated_from(
         self, key: Key, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> RepeatableCall:
-        """What calls like one that has just run may skip."""
+        """The fast path of calls like the one that has just run."""
         if self.repeated is None:
             self.repeated = NEVER
             # Structures that happen to have as many leaves as there are arguments do no harm: they

@@ -45,6 +45,7 @@ class QueueBase(Handle):
     Attempts are served in order: one that waits also holds back the later ones of its direction.
     """
 
+    _acts_eagerly = True
     _instead_of_value = (
         "take an element first: queue.dequeue() in graph code, queue.get() outside of it"
     )

@@ -180,7 +180,7 @@ class Backend(Protocol):
         """
 
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
-        """Does everything from now on under a claim of a name, until there is a later claim.
+        """Acquires the fencing epoch of a name, under which all later calls are made.
 
         Args:
           name: the name.

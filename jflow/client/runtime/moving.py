@@ -55,7 +55,7 @@ def retry_while_moved(
 
 
 class MovingExecutable:
-    """A step that uses state. If that has moved, nothing was done: it is registered and run again.
+    """A step that uses state; registered and run again if the state had moved and nothing was done.
 
     Args:
       register: places, compiles and registers the step.

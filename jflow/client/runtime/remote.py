@@ -320,7 +320,7 @@ class RemoteBackend:
         self._isolation = Isolation(self.owner) if config.isolate_session_state else None
 
     def _describe_wait(self, one: SessionWait) -> str:
-        """What a step waits for, in the words of its graph."""
+        """What a step waits for, by the names of its graph."""
         step = self._steps.get(one.handle)
         names = NO_NAMES if step is None else step.names
         edge = None if one.wait.edge is None else names.edges.get(one.wait.edge)

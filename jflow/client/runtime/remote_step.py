@@ -32,7 +32,7 @@ from jflow.state.effects import Effect, unsupported, writes_once
 
 
 class Numbering:
-    """The sequences of a session's steps; thread-safe.
+    """Issues the sequence numbers of a session's steps; thread-safe.
 
     Args:
       client: the name of the session.
@@ -46,7 +46,7 @@ class Numbering:
         self._open: dict[int, None] = {}
 
     def first_attempt(self) -> Effect:
-        """The first attempt of a step. When no other will follow, `end` has to be called."""
+        """The first attempt of a step. After its last attempt `end_step` has to be called."""
         with self._lock:
             sequence = self._n_begun
             self._n_begun += 1
@@ -142,7 +142,7 @@ class RemoteExecutable:
     def _run_numbered(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect
     ) -> list[Array]:
-        """Runs a step that writes once; again, if the connection was lost with its answer."""
+        """Runs a step that is applied once, again if the connection was lost with its answer."""
         client, handle = self._register(deadline)
         while True:
             try:

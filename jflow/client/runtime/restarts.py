@@ -14,7 +14,7 @@ _N_NAMES = 5
 
 
 class Restarts:
-    """The state that a connection uses on each task, and the restarts that it goes on after.
+    """What state a connection uses on each task, to know what a restart has lost.
 
     A task that restarts has lost its state. If a connection used some of it there, one call fails
     and names it; any other call registers its step on the new life of the task. A session fails for
@@ -45,14 +45,14 @@ class Restarts:
                     self._used.setdefault(task, {})[state.name] = None
 
     def known(self, tasks: Collection[Task]) -> list[Task]:
-        """The tasks among these of whose restart the server has to be notified, each once."""
+        """Those of the tasks of whose restart the server has to be notified, each once."""
         with self._lock:
             lost = sorted(self._known.intersection(tasks))
             self._known.difference_update(lost)
             return lost
 
     def go_on(self, error: RestartedError, *, is_rolled_back: bool) -> None:
-        """Returns if the call that has failed can be made again, on the new life of the task.
+        """Returns if the failed call can be made again, on the restarted task.
 
         Args:
           error: why it failed.

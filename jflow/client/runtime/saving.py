@@ -1,4 +1,4 @@
-"""Saves and restores the state of a graph: finds where it is, and again if it has moved."""
+"""Saves and restores the state of a graph, wherever it has moved."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def checked_target(target: Any) -> str:
 
 
 def checked_config(config: Any) -> ConfigProto:
-    """A copy of the options, default ones for None.
+    """A copy of the options; the defaults for None.
 
     Raises:
       TypeError: if it is anything else, or what was put into its lists has the wrong type.

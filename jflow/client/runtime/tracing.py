@@ -45,10 +45,10 @@ class RunMetadata:
         return self.step_stats.trace
 
     def fill(self, traced_step: TracedStep | None, partition_plans: dict[str, str]) -> None:
-        """Takes what was noted of a step, in place of what it had of an earlier one.
+        """Replaces what was recorded of an earlier step.
 
         Args:
-          traced_step: what the trace is made of when it is looked at; None for no trace.
+          traced_step: what its trace is made of, at first use; None for no trace.
           partition_plans: the texts of the plans.
         """
         self._traced_step, self._step_stats = traced_step, StepStats()
@@ -67,7 +67,7 @@ class RunMetadata:
 
 
 class TracedStep(NamedTuple):
-    """What was noted of a step: see `measured`."""
+    """What was recorded of a step: see `measured`."""
 
     records: Sequence[TaskRecord]
     names: StepNames
@@ -103,10 +103,10 @@ def run_with_metadata(
     options: RunOptions | None,
     metadata: RunMetadata | None,
 ) -> list[Any]:
-    """As `Executable.run`; notes what the options and the current `trace_steps` block ask for.
+    """Runs a step; records what its options and the current `trace_steps` block ask for.
 
     Args:
-      executable, feeds, deadline: as there.
+      executable, feeds, deadline: as for `Executable.run`.
       options: those of the call.
       metadata: gets what the options ask for, and nothing else, once the step has succeeded.
     """
@@ -134,7 +134,7 @@ def plans_text(executable: Executable) -> dict[str, str]:
 
 
 class _Blocks:
-    """The open `trace_steps` blocks; whether there are any is known without a lock.
+    """The open `trace_steps` blocks of all threads; whether there are any is read without a lock.
 
     Attributes:
       n_open: how many blocks are open on all threads.

@@ -37,7 +37,7 @@ class CancellableSteps:
         return session._run_by(self._run, fetches)
 
     def cancel(self, patience_s: float) -> None:
-        """Lets no step begin any more, and cancels the one that runs if it does not end in time.
+        """Refuses further steps, and cancels the running one if it does not end in time.
 
         Args:
           patience_s: how long the running step may take to end, in seconds.

@@ -12,7 +12,7 @@ from jflow.compiler.placement import Placer
 
 
 class SessionSettings:
-    """The deadlines and the placer of a session, by its options.
+    """The deadlines and the placer that follow from the options of a session.
 
     Args:
       config: the options that were given.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from jflow.base.handles import Uncopyable
 from jflow.base.packing import Record
@@ -20,10 +20,10 @@ from jflow.errors import InvalidArgumentError
 class Handle(Conversions, Uncopyable):
     """The user's reference to a resource.
 
-    In graph code it is part of the graph. Inside `jflow.connect` it is *eager*: its methods for
-    plain Python act immediately. With a shared name it is in the container and on the device of the
-    surrounding blocks, and all sessions share it. Without one each session has its own, which is
-    freed with the session.
+    In graph code it is part of the graph. Inside `jflow.connect` a queue or iterator state is
+    *eager*: its methods for plain Python act immediately. With a shared name it is in the
+    container and on the device of the surrounding blocks, and all sessions share it. Without one
+    each session has its own, which is freed with the session.
 
     Args:
       kind: the kind of resource.
@@ -33,6 +33,7 @@ class Handle(Conversions, Uncopyable):
 
     Raises:
       InvalidArgumentError: if the shared name starts with "_".
+      RuntimeError: if it is made inside `jflow.connect`, and has graph operations only.
     """
 
     _instead_of_copy = (
@@ -41,6 +42,8 @@ class Handle(Conversions, Uncopyable):
     )
     _instead_of_value = "use its methods"
     """What to use in place of the whole, which is not an array."""
+    _acts_eagerly: ClassVar[bool] = False
+    """Whether it has methods that act at once inside `jflow.connect`."""
 
     def __init__(self, kind: str, definition: Record, shared_name: str | None, name: str) -> None:
         is_text = isinstance(shared_name, str)
@@ -50,6 +53,11 @@ class Handle(Conversions, Uncopyable):
                 f"got {shared_name!r}"
             )
         self._owner = owners.current()
+        if self._owner is not None and not self._acts_eagerly:
+            raise RuntimeError(
+                f"a {type(self).__name__} has operations for sessions only; make it and use it in "
+                "graph code: with tf.Graph().as_default(): …"
+            )
         # Operations on an eager resource are built in a graph of its own.
         self._graph = _default_graph() if self._owner is None else Graph()
         container = _default_graph().scopes.here.container

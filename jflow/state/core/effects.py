@@ -145,11 +145,11 @@ class TaskEffects:
             earlier = await self.take_over(effect)
             if earlier.phase is Phase.COMMITTED:
                 return repeated(effect, earlier)
-            return await self.run_staged(
+            return await self.run_on_task(
                 Staging(effect, True, (str(self._state.task),)), writes, run
             )
 
-    async def run_staged(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
+    async def run_on_task(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
         """Runs this task's part of an attempt, and stages or applies what it writes.
 
         Args:
@@ -170,9 +170,9 @@ class TaskEffects:
         if staging.is_alone:
             return await self._run_alone(effect, writer, run)
         assert isinstance(writer, Transaction)
-        return await self._run_staged(effect, writer, staging.participants, run)
+        return await self._run_on_task(effect, writer, staging.participants, run)
 
-    async def _run_staged(
+    async def _run_on_task(
         self, effect: Effect, transaction: Transaction, participants: tuple[str, ...], run: _Run
     ) -> list[Array]:
         key, containers = effect.key, self._state.containers

@@ -292,7 +292,7 @@ class Worker:
             run = partial(self._run_access, plan, step, feeds)
             if staging is None or not registered.writes.n_programs:
                 return await run()
-            return await self.effects.run_staged(staging, registered.writes, run)
+            return await self.effects.run_on_task(staging, registered.writes, run)
         finally:
             self.moves.plans.leave(registered.use)
 
@@ -352,7 +352,7 @@ class Worker:
             elif registered.refusal is not None:
                 raise registered.refusal
             else:
-                values = await self.effects.run_staged(
+                values = await self.effects.run_on_task(
                     staging,
                     registered.writes,
                     lambda effect: self._run_plans(registered, step, fed, client, effect),

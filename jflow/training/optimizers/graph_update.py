@@ -53,22 +53,18 @@ class GraphUpdates:
         """The state for variables, which earlier calls may have created in part."""
         shapes = [v.shape for v in variables]
         leaves, tree = self._rule.state_of(variables)
+        owners = [owner_of(path, leaf, shapes) for path, leaf in leaves]
         keys = [_slot_key(path, leaf, variables) for path, leaf in leaves]
         if not self._slot_by_key.keys() >= {*keys}:
             initial = [v.initial_value for v in variables]
             init = LocalComputation.trace(self._rule.init, [initial], shapes)
             values = face.evaluate(init, initial, [], [])
-            for key, (path, _), value in zip(keys, leaves, values, strict=True):
+            for key, (path, _), owner, value in zip(keys, leaves, owners, values, strict=True):
                 if key not in self._slot_by_key:
-                    owner = owner_of(path, value, shapes)
                     self._slot_by_key[key] = self._table.add(
                         path, owner, variables, _creator(value)
                     )
-        slots = [self._slot_by_key[key] for key in keys]
-        owners = [
-            owner_of(path, slot, shapes) for (path, _), slot in zip(leaves, slots, strict=True)
-        ]
-        return TrainedState(variables, tree, slots, owners)
+        return TrainedState(variables, tree, [self._slot_by_key[key] for key in keys], owners)
 
 
 class _GraphFace:

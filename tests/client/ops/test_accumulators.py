@@ -200,3 +200,13 @@ def test_a_shared_accumulator_collects_from_all_sessions(backend: Backend) -> No
             with pytest.raises(tf.errors.InvalidArgumentError, match=r"'sum'.*found"):
                 other.run(accumulator.num_accumulated())
         assert collecting.count == 0
+
+
+def test_one_that_nothing_could_use_is_refused_inside_of_a_connection():
+    """Its operations would be in a graph that no session runs."""
+    with tf.connect(), pytest.raises(RuntimeError, match="in graph code"):
+        tf.ConditionalAccumulator(tf.float32, shape=())
+    with tf.connect(), pytest.raises(RuntimeError, match="in graph code"):
+        tf.TextLineReader()
+    with tf.connect(), tf.Graph().as_default():
+        tf.ConditionalAccumulator(tf.float32, shape=())

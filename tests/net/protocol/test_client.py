@@ -161,7 +161,7 @@ def test_a_small_call_is_answered_while_a_large_answer_is_under_way(client, host
 
     host.script["run"] = run
     finished = []
-    with _calling(client.run, 1, [], FOREVER) as slow:
+    with _calling(client.run_step, 1, [], FOREVER) as slow:
         slow.add_done_callback(lambda _: finished.append("large"))
         eventually(lambda: host.started == 1)
         same(*client.run_step(2, [np.zeros(1)], FOREVER), np.zeros(1))
@@ -288,7 +288,10 @@ def test_ctrl_c_cancels_the_call_and_the_session_stays_usable(client, host):
 
 def test_closing_fails_the_calls_under_way_and_all_later_ones(client, host):
     host.script["run"] = forever
-    with _calling(client.run, 1, [], FOREVER) as one, _calling(client.run, 2, [], FOREVER) as other:
+    with (
+        _calling(client.run_step, 1, [], FOREVER) as one,
+        _calling(client.run_step, 2, [], FOREVER) as other,
+    ):
         eventually(lambda: host.started == 2)
         client.close()
         failures = [one.exception(PATIENCE_S), other.exception(PATIENCE_S)]
@@ -319,7 +322,7 @@ def test_what_was_started_and_not_awaited_is_answered_once(client, host, monkeyp
 
 def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable(client, host, server):
     host.script["run"] = forever
-    with _calling(client.run, 1, [], FOREVER) as one:
+    with _calling(client.run_step, 1, [], FOREVER) as one:
         eventually(lambda: host.started == 1)
         server.stop()
         assert isinstance(one.exception(PATIENCE_S), errors.UnavailableError)

@@ -141,7 +141,7 @@ def test_a_message_that_is_too_large_is_refused_before_memory_is_taken():
 class _AnySegments:
     """Takes every frame about segments that is one."""
 
-    def take(self, frame):
+    def receive(self, frame):
         parse_segment_frame(frame)
 
 

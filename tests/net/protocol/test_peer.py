@@ -248,7 +248,7 @@ def test_what_is_meant_for_one_life_of_a_task_is_refused_when_another_one_answer
             await peer.run_plans(INCARNATION, 1, 1, [])
         async with serving(second, int(address.rpartition(":")[2])):
             await eventually_async(lambda: peer._link.is_broken)
-            for call, args in ((peer.run, (2, 1, [])), (peer.register, ([PLAN], {}))):
+            for call, args in ((peer.run_plans, (2, 1, [])), (peer.register, ([PLAN], {}))):
                 with pytest.raises(errors.AbortedError, match=f"{TASK} at {address} has restart"):
                     await call(INCARNATION, *args)
             await peer.release(INCARNATION, 1)

@@ -203,7 +203,10 @@ def test_arrays_beside_a_record_are_each_used_once_and_in_order():
 
 
 def test_the_messages_of_this_version_are_those_that_were_recorded():
-    """Other messages are another version of the protocol, of which the number has to grow."""
+    """A new call is a line more: JFLOW_RENEW_GOLDEN=1 writes it, and the version stays.
+
+    A line that changes is another version of the protocol, of which the number has to grow.
+    """
     lines = []
     for name, method in METHODS.items():
         hints = typing.get_type_hints(method)

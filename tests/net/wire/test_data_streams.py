@@ -195,7 +195,7 @@ def _cut_grpc(client):
 def test_a_session_ends_with_either_of_its_streams(client, host, cut):
     host.script["run"] = forever
     with ThreadPoolExecutor(3) as pool:
-        calls = [pool.submit(client.run, i, [], FOREVER) for i in range(3)]
+        calls = [pool.submit(client.run_step, i, [], FOREVER) for i in range(3)]
         calls.append(client.start(3, [], FOREVER))
         eventually(lambda: host.started == 4)
         cut(client)
@@ -297,7 +297,7 @@ def test_cancelling_what_is_still_being_sent_leaves_the_session_whole(
     monkeypatch.setattr("jflow.net.protocol.settings.GRACE_S", 0.05)
     host.script["run"] = _answer_slowly
     with ThreadPoolExecutor(2) as pool:
-        standing = pool.submit(client.run, 1, [], FOREVER)
+        standing = pool.submit(client.run_step, 1, [], FOREVER)
         eventually(lambda: host.started == 1)
         with pytest.raises(errors.DeadlineExceededError):
             client.run_step(2, [large()], Deadline(0.05))
@@ -328,7 +328,7 @@ def test_what_follows_a_future_does_not_run_in_a_thread_that_waits_for_something
     host.script["run"] = run
     threads = []
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.run, 1, [], FOREVER)  # it reads the stream
+        waiting = pool.submit(client.run_step, 1, [], FOREVER)  # it reads the stream
         eventually(lambda: host.started == 1)
         started = client.start(2, [], FOREVER)
         started.add_done_callback(lambda _: threads.append(threading.current_thread().name))

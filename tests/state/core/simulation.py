@@ -384,7 +384,7 @@ class Steps:
         self._saves.registered(handle, changes_of([linked.plan]))
         try:
             assert staging is not None
-            return await self._effects.run_staged(
+            return await self._effects.run_on_task(
                 staging, writes_of([linked]), lambda kept: self.perform(linked, kept)
             )
         finally:

@@ -194,7 +194,7 @@ def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
             raise AbortedError("another life")
 
         old, peer.incarnation = peer.incarnation, 4321
-        peer.register = peer.run = refuse
+        peer.register = peer.run_plans = refuse
         with pytest.raises(AbortedError):
             await session.register([plan(PS)], 0, {}, 5.0)
         with pytest.raises(AbortedError):

@@ -264,7 +264,7 @@ def test_a_master_has_such_plans_of_other_tasks_run_in_the_same_way(monkeypatch)
         ran.append(worker._context.task)
         return run(worker, *args, **named)
 
-    monkeypatch.setattr(Worker, "run", noted)
+    monkeypatch.setattr(Worker, "run_plans", noted)
     with in_process() as backend, tf.Graph().as_default():
         sums = []
         for task in ("/job:worker/task:0", "/job:ps/task:0"):

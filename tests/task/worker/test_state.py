@@ -166,7 +166,7 @@ def test_a_variable_on_its_way_to_another_plan_is_received_as_it_was_read(target
         step = await registered(a, send, late)
         update = await registered(a, update_on())
         running = asyncio.create_task(a.run_plans(1, step, []))
-        await until(lambda: any(s.kept for s in a._context.rendezvous._steps.values()))
+        await until(lambda: any(s.early for s in a._context.rendezvous._steps.values()))
         await asyncio.sleep(0)
         await a.run_plans(2, update, [])
         a.deliver(1, 2, None)
