@@ -1,4 +1,4 @@
-"""What an operation waits for without using its results."""
+"""Control dependencies of operations."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ class Graph(Members[Operation, Tensor]):
     def handle_of(self, ref: VariableRef | ResourceRef) -> Operation:
         """Returns the handle op of a variable or resource, whose device is where it lives."""
         with self._lock:
-            self._take_in(ref)
+            self._add_handle(ref)
         return self._handles[ref]
 
     def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:
@@ -440,7 +440,7 @@ class Graph(Members[Operation, Tensor]):
         """Makes the name of a variable, as a tensor name, refer to a tensor of its value."""
         self._values[name] = value
 
-    def _take_in(self, ref: VariableRef | ResourceRef) -> None:
+    def _add_handle(self, ref: VariableRef | ResourceRef) -> None:
         if ref in self._handles:
             return
         if isinstance(ref.owner, Graph):

@@ -16,7 +16,7 @@ from jflow.compiler.graph.graph import Graph, Operation
 
 @dataclass(frozen=True)
 class Imported:
-    """What an operation has beside its equation.
+    """The attributes of an operation other than its equation.
 
     Attributes:
       name: its name, which must be free in the graph.

@@ -11,7 +11,7 @@ from jflow.compiler.graph.primitives import recorded_p
 
 
 def refined(tensor: Any, shape: Any) -> tuple[Any, ...] | None:
-    """Returns the shape of a tensor with what another shape knows more, None if that is nothing.
+    """Returns the shape of a tensor refined by another shape, None if that adds nothing.
 
     Args:
       tensor: the tensor.

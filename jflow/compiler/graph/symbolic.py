@@ -60,7 +60,7 @@ class Symbolic(Conversions, ABC):
         """The value where it is used: a variable is read after the control dependencies there."""
 
     def graph_element(self) -> Any:
-        """The tensor that is meant by its name: what is fetched, fed and written to files."""
+        """The tensor that is fetched, fed and written to files under this name."""
         return self.to_tensor()
 
     @property
@@ -211,7 +211,7 @@ class Symbolic(Conversions, ABC):
         return self._apply(operator.getitem, self, index)
 
     def _without_number(self, fun: Callable[..., Any], other: Any) -> Any:
-        """An operator of this value and what is not a number; JAX would speak of its tracers.
+        """Applies an operator to this value and an operand that is not a number.
 
         Returns NotImplemented if the other operand may have the operator; else raises TypeError.
         """
@@ -245,7 +245,7 @@ class Symbolic(Conversions, ABC):
         self._refuse_jax(internals.asker())
 
     def _refuse_jax(self, asker: internals.Asker) -> NoReturn:
-        """Raises what JAX's functions are to raise where there is no value."""
+        """Raises the error of a JAX function that needs a concrete value."""
         if asker is internals.Asker.OPERATOR:
             raise AttributeError("__jax_array__")  # JAX then defers to the operator of this class
         # A ValueError, because JAX replaces a TypeError by a less specific one.

@@ -131,7 +131,7 @@ def _fewest(
     needed: Sequence[_Pair],
     trace: _Traced,
 ) -> _Traced:
-    """Leaves out what need not be equal."""
+    """Drops sizes that need not be equal."""
     left = [*needed]
     for pair in needed:
         fewer = [one for one in left if one is not pair]

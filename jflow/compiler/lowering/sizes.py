@@ -1,4 +1,4 @@
-"""Sizes that operations of a program need to be equal (`ensure_sizes_p`).
+"""Equality constraints on the sizes of a program (`ensure_sizes_p`).
 
 A program has one symbol, or a number, for all of them, so that XLA has nothing to do. Whether the
 inputs of a step have these sizes is checked before the program runs (`plan.EqualSizes`).
@@ -85,7 +85,7 @@ def _pairs(eqn: jex.JaxprEqn) -> Iterator[_Pair]:
 
 
 def _simplified(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-    """Returns an equation without what only unknown sizes need."""
+    """Replaces an equation on known sizes by a copy."""
     inputs = eqn.invars
     if eqn.primitive.name == "dim_as_value" and is_known(eqn.params["dim"]):
         aval: Any = eqn.outvars[0].aval

@@ -1,4 +1,4 @@
-"""Which values travel together: what one program makes for one other device, if it is small.
+"""Selection of bundles: small values of one program for one device, sent as one array.
 
 All results of a program are there at the same time, so nothing waits for a value of a bundle that
 would not have waited for the others. A value of its own costs what a message costs, or about as
@@ -65,7 +65,7 @@ def bundles_of(
 
 
 def together(crossings: Crossings, bundles: Bundles) -> Crossings:
-    """Returns the crossings with bundles in place of what is in them."""
+    """Returns the crossings with each bundle in place of its tensors."""
     by_pair: Crossings = {}
     for (value, target), stage in crossings.items():
         whole = bundles.get((value, target), value) if isinstance(value, Tensor) else value
@@ -78,8 +78,10 @@ def arriving(bundles: Bundles, device: Device) -> Mapping[Tensor, Bundle]:
     return {tensor: one for (tensor, target), one in bundles.items() if target == device}
 
 
-def made_by(piece_of: Mapping[Operation, int], crossings: Crossings) -> dict[int, list[Bundle]]:
-    """Returns the bundles that each program makes."""
+def bundles_by_program(
+    piece_of: Mapping[Operation, int], crossings: Crossings
+) -> dict[int, list[Bundle]]:
+    """Returns the bundles that each program has as results."""
     bundles: dict[int, list[Bundle]] = {}
     for one in dict.fromkeys(value for value, _ in crossings if isinstance(value, Bundle)):
         bundles.setdefault(piece_of[one.tensors[0].op], []).append(one)

@@ -34,9 +34,9 @@ from jflow.compiler.partition.bundles import (
     Bundles,
     Crossings,
     arriving,
+    bundles_by_program,
     bundles_of,
     is_inside,
-    made_by,
     together,
 )
 from jflow.compiler.partition.stages import UNKNOWN_LENGTHS, Lengths, Stages, Value, producer_of
@@ -194,7 +194,7 @@ class _Splitter:
             if tensor not in self.feeds and piece_of[tensor.op] != piece_of[op]
             if (tensor, self.placement[op]) not in bundles
         )
-        own_bundles = made_by(piece_of, crossings)
+        own_bundles = bundles_by_program(piece_of, crossings)
         escaping.update(
             t for one in chain(*own_bundles.values()) if not is_inside(one) for t in one.tensors
         )

@@ -151,7 +151,7 @@ class Stages:
     def _defer(
         self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
     ) -> None:
-        """Moves what is quick, and only later stages of its device need, to the first of these.
+        """Moves quick operations that only later stages of their device need to the first of these.
 
         All operations of a device and stage move, or none: otherwise there is as much to run. They
         wait for the blockers of that stage then, for which all that needs them waits anyway.
@@ -190,7 +190,7 @@ class Stages:
     def _add_phases(
         self, ops: Sequence[Operation], stages: dict[Operation, _Stage], lengths: Lengths
     ) -> None:
-        """Moves what no other device waits for to the second phase of its stage."""
+        """Moves operations that no other device waits for to the second phase of their stage."""
         placement = self._placement
         awaited: set[Operation] = set()
         for op in reversed(ops):
@@ -220,7 +220,7 @@ def producer_of(value: Value) -> Operation:
 
 
 def _may_move(op: Operation, users: Sequence[Operation]) -> bool:
-    """Whether an operation may run later, beside the programs that use it.
+    """Whether an operation may run later, with the programs that use it.
 
     A variable may be read later, because other steps may write it at any time. That it is read
     where it is used is better: a value that is held meanwhile is copied by the next update.

@@ -1,4 +1,4 @@
-"""What devices and links do in a second: a prior, and what was measured on a machine instead.
+"""Calibrations: rates of devices and links, estimated in advance or measured on a machine.
 
 A calibration is data. `jflow calibrate` measures one and writes it to a file (docs/lab.md);
 sessions read the file and give it to what estimates costs.
@@ -102,7 +102,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a calibration was made.
+    """The machine that a calibration was measured on.
 
     Attributes:
       host: the name of the machine.

@@ -1,4 +1,4 @@
-"""Estimates of what operations and transfers take, from counts and a calibration.
+"""Estimates of the time of operations and transfers, from counts and a calibration.
 
 The time of an operation is a sum over what is counted of it (`work.py`), each count times what a
 device of that kind takes for one. What XLA fuses is not counted, so the times of operations that
@@ -74,7 +74,7 @@ def estimated(
 def costs_of(
     seconds: np.ndarray, devices: Sequence[Device], calibration: Calibration, wiring: Wiring
 ) -> Costs:
-    """The costs of what takes known times, with transfers and steps as a calibration says.
+    """The costs of operations of known times, with transfers and steps as a calibration says.
 
     Args:
       seconds: f64[operations, devices].

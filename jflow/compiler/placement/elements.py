@@ -1,4 +1,4 @@
-"""What a step takes out of a queue after it has put it there itself.
+"""Queue elements that one step enqueues and dequeues itself, as dependencies.
 
 A graph has no edge from an operation that puts elements into a queue to one that takes them out.
 Whether the second waits for the first depends on how many elements the queue holds when the step
@@ -43,7 +43,7 @@ def awaited_elements(ops: Sequence[Operation]) -> dict[Operation, tuple[Operatio
     for queue in shared:
         left = {put: n for put in puts[queue] if (n := _n_put(put))}
         for take in takes[queue]:
-            for put in _taken(left, _n_taken(take), _after(take, users)):
+            for put in _dequeue(left, _n_dequeued(take), _after(take, users)):
                 users.setdefault(put, []).append(take)
                 awaited[put] = (*awaited.get(put, ()), take)
     return awaited
@@ -79,10 +79,10 @@ def _after(op: Operation, users: _Users) -> Collection[Operation]:
     return successors
 
 
-def _taken(
+def _dequeue(
     left: dict[Operation, int], wanted: int, later: Collection[Operation]
 ) -> Sequence[Operation]:
-    """The operations whose elements are the next that are taken, which are subtracted."""
+    """Subtracts the next elements to be dequeued; returns the operations that enqueue them."""
     elements = []
     for put in [each for each in left if each not in later]:
         if wanted > 0:
@@ -100,7 +100,7 @@ def _n_put(op: Operation) -> int:
     return _n_rows(op.inputs[0].aval.shape) if many else 1
 
 
-def _n_taken(op: Operation) -> int:
+def _n_dequeued(op: Operation) -> int:
     many = op.eqn.params["function"] == _TAKE_MANY
     return _n_rows(op.outputs[0].aval.shape) if many else 1
 

@@ -1,4 +1,4 @@
-"""Why each operation is where it is, and what a step would take if it were elsewhere."""
+"""Explanations of a placement: the reason for each device, and the step time on others."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class Explanation:
 
     @cached_property
     def _room(self) -> list[float]:
-        """The bytes that each device could keep beside what is there."""
+        """The free memory of each device in bytes."""
         room = [*capacity_of(self.problem)]
         for device, n_bytes in zip(self.schedule.devices, resident_of(self.problem), strict=True):
             room[device] -= n_bytes

@@ -49,7 +49,7 @@ def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
 
 
 def check_pinned(problem: Problem) -> None:
-    """Raises ResourceExhaustedError if a device has no room for what can go nowhere else."""
+    """Raises ResourceExhaustedError if a device has no room for the classes pinned to it."""
     if not problem.constraints.capacity:
         return
     pinned: dict[int, list[int]] = {}

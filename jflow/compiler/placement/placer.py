@@ -51,7 +51,7 @@ class Placer:
         return placement
 
     def of_copies(self, copies: Mapping[Operation, Operation]) -> Placer:
-        """Returns what places the steps of a copy of a graph, with its state where this one has it.
+        """Returns the placer of a copy of a graph, with state on the same devices.
 
         Args:
           copies: the operations of the copy, by those of the graph.

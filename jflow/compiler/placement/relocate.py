@@ -1,4 +1,4 @@
-"""Plans which state a session should keep elsewhere, and predicts what that changes.
+"""Plans moves of a session's state to other devices, and predicts the step time after them.
 
 The steps of the session are placed as one problem, in which state that nothing pins is free. What a
 strategy puts elsewhere is a candidate; it counts only if the steps, placed as the session places
@@ -62,7 +62,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class RelocationPlan:
-    """Relocations, and what they change.
+    """Relocations, with predicted step times and the cost of the moves.
 
     Attributes:
       relocations: what would move.

@@ -1,4 +1,4 @@
-"""Places steps by a strategy of `jflow.compiler.schedule`, within what the placement rules demand.
+"""Places steps by a strategy of `jflow.compiler.schedule`, within the placement rules.
 
 The rules (`place.py`) are the constraints: an operation with a device request goes where it asks
 to, colocated operations go together, and state goes where it already is. State that nothing pins
@@ -141,7 +141,7 @@ class ScheduledAssignment:
         return {ops[i]: every[schedule.devices[i]] for i in schedule.order}
 
     def answer(self, problem: Problem) -> Answer:
-        """What the function gives for a problem of these operations; it is called once for each.
+        """Returns the schedule of the function for a problem; it is called once for each problem.
 
         Raises:
           InvalidArgumentError: if the answer breaks the rules.
@@ -176,7 +176,7 @@ class ScheduledAssignment:
     def problem(
         self, devices: Mapping[Task, Sequence[Device]], memory: Memory = UNLIMITED_MEMORY
     ) -> Problem:
-        """What the function is given. Raises InvalidArgumentError as the rules."""
+        """The problem that the function solves. Raises InvalidArgumentError as the rules."""
         fixed, every = self.rules.place(devices), self.devices(devices)
         number = {device: i for i, device in enumerate(every)}
         ops = [*self.rules.owners]

@@ -1,4 +1,4 @@
-"""Counts what equations compute, read and write, as one XLA program would run them.
+"""Counts the arithmetic and memory traffic of equations, as one XLA program runs them.
 
 The equations of a step, or of one program, are flattened: calls are replaced by their bodies, and
 what a loop does is counted once for each iteration. Then XLA's fusion is imitated. An operation
@@ -170,7 +170,7 @@ class _Program:
         return [self._read(atom, inner) for atom in body.outvars]
 
     def _stored(self, value: int | None, eqn: jex.JaxprEqn, owner: int) -> int:
-        """A variable's new value: what was computed, or a copy of what has a place already."""
+        """A variable's new value: the computed array, or a copy of one already in memory."""
         if value is not None and self.makers[value] is not None and value not in self.kept:
             self.keep(value)
             return value
