@@ -178,7 +178,7 @@ def test_a_variable_of_a_cluster_says_where_it_is_without_asking(
             raise AssertionError("a repr asked the server")
 
         with monkeypatch.context() as patch:
-            patch.setattr(backend, "connected", refused)
+            patch.setattr(backend, "connection", refused)
             assert repr(variable) == (
                 "<jflow.Variable eager 'remote:0' shape=(2,) dtype=float32 "
                 "device=/job:ps/task:0/device:CPU:0>"

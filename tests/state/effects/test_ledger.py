@@ -143,7 +143,7 @@ def test_a_lower_epoch_begins_nothing_for_ever() -> None:
     ledger.begin_attempt(STEP)
     new = replace(STEP, epoch=3, sequence=0)
     ledger.begin_attempt(new)
-    for act in (ledger.begin, ledger.stage, ledger.take_over):
+    for act in (ledger.begin_attempt, ledger.stage, ledger.take_over):
         with pytest.raises(AbortedError, match="epoch 3 of 'client' has begun"):
             act(STEP)  # type: ignore[operator]
     saved = SavedLedger.of(ledger)
