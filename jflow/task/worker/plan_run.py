@@ -124,9 +124,9 @@ class PlanRun:
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
-        self._sends = PlanSends(linked, step, self._state, context, self._fail_waits)
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
+        self._sends = PlanSends(linked, step, self._state, context, self._waiters)
         self._is_cancelled = False
         self._transaction = effect if isinstance(effect, Transaction) else None
         context.plans.add(self)
@@ -266,11 +266,6 @@ class PlanRun:
             return await waiter
         finally:
             self._waiters.discard(waiter)
-
-    def _fail_waits(self, error: BaseException) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
 
     def _check_cancelled(self) -> None:
         if self._is_cancelled:

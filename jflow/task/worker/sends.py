@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,12 +29,15 @@ class PlanSends:
       step: the number of its step.
       state: has the values.
       context: what the task provides.
-      fail: called with the error of a send that failed after it had begun.
+      waiters: what waits for other plans; a send that fails fails it, because they may never act.
+
+    It must not refer to the run itself: values that a cycle of references holds are freed by the
+    garbage collector only, and the shared memory that they lie in is not used again meanwhile.
     """
 
     __slots__ = (
-        *("_context", "_fail", "_last", "_leaving", "_linked", "_piggybacked", "_sending"),
-        *("_state", "_step"),
+        *("_context", "_last", "_leaving", "_linked", "_piggybacked", "_sending"),
+        *("_state", "_step", "_waiters"),
     )
 
     def __init__(
@@ -43,13 +46,13 @@ class PlanSends:
         step: int,
         state: StepState,
         context: WorkerContext,
-        fail: Callable[[BaseException], None],
+        waiters: Collection[asyncio.Future[Any]],
     ) -> None:
         self._linked = linked
         self._step = step
         self._state = state
         self._context = context
-        self._fail = fail
+        self._waiters = waiters
         self._piggybacked = context.piggybacked.get(step) if context.piggybacked else None
         self._last: list[Send] = []
         self._leaving: list[Send] = []
@@ -82,7 +85,7 @@ class PlanSends:
             await all_of(self._sending)
 
     def check(self) -> None:
-        """Calls `fail` if a send has failed."""
+        """Fails the waiters if a send has failed."""
         for sending in self._sending:
             if sending.done():
                 self._ended(sending)
@@ -143,8 +146,11 @@ class PlanSends:
 
     def _ended(self, sending: asyncio.Future[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
-        if error is not None:
-            self._fail(error)
+        if error is None:
+            return
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _own_value(self, slot: Slot | None) -> Any:
         """A slot's value that remains valid after this plan has ended; a copy if it is leased."""

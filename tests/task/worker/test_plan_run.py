@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jflow.base.cluster import Device, Task
-from jflow.plan import Plan, Program, Run, Send, VariableKey, VariableSpec
+from jflow.plan import Feed, Plan, Program, Run, Send, VariableKey, VariableSpec
 from jflow.state.resources import Containers
 from jflow.task.execution import LinkedRun, link
 from jflow.task.execution.link import N_LATENCIES
@@ -78,6 +81,36 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
             devices.shutdown()
 
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_values_are_freed_by_the_last_reference_not_by_the_garbage_collector() -> None:
+    """A value may lie in shared memory, which is used again only when it is free."""
+
+    class Peers:
+        async def deliver(self, *_: Any) -> None:
+            await asyncio.sleep(0)
+
+    program = Run(Program("some"), inputs=(0,), outputs=(1,))
+    plan = Plan(CPU, 2, (), ((Feed(0, 0), program, Send(0, ELSEWHERE, 1)),))
+    linked = link(plan, HERE, lambda _: lambda x: [jnp.asarray(x)], {}.__getitem__)
+    value = np.zeros(4)
+    is_alive = weakref.ref(value)
+
+    async def main(value: np.ndarray) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            devices = DevicePool([HERE])
+            context = WorkerContext(TASK, Containers(TASK), Rendezvous(), Peers(), threads, devices)
+            await run_plan(linked, 1, {0: value}, context)
+            devices.shutdown()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main(value))
+        del value
+        assert is_alive() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
