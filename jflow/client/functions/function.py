@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 import jax
 import jax.extend.core as jex
-from jax.api_util import shaped_abstractify
-from jax.tree_util import SequenceKey, keystr, tree_flatten
+from jax.tree_util import tree_flatten
 
 from jflow.base import forks
 from jflow.base.cluster import Device
 from jflow.base.deadline import Deadline
 from jflow.base.handles import Uncopyable
 from jflow.base.tracebacks import boundary, hide_frames
-from jflow.base.values import is_key, refuse_host
-from jflow.client.functions.captures import (
-    PLAIN,
-    argument_error,
-    check_outputs,
-    paths,
-    trace_with_captures,
+from jflow.client.functions.arguments import (
+    FunctionArguments,
+    aval_of,
+    dynamic,
+    kind,
+    unmarked,
+    with_dynamic,
 )
+from jflow.client.functions.captures import check_outputs, trace_with_captures
 from jflow.client.functions.concrete import Concrete, PreparedCall, insert
 from jflow.client.functions.connection import Connection
 from jflow.client.functions.current import current
 from jflow.client.functions.repeated import NEVER, CompiledCall
 from jflow.client.ops import group
-from jflow.client.ops.variable import VariableLike
 from jflow.client.ops.variable import read as read_variable
 from jflow.client.runtime.steps import named_strategy
 from jflow.compiler.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing, unify
@@ -80,9 +78,7 @@ class Function(Uncopyable, Generic[P, R_co]):
             raise TypeError(f"jflow.function requires a callable, got {fun!r:.80}")
         functools.update_wrapper(self, fun, updated=())
         self._fun = fun
-        self._static_nums = _tuple(static_argnums, int)
-        self._static_names = frozenset(_tuple(static_argnames, str))
-        self._has_static = bool(self._static_nums or self._static_names)
+        self._arguments = FunctionArguments(fun, static_argnums, static_argnames)
         self._strategy = None if placement is None else named_strategy(placement)
         self._last: tuple[Connection | None, dict[Any, CompiledCall]] = _NEVER
         self._last_call: tuple[Any, Any, Any] = (None, None, None)
@@ -104,7 +100,7 @@ class Function(Uncopyable, Generic[P, R_co]):
         """
         try:
             if internals.is_tracing():
-                inner: R_co = _read(self._fun(*map(_static, args), **kwargs))
+                inner: R_co = _read(self._fun(*map(unmarked, args), **kwargs))
                 return inner
             repeated = self._repeated
             if repeated is not NEVER and not kwargs and repeated.accepts(args):
@@ -128,7 +124,7 @@ class Function(Uncopyable, Generic[P, R_co]):
                 call = compiled
                 self._last_call = calls, key, call
             if call.has_static:
-                leaves = _dynamic(leaves)
+                leaves = dynamic(leaves)
             result: R_co = call.out_tree.unflatten(call.run(leaves, deadline))
             if call.repeated is not self._repeated:
                 self._repeated = call.repeated_from(key, args, kwargs)
@@ -177,9 +173,7 @@ class Function(Uncopyable, Generic[P, R_co]):
                 f"{self!r} would become part of a graph with these arguments: it uses tensors, "
                 "variables or queues of a graph; a connection runs functions of eager ones only"
             )
-        return PreparedCall(
-            call.run, call.out_tree, _dynamic(leaves) if call.has_static else leaves
-        )
+        return PreparedCall(call.run, call.out_tree, dynamic(leaves) if call.has_static else leaves)
 
     def _connection_call(self, args: Any, kwargs: Any, method: str) -> Concrete:
         """The call, which runs on a connection and not in a graph."""
@@ -193,7 +187,9 @@ class Function(Uncopyable, Generic[P, R_co]):
 
     def wrap(self, around: Callable[..., Any]) -> Function[..., Any]:
         """Another function, with the same static arguments, that is placed in the same way."""
-        inner: Function[..., Any] = Function(around, self._static_nums, self._static_names)
+        inner: Function[..., Any] = Function(
+            around, self._arguments.static_nums, self._arguments.static_names
+        )
         inner._strategy = self._strategy
         return inner
 
@@ -234,8 +230,8 @@ class Function(Uncopyable, Generic[P, R_co]):
 
         The key has all that the jaxpr depends on, so equal keys can share a compiled call.
         """
-        if self._has_static:
-            args, kwargs = self._mark_static(args, kwargs)
+        if self._arguments.has_static:
+            args, kwargs = self._arguments.mark_static(args, kwargs)
         leaves, tree = tree_flatten((args, kwargs))
         connection = current()
         last, calls = self._last  # one tuple, because threads may use other connections
@@ -243,7 +239,7 @@ class Function(Uncopyable, Generic[P, R_co]):
             calls = connection.calls_of(self)
             self._last = connection, calls
         try:
-            kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
+            kinds = [x.aval if type(x) is ConcreteArray else kind(x) for x in leaves]
         except OverflowError as error:
             raise OverflowError(f"{self!r} got an integer out of range: {error}") from None
         settings = internals.trace_context()
@@ -276,11 +272,7 @@ class Function(Uncopyable, Generic[P, R_co]):
                     f"{ref} belongs to {ref.owner!r}, but the function runs on {connection!r}; "
                     "make it again inside this connection"
                 )
-        names = [
-            self._argument(path, simple=True, separator="/")
-            for path, leaf in zip(paths(key[0], leaves), leaves, strict=True)
-            if not isinstance(leaf, _STATIC)
-        ]
+        names = self._arguments.names(key[0], leaves)
         concrete = Concrete(connection, traced.jaxpr, names, self._strategy)
         call = CompiledCall(concrete, traced.out_tree, has_static=len(names) < len(leaves))
         connection.calls_of(self)[key] = call
@@ -288,28 +280,21 @@ class Function(Uncopyable, Generic[P, R_co]):
 
     def _trace(self, key: Any, leaves: list[Any]) -> _Trace:
         tree = key[0]
-        self._check(tree, leaves)
+        self._arguments.check(tree, leaves, self)
         settings = [leaf.value for leaf in leaves if isinstance(leaf, Static)]
         in_graph = any(isinstance(leaf, Tensor) for leaf in leaves)
         out_trees = []
 
         def call(*arrays: Any) -> list[Any]:
-            rest = iter(arrays)
-            filled = [_static(leaf) if isinstance(leaf, _STATIC) else next(rest) for leaf in leaves]
-            args, kwargs = jax.tree.unflatten(tree, filled)
+            args, kwargs = jax.tree.unflatten(tree, with_dynamic(leaves, arrays))
             outputs, out_tree = jax.tree.flatten(_read(self._fun(*args, **kwargs)))
             check_outputs(outputs, out_tree, self)
             out_trees.append(out_tree)
             return outputs
 
-        names = [
-            self._argument(path, simple=True)
-            for path, leaf in zip(paths(tree, leaves), leaves, strict=True)
-            if not isinstance(leaf, _STATIC)
-        ]
-        tracing.name_after(call, self._fun, names)
-        arguments = _dynamic(leaves)
-        avals = [shape_of(_aval(x)) for x in arguments]
+        tracing.name_after(call, self._fun, self._arguments.names(tree, leaves))
+        arguments = dynamic(leaves)
+        avals = [shape_of(aval_of(x)) for x in arguments]
         with default_request_scope(key[4]):
             jaxpr = trace_with_captures(
                 self._fun, settings, lambda: unify.make_jaxpr(call, avals, arguments)
@@ -331,7 +316,7 @@ class Function(Uncopyable, Generic[P, R_co]):
                 )
         name = graph.unique_name(tracing.name_of(self._fun))
         with graph.as_default(), graph.scopes.replaced(names=f"{name}/"):
-            args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
+            args = [graph.as_tensor(leaf) for leaf in dynamic(leaves)]
             outputs, effects = insert(graph, traced.jaxpr, args)
             if effects:
                 # A step runs only what its fetches need, so each result waits for all effects.
@@ -340,37 +325,9 @@ class Function(Uncopyable, Generic[P, R_co]):
                     return group(*effects, name="done")
         return jax.tree.unflatten(traced.out_tree, outputs)
 
-    # Arguments --------------------------------------------------------------------------------
-
-    def _mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Wraps static arguments in `Static`."""
-        nums = {n % len(args) if n < 0 and args else n for n in self._static_nums}
-        marked = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
-        named = {k: Static.of(v) if k in self._static_names else v for k, v in kwargs.items()}
-        return marked, named
-
-    def _check(self, tree: Any, leaves: list[Any]) -> None:
-        for number, leaf in enumerate(leaves):
-            if not isinstance(leaf, (*PLAIN, Tensor, *_STATIC)):
-                raise argument_error(leaf, self, self._argument(paths(tree, leaves)[number]))
-            if isinstance(leaf, Tensor):
-                refuse_host(leaf, self)
-
-    def _argument(self, path: tuple[Any, ...], **style: Any) -> str:
-        """The name of a leaf: that of its argument, and its path in the argument."""
-        _, first, *inside = path
-        if isinstance(first, SequenceKey):
-            names = _parameters(self._fun)
-            name = names[first.idx] if first.idx < len(names) else f"argument {first.idx}"
-        else:
-            name = first.key
-        rest = keystr(tuple(inside), **style)
-        return f"{name}/{rest}" if style and rest else name + rest
-
 
 _NEVER: tuple[None, dict[Any, CompiledCall]] = (None, {})
 
-_STATIC = (Static, VariableLike)
 """Leaves that are passed to the function as they are; everything else is traced."""
 
 
@@ -439,39 +396,8 @@ def function(
     return Function(fun, static_argnums, static_argnames, placement)
 
 
-def _tuple(values: Any, single: type) -> tuple[Any, ...]:
-    return (values,) if isinstance(values, single) else tuple(values)
-
-
-def _kind(leaf: Any) -> Any:
-    """The properties of an argument that the jaxpr depends on."""
-    if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
-        return leaf.shape, leaf.dtype  # much faster than the abstract value
-    if isinstance(leaf, PLAIN):
-        return shaped_abstractify(leaf)
-    return leaf  # static, or refused later
-
-
-def _aval(leaf: Any) -> Any:
-    return leaf.aval if isinstance(leaf, Tensor) else shaped_abstractify(leaf)
-
-
-def _static(leaf: Any) -> Any:
-    return leaf.value if isinstance(leaf, Static) else leaf
-
-
 def _read(tree: Any) -> Any:
     return jax.tree.map(read_variable, tree)
-
-
-def _parameters(fun: Callable[..., Any]) -> list[str]:
-    """The names of positional parameters."""
-    try:
-        parameters = inspect.signature(fun).parameters.values()
-    except (TypeError, ValueError):
-        return []  # some built-in functions have no signature
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [parameter.name for parameter in parameters if parameter.kind in positional]
 
 
 def _graph_of(traced: _Trace, leaves: list[Any]) -> Graph | None:
@@ -480,8 +406,3 @@ def _graph_of(traced: _Trace, leaves: list[Any]) -> Graph | None:
         if isinstance(leaf, Tensor):
             return leaf.graph
     return next((ref.owner for ref in traced.state if isinstance(ref.owner, Graph)), None)
-
-
-def _dynamic(leaves: list[Any]) -> list[Any]:
-    """The leaves that are passed with each call."""
-    return [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from jflow.base import forks
 from jflow.base.cluster import Device
@@ -14,8 +13,7 @@ from jflow.base.deadline import Deadline
 from jflow.base.handles import Closing
 from jflow.base.options import ConfigProto, RunOptions
 from jflow.base.tracebacks import handled, hide_frames
-from jflow.client.runtime.backend import Backend, DeviceInfo, Executable
-from jflow.client.runtime.moving import MovingExecutable
+from jflow.client.runtime.backend import Backend, DeviceInfo
 from jflow.client.runtime.saving import SaveReport, StateToSave, restore_state, save_state
 from jflow.client.runtime.steps import (
     Replacement,
@@ -23,36 +21,17 @@ from jflow.client.runtime.steps import (
     explain_step,
     named_strategy,
     place_step,
-    register_step,
     replace_state,
 )
 from jflow.client.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.client.runtime.tracing import BLOCKS, RunMetadata, run_with_metadata
-from jflow.client.session.fetches import (
-    FeedSlot,
-    Fetches,
-    key_of,
-    parse_feed_list,
-    parse_feeds,
-    parse_fetches,
-)
+from jflow.client.session.fetches import key_of, parse_feed_list, parse_fetches
 from jflow.client.session.settings import SessionSettings
+from jflow.client.session.steps import RunExecutable, SessionSteps
 from jflow.compiler.graph import Graph, Operation, get_default_graph, stack
 from jflow.compiler.pipeline import StepRequest
 from jflow.compiler.placement import Explanation
 from jflow.errors import OpError
-from jflow.plan.xla import internals
-
-_Run = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
-"""How a step is run with its fed values, if it is traced or can be cancelled."""
-
-
-class _Known(NamedTuple):
-    """A step that has run before, with fetches that `key_of` identifies."""
-
-    executable: Executable
-    slots: tuple[FeedSlot, ...]
-    fetches: Fetches
 
 
 @forks.guarded(
@@ -91,10 +70,7 @@ class Session(Closing):
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, checked)
         self._settings = SessionSettings(checked, self._backend, is_complete=not target)
-        self._executables: dict[StepRequest, Executable] = {}
-        # Two tables, because a step has another executable while `jax_debug_nans` is on.
-        self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
-        self._registering = threading.Lock()
+        self._steps = SessionSteps(self._graph, self._backend, self._settings)
         self._closed = False
         self._blocks: ExitStack | None = None
 
@@ -145,74 +121,23 @@ class Session(Closing):
         try:
             self._check_open()
             deadline = self._settings.deadline(options)
-            run: _Run | None = None
+            run: RunExecutable | None = None
             if run_metadata is not None or BLOCKS.n_open:
                 run = partial(run_with_metadata, options=options, metadata=run_metadata)
             key = key_of(fetches, feed_dict)
             if key is not None:
-                known = self._known[internals.debug_nans.value].get(key)
+                known = self._steps.find(key)
                 if known is not None:
-                    return self._run_known(known, feed_dict or {}, deadline, run)
-            return self._run_new(key, fetches, feed_dict, deadline, run)
+                    return known.run(feed_dict or {}, deadline, run)
+            return self._steps.run(key, fetches, feed_dict, deadline, run)
         except Exception as error:
             hide_frames(error)
             raise
 
-    def _run_by(self, run: _Run, fetches: Any) -> Any:
+    def _run_by(self, run: RunExecutable, fetches: Any) -> Any:
         """As the public `run`, but the function runs the executable."""
         self._check_open()
-        return self._run_new(None, fetches, None, self._settings.deadline(), run)
-
-    def _run_new(
-        self,
-        key: Any,
-        fetches: Any,
-        feed_dict: Mapping[Any, Any] | None,
-        deadline: Deadline,
-        run: _Run | None,
-    ) -> Any:
-        """Runs a step; unless `key` is None, stores under it what `_run_known` needs."""
-        parsed = parse_fetches(self._graph, fetches)
-        feeds = parse_feeds(self._graph, feed_dict)
-        if self._graph.is_empty:
-            raise RuntimeError("The Session graph is empty; add operations before calling run()")
-        checks_nans = internals.debug_nans.value
-        fetched = parsed.tensors
-        if feeds:
-            fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
-        try:
-            deadline = self._settings.complete(deadline)
-            request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
-            executable = self._executable(request, deadline)
-            fed = list(feeds.values())
-            values = run(executable, fed, deadline) if run else executable.run(fed, deadline)
-        except OpError as error:
-            add_origin(error, self._graph)
-            raise
-        is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
-        if key is not None and is_same:
-            self._known[checks_nans][key] = _Known(executable, tuple(map(FeedSlot, feeds)), parsed)
-        return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
-
-    def _run_known(
-        self,
-        known: _Known,
-        feed_dict: Mapping[Any, Any],
-        deadline: Deadline,
-        run: _Run | None,
-    ) -> Any:
-        """Runs a step that has run before."""
-        feeds = [
-            slot.physical(value)
-            for slot, value in zip(known.slots, feed_dict.values(), strict=True)
-        ]
-        try:
-            step = known.executable
-            values = run(step, feeds, deadline) if run else step.run(feeds, deadline)
-        except OpError as error:
-            add_origin(error, self._graph)
-            raise
-        return known.fetches.fill_fetched(values)
+        return self._steps.run(None, fetches, None, self._settings.deadline(), run)
 
     def make_callable(
         self,
@@ -326,11 +251,7 @@ class Session(Closing):
             raise ValueError(f"min_gain must be at least 0, or None, got {min_gain}")
         chosen = named_strategy(strategy)
         deadline = self._settings.complete()
-        steps = {
-            request: executable.n_runs
-            for request, executable in self._executables.copy().items()
-            if isinstance(executable, MovingExecutable) and executable.n_runs
-        }
+        steps = self._steps.n_runs()
         if fetches is not None:
             request = self._request(fetches, feed_list)
             place_step(self._graph, request, self._backend, self._settings.placer, deadline)
@@ -470,24 +391,6 @@ class Session(Closing):
                 blocks.close()
         finally:
             self.close()
-
-    def _executable(self, request: StepRequest, deadline: Deadline) -> Executable:
-        executable = self._executables.get(request)
-        if executable is None:
-            with deadline.holding(self._registering, "waiting for other steps to be registered"):
-                executable = self._executables.get(request)
-                if executable is None:
-                    executable = register_step(
-                        self._graph,
-                        request,
-                        self._backend,
-                        self._settings.placer,
-                        deadline,
-                        self._registering,
-                    )
-                    self._executables[request] = executable
-            deadline.check("compiling the step")
-        return executable
 
     def _check_open(self) -> None:
         if self._closed:

@@ -126,6 +126,6 @@ def test_a_step_that_calls_python_is_not_started_on_a_cluster() -> None:
         x = tf.constant(1.0)
         y = tf.function(lambda x: jax.pure_callback(np.sin, x, x, vmap_method="sequential"))(x)
         assert session.run(y) == np.sin(np.float32(1))
-        (executable,) = session._executables.values()
+        (executable,) = session._steps._executables.values()
         with pytest.raises(tf.errors.UnimplementedError, match="calls Python"):
             executable.start([], FOREVER)

@@ -335,7 +335,7 @@ def test_a_step_is_registered_once_for_its_fetches_and_feeds(monkeypatch):
         registered.append(key)
         return register_step(graph, key, *rest)
 
-    monkeypatch.setattr("jflow.client.session.session.register_step", register)
+    monkeypatch.setattr("jflow.client.session.steps.register_step", register)
     x = tf.placeholder("float32", ())
     y, z = x + 1, x * 2
     with tf.Session() as session:

@@ -1,0 +1,135 @@
+"""The arguments of a function: which are static, what a trace depends on, and their names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+from jax.api_util import shaped_abstractify
+from jax.tree_util import SequenceKey, keystr
+
+from jflow.base.values import is_key, refuse_host
+from jflow.client.functions.captures import PLAIN, argument_error, paths
+from jflow.client.ops.variable import VariableLike
+from jflow.compiler.graph import Tensor
+from jflow.compiler.graph.tracing import Static
+
+_STATIC = (Static, VariableLike)
+
+
+class FunctionArguments:
+    """How a function takes its arguments.
+
+    A leaf of them, a part that is no container, is *static* if it belongs to the trace: a declared
+    setting or a variable. All others are *dynamic*, which means passed with each call.
+
+    Args:
+      fun: the Python function.
+      static_argnums, static_argnames: as for `jflow.function`.
+
+    Attributes:
+      static_nums, static_names: the positions and names that are declared static.
+      has_static: whether there are any.
+    """
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        static_argnums: int | Iterable[int],
+        static_argnames: str | Iterable[str],
+    ) -> None:
+        self._fun = fun
+        self.static_nums = _tuple(static_argnums, int)
+        self.static_names = frozenset(_tuple(static_argnames, str))
+        self.has_static = bool(self.static_nums or self.static_names)
+
+    def mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments, with those that are declared static in a `Static`."""
+        nums = {n % len(args) if n < 0 and args else n for n in self.static_nums}
+        marked = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
+        named = {k: Static.of(v) if k in self.static_names else v for k, v in kwargs.items()}
+        return marked, named
+
+    def check(self, tree: Any, leaves: list[Any], user: object) -> None:
+        """Checks that each leaf is an array, a number, a tensor or static.
+
+        Args:
+          tree, leaves: the arguments as JAX flattens them.
+          user: whose arguments they are, for the message.
+
+        Raises:
+          TypeError: if one is something else, such as a string.
+        """
+        for number, leaf in enumerate(leaves):
+            if not isinstance(leaf, (*PLAIN, Tensor, *_STATIC)):
+                name, inside = self._split(paths(tree, leaves)[number])
+                raise argument_error(leaf, user, name + keystr(inside))
+            if isinstance(leaf, Tensor):
+                refuse_host(leaf, user)
+
+    def names(self, tree: Any, leaves: list[Any]) -> list[str]:
+        """The names of the dynamic leaves: that of the argument, and the path in it, by "/"."""
+        split = [
+            self._split(path)
+            for path, leaf in zip(paths(tree, leaves), leaves, strict=True)
+            if not isinstance(leaf, _STATIC)
+        ]
+        return [
+            f"{name}/{keystr(inside, simple=True, separator='/')}" if inside else name
+            for name, inside in split
+        ]
+
+    def _split(self, path: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """The name of an argument, and the path in it."""
+        _, first, *inside = path
+        if not isinstance(first, SequenceKey):
+            return first.key, tuple(inside)
+        names = _parameters(self._fun)
+        name = names[first.idx] if first.idx < len(names) else f"argument {first.idx}"
+        return name, tuple(inside)
+
+
+def kind(leaf: Any) -> Any:
+    """What a trace depends on of a leaf: the abstract value of an array, else the leaf itself."""
+    if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
+        return leaf.shape, leaf.dtype  # much faster than the abstract value
+    if isinstance(leaf, PLAIN):
+        return shaped_abstractify(leaf)
+    return leaf  # static, or refused later
+
+
+def aval_of(leaf: Any) -> Any:
+    """The abstract value of a dynamic leaf."""
+    return leaf.aval if isinstance(leaf, Tensor) else shaped_abstractify(leaf)
+
+
+def dynamic(leaves: list[Any]) -> list[Any]:
+    """The leaves that are passed with each call."""
+    return [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]
+
+
+def with_dynamic(leaves: list[Any], values: Iterable[Any]) -> list[Any]:
+    """The leaves with other values for the dynamic ones, and settings without their `Static`."""
+    rest = iter(values)
+    return [unmarked(leaf) if isinstance(leaf, _STATIC) else next(rest) for leaf in leaves]
+
+
+def unmarked(leaf: Any) -> Any:
+    """A leaf without its `Static`, if it has one."""
+    return leaf.value if isinstance(leaf, Static) else leaf
+
+
+def _tuple(values: Any, single: type) -> tuple[Any, ...]:
+    return (values,) if isinstance(values, single) else tuple(values)
+
+
+def _parameters(fun: Callable[..., Any]) -> list[str]:
+    """The names of positional parameters."""
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return []  # some built-in functions have no signature
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.kind in positional]
