@@ -16,6 +16,13 @@ from tools.generate_api_page import modules
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for path in (ROOT / "jflow").rglob("*.py") if "/v1/" not in path.as_posix()]
 MAX_LINES = 500
+LONGER = {
+    # `Tensor`, `Operation` and `Graph` refer to each other: apart they were a circle of modules.
+    "jflow/compiler/graph/graph.py": 600,
+    # One public class, whose methods are a line each below their docstrings.
+    "jflow/data/dataset.py": 600,
+}
+"""Files that may have more lines, because no concept in them stands alone."""
 MAX_FUNCTION_LINES = 60
 MAX_WINGS = 13
 FACADES = {"contrib", "distribute", "testing"}
@@ -217,7 +224,7 @@ def test_no_file_and_no_function_is_too_long() -> None:
     long = []
     for path in SOURCES:
         text = path.read_text()
-        if text.count("\n") > MAX_LINES:
+        if text.count("\n") > LONGER.get(path.relative_to(ROOT).as_posix(), MAX_LINES):
             long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -27,8 +27,8 @@ def broken(*_):
 def test_each_alternative_has_its_prediction_beside_it(tmp_path: Path) -> None:
     found = compare(OPTIONS, tmp_path, measuring=Measuring(fake, check=check))
     page = (tmp_path / "README.md").read_text()
-    assert "| dot on cpu:0, chosen | 1.0 s | 1.0 s ± 0 % | 0 % |" in page
-    assert "| dot on cpu:1 | 3.0 s | 2.0 s ± 0 % | 50 % |" in page
+    assert "| dot on cpu:0, chosen | 1 s | 1 s ± 0 % | 0 % |" in page
+    assert "| dot on cpu:1 | 3 s | 2 s ± 0 % | 50 % |" in page
     assert "| moe | 2 | 2 | 25 % | 25 % | 25 % | 1.00 | 1.00 | 0 % | 0 % |" in page
     options = replace(OPTIONS, resume=True)
     again = compare(options, tmp_path, measuring=Measuring(fake, check=broken))

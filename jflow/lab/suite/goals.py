@@ -25,6 +25,7 @@ from jflow.lab.suite.summary import (
     to_optimum,
     verdict_of,
 )
+from jflow.lab.suite.tables import table
 
 _PARALLEL = ("mlp", "inception", "moe")
 """The workloads that two devices are to make faster."""
@@ -258,12 +259,3 @@ def goals_text(goals: Sequence[Goal], notes: str, *, is_quick: bool = False) -> 
 def without_reasons(notes: str) -> str:
     """The notes but for the reasons."""
     return _SECTION.sub("", notes)
-
-
-Row = Sequence[str]
-
-
-def table(head: Row, body: Sequence[Row]) -> str:
-    """A table in Markdown, its first column to the left and the others to the right."""
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -22,8 +22,9 @@ from jflow.lab.suite.cases import (
     SURPRISES,
 )
 from jflow.lab.suite.contenders import AUTO, SINGLE
-from jflow.lab.suite.goals import goals_text, table, without_reasons
-from jflow.lab.suite.measured import Accuracy, MeasuredResult
+from jflow.lab.suite.goals import goals_text, without_reasons
+from jflow.lab.suite.measured import MeasuredResult
+from jflow.lab.suite.measured_page import alternatives_section, measured_section
 from jflow.lab.suite.results import Origin
 from jflow.lab.suite.scoring import CaseResult
 from jflow.lab.suite.summary import (
@@ -37,6 +38,7 @@ from jflow.lab.suite.summary import (
     to_best,
     to_optimum,
 )
+from jflow.lab.suite.tables import duration, escaped, percent, ratio, strategy_name, table
 
 _HEAD = """\
 # Placement strategies, compared
@@ -97,26 +99,6 @@ against one strategy.""",
 Graphs in the JSON format of dnn-partitioning. {n} cases, mean ratio to the best schedule known.""",
 }
 
-_MEASURED = """\
-Median time of a step on real processes, one for each device and pinned to a core, with half the
-distance between the quartiles; in parentheses what `explain` predicts. Variables are free: each
-strategy places them too. *fused* is the step as one program of `jax.jit`, without a runtime. In
-timed mode operations sleep for their time, so that processes need no cores.
-"""
-
-_PREDICTED = """\
-Prediction: the median error of a plan by the programs that the runtime makes of operations and by
-single operations, Kendall's rank correlation over plans that differ by more than the noise, and how
-much slower the plan with the best prediction is than the best plan. *Slowdown* is what a reference
-program took in the same turns, over what it took when the machine was calibrated; errors are those
-of predictions times that.
-"""
-
-_ALTERNATIVES = """\
-Operations that the seed chooses, on each device that they may go to, with all that is colocated
-with them: the step time that `explain` predicts, and that of steps that pin them there.
-"""
-
 _REASONS = 3
 """Reasons of refusals that the page has in full."""
 
@@ -172,9 +154,9 @@ def page(
         if of_group(cases, group):
             sections.append(_section(group, cases, pictures))
     if measured:
-        sections.append(_measured(measured, pictures))
+        sections.append(measured_section(measured, pictures))
     if alternatives:
-        sections.append(_alternatives(alternatives))
+        sections.append(alternatives_section(alternatives))
     if refusals := [*_refusals(cases, [*measured, *alternatives])]:
         sections += ["## Refused\n", *refusals]
     if rest := without_reasons(notes):
@@ -206,7 +188,7 @@ def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Pat
 def _partial(group: str, results: Sequence[CaseResult]) -> Iterator[str]:
     """Which strategies ran in some cases only, so that their means are of fewer cases."""
     runs = Counter(name for result in results for name in result.scores)
-    if few := [f"{_name(name)} in {n}" for name, n in runs.items() if n < len(results)]:
+    if few := [f"{strategy_name(name)} in {n}" for name, n in runs.items() if n < len(results)]:
         yield f"Of {len(results)} cases some strategies ran in fewer: {', '.join(few)}.\n"
 
 
@@ -232,7 +214,7 @@ def _refusals(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -
         if each.refused:
             reasons[each.strategy][f"{each.refused} ({each.workload})"] += 1
     for name, counts in reasons.items():
-        shown = [f"{_cell(reason)} ({n} times)" for reason, n in counts.most_common(_REASONS)]
+        shown = [f"{escaped(reason)} ({n} times)" for reason, n in counts.most_common(_REASONS)]
         more = len(counts) - len(shown)
         others = f"; and {more} more reasons" if more else ""
         yield f"`{name}`, in {counts.total()} cases: {'; '.join(shown)}{others}\n"
@@ -249,15 +231,15 @@ def _ratios(results: Sequence[CaseResult], to_known: bool = False) -> str:
     head += ["worse than single", f"mean at CCR {' / '.join(ccrs)}", "placing", "refused"]
     body = []
     for row in rows:
-        by = " / ".join(_ratio(row.by.get(ccr, math.nan), 2) for ccr in ccrs)
+        by = " / ".join(ratio(row.by.get(ccr, math.nan), 2) for ccr in ccrs)
         body.append([*_common(row), by, duration(row.placing), str(row.n_refused or "")])
     return table(head, body)
 
 
 def _common(row: StrategyFigures) -> list[str]:
     return [
-        *(_name(row.strategy), _ratio(row.mean), _ratio(row.p95), _ratio(row.largest)),
-        *(_percent(row.share_best), _percent(row.share_worse)),
+        *(strategy_name(row.strategy), ratio(row.mean), ratio(row.p95), ratio(row.largest)),
+        *(percent(row.share_best), percent(row.share_worse)),
     ]
 
 
@@ -272,8 +254,11 @@ def _memory(results: Sequence[CaseResult]) -> str:
         head,
         [
             [
-                *(_name(row.strategy), *(_percent(row.fractions[limit]) for limit in limits)),
-                _ratio(figures[row.strategy].mean),
+                *(
+                    strategy_name(row.strategy),
+                    *(percent(row.fractions[limit]) for limit in limits),
+                ),
+                ratio(figures[row.strategy].mean),
             ]
             for row in rows
         ],
@@ -285,10 +270,10 @@ def _surprises(results: Sequence[CaseResult]) -> str:
     rows = figures_of(results, to_best, by=lambda result: result.surprise)
     body = [
         [
-            _name(row.strategy),
+            strategy_name(row.strategy),
             *(
-                f"{_ratio(row.by.get(kind, math.nan))} "
-                f"({_percent(surprise_losses(results, row.strategy, kind))})"
+                f"{ratio(row.by.get(kind, math.nan))} "
+                f"({percent(surprise_losses(results, row.strategy, kind))})"
                 for kind in kinds
             ),
         ]
@@ -306,13 +291,13 @@ def _clusters(results: Sequence[CaseResult]) -> str:
     order = figures_of(results, to_best)
     body = []
     for row in order:
-        cells = [_name(row.strategy)]
+        cells = [strategy_name(row.strategy)]
         for size in sizes:
             figures = by_size[size].get(row.strategy)
             if figures is None or not figures.n:
                 cells += ["-", "-"]
             else:
-                cells += [_ratio(figures.mean), duration(figures.longest_placing)]
+                cells += [ratio(figures.mean), duration(figures.longest_placing)]
         body.append(cells)
     return table(["strategy", *(text for n in sizes for text in (f"{n} devices", "placing"))], body)
 
@@ -330,8 +315,11 @@ def _models_on(results: Sequence[CaseResult]) -> str:
     rows = figures_of(results, to_best, by=lambda result: result.workload)
     body = [
         [
-            *(_name(row.strategy), *(_ratio(row.by.get(each, math.nan)) for each in n_operations)),
-            *(_ratio(row.mean), duration(row.longest_placing)),
+            *(
+                strategy_name(row.strategy),
+                *(ratio(row.by.get(each, math.nan)) for each in n_operations),
+            ),
+            *(ratio(row.mean), duration(row.longest_placing)),
         ]
         for row in rows
     ]
@@ -344,10 +332,10 @@ def _adversarial(results: Sequence[CaseResult]) -> str:
     for result in sorted(results, key=lambda each: -_own_ratio(each)):
         against = str(result.parameters["against"])
         best, auto, alone = result.best, result.scores.get(AUTO), result.scores.get(SINGLE)
-        cells = [_name(against), str(result.parameters["steps"]), _ratio(_own_ratio(result))]
+        cells = [strategy_name(against), str(result.parameters["steps"]), ratio(_own_ratio(result))]
         for score in (alone, auto):
             makespan = score.makespan if score else None
-            cells.append(_ratio(makespan / best) if makespan and best else "-")
+            cells.append(ratio(makespan / best) if makespan and best else "-")
         body.append(cells)
     return table(["against", "steps", "its ratio to the best", "single", "auto"], body)
 
@@ -364,8 +352,8 @@ def _imported(results: Sequence[CaseResult]) -> str:
     rows = figures_of(results, to_best, by=lambda result: result.workload)
     body = [
         [
-            *(_name(row.strategy), *(_ratio(row.by.get(n, math.nan), 2) for n in names)),
-            *(_ratio(row.mean), duration(row.placing)),
+            *(strategy_name(row.strategy), *(ratio(row.by.get(n, math.nan), 2) for n in names)),
+            *(ratio(row.mean), duration(row.placing)),
         ]
         for row in rows
     ]
@@ -383,96 +371,6 @@ _TABLES: dict[str, Callable[[Sequence[CaseResult]], str]] = {
     ADVERSARIAL: _adversarial,
     IMPORTED: _imported,
 }
-
-
-def _measured(measured: Sequence[MeasuredResult], pictures: Mapping[str, Path]) -> str:
-    lines = ["## Measured", "", _MEASURED, _step_times(measured), _PREDICTED]
-    lines.append(_accuracies(measured))
-    if "measured" in pictures:
-        lines.append(f"![Predicted and measured times]({pictures['measured'].name})\n")
-    return "\n".join(lines)
-
-
-def _alternatives(results: Sequence[MeasuredResult]) -> str:
-    body = [
-        [
-            each.strategy,
-            *(duration(each.staged), f"{duration(each.seconds)} ± {_percent(each.noise)}"),
-            _percent(each.error),
-        ]
-        for each in results
-        if not each.refused
-    ]
-    lines = ["## Alternatives of `explain`", "", _ALTERNATIVES]
-    lines.append(table(["operation and device", "predicted", "measured", "error"], body))
-    lines += [_accuracies(results)]
-    return "\n".join(lines)
-
-
-def _step_times(measured: Sequence[MeasuredResult]) -> str:
-    plans = [*dict.fromkeys((each.workload, each.n_devices) for each in measured)]
-    names = [*dict.fromkeys(each.strategy for each in measured)]
-    by_key = {(each.workload, each.n_devices, each.strategy): each for each in measured}
-    body = []
-    for name in names:
-        cells = [_name(name)]
-        for plan in plans:
-            result = by_key.get((*plan, name))
-            if result is None or result.refused:
-                cells.append("refused" if result else "-")
-            else:
-                text = f"{duration(result.seconds)} ± {_percent(result.noise)}"
-                cells.append(f"{text} ({duration(result.staged)})" if result.staged else text)
-        body.append(cells)
-    return table(["strategy", *(f"{name}, {n} devices" for name, n in plans)], body)
-
-
-def _accuracies(measured: Sequence[MeasuredResult]) -> str:
-    head = ["workload", "devices", "plans", "error", "by operations"]
-    head += ["without slowdown", "slowdown", "rank correlation", "regret", "repeat noise"]
-    return table(head, [_accuracy(each) for each in goals.accuracies(measured)])
-
-
-def _accuracy(accuracy: Accuracy) -> list[str]:
-    tau = "-" if accuracy.tau is None else f"{accuracy.tau:.2f}"
-    return [
-        *(
-            accuracy.workload,
-            str(accuracy.n_devices),
-            str(accuracy.n_plans),
-            _percent(accuracy.error),
-        ),
-        *(_percent(accuracy.operation_error), _percent(accuracy.plain_error)),
-        *(f"{accuracy.slowdown:.2f}", tau, _percent(accuracy.regret), _percent(accuracy.noise)),
-    ]
-
-
-# Text ------------------------------------------------------------------------------------------
-
-
-def duration(seconds: float) -> str:
-    """A time with its unit, in the size that is easiest to read."""
-    if math.isnan(seconds):
-        return "-"
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
-def _name(strategy: str) -> str:
-    return f"**{strategy}**" if strategy == AUTO else strategy
-
-
-def _ratio(value: float, digits: int = 3) -> str:
-    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
-
-
-def _percent(fraction: float) -> str:
-    return f"{fraction:.0%}".replace("%", " %") if math.isfinite(fraction) else "-"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _ccr(result: CaseResult) -> str:
