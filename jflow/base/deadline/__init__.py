@@ -1,5 +1,5 @@
 """Deadlines of calls."""
 
-from jflow.base.deadline.clock import backoff as backoff
+from jflow.base.deadline.backoff import backoff as backoff
 from jflow.base.deadline.deadline import FOREVER as FOREVER
 from jflow.base.deadline.deadline import Deadline as Deadline

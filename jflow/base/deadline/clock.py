@@ -1,9 +1,8 @@
-"""The clock that traces are taken by, and the pauses between attempts of a call."""
+"""The clock that traces are taken by, and the boot of the machine, which says whose clock it is."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -15,20 +14,12 @@ now = time.perf_counter
 
 
 @cache
-def clock_name() -> str:
-    """What is equal for processes whose `now` is the same clock; empty if that is not known.
+def boot_id() -> str:
+    """Identifies the running kernel; "" where that is unknown, as on other systems than Linux.
 
-    Linux has one monotonic clock for all processes, from one boot to the next.
+    All processes of one boot have one `now`.
     """
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
         return ""
-
-
-def backoff(first_s: float, longest_s: float) -> Iterator[float]:
-    """Endless pauses in seconds: each is twice as long as the one before, up to the longest."""
-    pause_s = first_s
-    while True:
-        yield pause_s
-        pause_s = min(2 * pause_s, longest_s)

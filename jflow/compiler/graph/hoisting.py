@@ -10,7 +10,7 @@ runs on one device and is pure, unless its primitive is jflow's own. Therefore:
 * A write inside a loop or branch is refused, as JAX itself does in most cases.
 * A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
   divided (`branches.py`); in the body of a loop it remains part of the loop, unless the loop only
-  maps it (`mapped_callbacks.py`).
+  maps it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jflow.base.cluster import Task
-from jflow.base.deadline.clock import clock_name, now
+from jflow.base.deadline.clock import boot_id, now
 from jflow.base.drivers.coroutines import Started
 from jflow.base.failpoints import async_failpoint
 from jflow.base.values import Array
@@ -364,7 +364,7 @@ async def serve_traced(
     begun, records = now(), list[TaskRecord]()
     values = await run(records)
     packed = [np.frombuffer(record.to_bytes(), np.uint8) for record in records]
-    message = pb.Traced(n_records=len(records), begun_s=begun, ended_s=now(), clock=clock_name())
+    message = pb.Traced(n_records=len(records), begun_s=begun, ended_s=now(), clock=boot_id())
     return message, [*values, *packed]
 
 
@@ -387,7 +387,7 @@ def without_records(
         raise InternalError(
             f"a reply with {len(tensors)} tensors names {message.n_records} records"
         )
-    is_one_clock = bool(message.clock) and message.clock == clock_name()
+    is_one_clock = bool(message.clock) and message.clock == boot_id()
     times = Exchange(sent, message.begun_s, message.ended_s, answered, is_one_clock)
     offset, error = offset_of(times)
     for packed in tensors[n_values:]:

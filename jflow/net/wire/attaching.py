@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from jflow.base.deadline import Deadline
-from jflow.base.deadline.clock import now
+from jflow.base.deadline.clock import boot_id, now
 from jflow.errors import UnavailableError
 from jflow.net.protocol import settings
 from jflow.net.protocol.frame import Buffers
 from jflow.net.protocol.offers import PROOF_BYTES, DataOffer
 from jflow.net.wire.connections import DataConnection, SocketConnection, close_in_thread
 from jflow.net.wire.data_streams import DataStreams, log_once, without_data_stream
-from jflow.net.wire.machine import boot_id
 from jflow.net.wire.socket_stream import SocketStream, unsent
 from jflow.net.wire.tls_connection import TlsConnection
 from jflow.net.wire.unix_sockets import is_of_this_user

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jflow.base.deadline.clock import boot_id
 from jflow.base.drivers.loop import TaskSet
 from jflow.errors import OpError
 from jflow.net.protocol.admission import UnauthenticatedStreams
@@ -18,7 +19,6 @@ from jflow.net.wire import ports, unix_sockets
 from jflow.net.wire.attaching import Resumable, encrypt, receive_all, run_on_loop
 from jflow.net.wire.connections import DataConnection, SocketConnection
 from jflow.net.wire.data_streams import DataStreams
-from jflow.net.wire.machine import boot_id
 from jflow.net.wire.socket_stream import SocketStream
 from jflow.net.wire.tls import Tls
 from jflow.net.wire.tls_connection import TlsConnection

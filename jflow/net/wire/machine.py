@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
 
 from jflow.base.cluster import names_no_machine
+from jflow.base.deadline.clock import boot_id
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = "/proc/self/ns/net"
 _MOUNTS = "/proc/self/ns/mnt"
-
-
-@cache
-def boot_id() -> str:
-    """Identifies the running kernel; "" where that is unknown, and data streams are not used."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def machine_id() -> str:

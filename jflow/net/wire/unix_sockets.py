@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from jflow.base.deadline.clock import boot_id
 from jflow.errors import PermissionDeniedError, UnavailableError
-from jflow.net.wire.machine import boot_id
 from jflow.net.wire.private_files import make_private_directory
 
 _CREDENTIALS = struct.Struct("3i")

@@ -24,7 +24,7 @@ def reply(monkeypatch: pytest.MonkeyPatch, name: str, offset: float) -> tuple[pb
         return next(times) - offset
 
     monkeypatch.setattr(run_rpcs, "now", now)
-    monkeypatch.setattr(run_rpcs, "clock_name", lambda: name)
+    monkeypatch.setattr(run_rpcs, "boot_id", lambda: name)
 
     async def run(records: list[TaskRecord]) -> Any:
         recorder = Recorder("/job:ps/task:0", now)
@@ -49,7 +49,7 @@ def test_times_are_by_the_clock_of_the_caller(
 ) -> None:
     message, tensors = reply(monkeypatch, server, offset)
     monkeypatch.setattr(run_rpcs, "now", lambda: 14.0)
-    monkeypatch.setattr(run_rpcs, "clock_name", lambda: client)
+    monkeypatch.setattr(run_rpcs, "boot_id", lambda: client)
     records: list[TaskRecord] = []
     values = run_rpcs.without_records(message, tensors, 9.5, records)
     assert len(values) == len(VALUES)

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from jflow.base.deadline import FOREVER, Deadline
+from jflow.base.deadline.clock import boot_id
 from jflow.net.protocol.frame import Assembler, encode_parts
 from jflow.net.protocol.offers import DataOffer
 from jflow.net.protocol.v1 import service_pb2 as pb
@@ -24,7 +25,6 @@ from jflow.net.wire.attaching import (
     run_on_loop,
 )
 from jflow.net.wire.data_streams import DataStreams
-from jflow.net.wire.machine import boot_id
 from jflow.net.wire.unix_sockets import (
     is_of_this_user,
     listen,

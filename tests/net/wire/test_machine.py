@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from jflow.base.deadline import clock
 from jflow.net.wire import file_system_id, machine, machine_id
 from jflow.net.wire.machine import machine_at
 from jflow.net.wire.names import looked_up
@@ -45,22 +46,22 @@ def test_processes_see_one_file_system_if_they_have_its_mounts_and_its_root(othe
     assert _printed(*other_network, *command) == file_system_id(), "whose files are the same"
 
 
-@pytest.mark.parametrize("missing", ["_BOOT_ID", "_MOUNTS"])
+@pytest.mark.parametrize("missing", [(clock, "_BOOT_ID"), (machine, "_MOUNTS")])
 def test_where_there_is_no_proc_the_file_system_is_not_known(monkeypatch, tmp_path, missing):
-    monkeypatch.setattr(machine, missing, tmp_path / "missing")
-    machine.boot_id.cache_clear()
+    monkeypatch.setattr(*missing, tmp_path / "missing")
+    clock.boot_id.cache_clear()
     assert file_system_id() == ""
     monkeypatch.undo()
-    machine.boot_id.cache_clear()
+    clock.boot_id.cache_clear()
 
 
-@pytest.mark.parametrize("missing", ["_BOOT_ID", "_NETWORK"])
+@pytest.mark.parametrize("missing", [(clock, "_BOOT_ID"), (machine, "_NETWORK")])
 def test_where_there_is_no_proc_the_machine_is_not_known(monkeypatch, tmp_path, missing):
-    monkeypatch.setattr(machine, missing, tmp_path / "missing")
-    machine.boot_id.cache_clear()
+    monkeypatch.setattr(*missing, tmp_path / "missing")
+    clock.boot_id.cache_clear()
     assert machine_id() == ""
     monkeypatch.undo()
-    machine.boot_id.cache_clear()
+    clock.boot_id.cache_clear()
     assert machine_id()
 
 
