@@ -29,7 +29,7 @@ def once(session: tf.Session, fetch: Any, sequences: itertools.count[int]) -> Ca
         return executable.run(feeds, deadline, effect=effect)
 
     parsed: Any = fetch
-    return lambda: session._run_new(None, parsed, None, FOREVER, run)
+    return lambda: session._steps.run(None, parsed, None, FOREVER, run)
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
         sequences = itertools.count()
         calls: dict[str, Callable[[], Any]] = {}
         for name, fetch in steps.items():
-            calls[name] = lambda fetch=fetch: session._run_new(None, fetch, None, FOREVER, None)
+            calls[name] = lambda fetch=fetch: session._steps.run(None, fetch, None, FOREVER, None)
             calls[f"{name}, applied once"] = once(session, fetch, sequences)
         tell(alternate(calls, N_STEPS))
 

@@ -19,7 +19,7 @@ def attempt(
     session: tf.Session, fetches: Any, effect: Effect, feeds: Mapping[Any, Any] | None = None
 ) -> Any:
     """Runs one attempt of a step."""
-    return session._run_new(
+    return session._steps.run(
         None,
         fetches,
         feeds,
@@ -37,7 +37,7 @@ def started(session: tf.Session, fetches: Any, effect: Effect) -> Future[Any]:
         raise _StartedError
 
     try:
-        session._run_new(None, fetches, None, Deadline(PATIENCE_S), start)
+        session._steps.run(None, fetches, None, Deadline(PATIENCE_S), start)
     except _StartedError:
         return futures[0]
 
