@@ -1,4 +1,4 @@
-"""Both ends of the handshake on an event loop, and the limit of streams that are in it."""
+"""Both sides of the handshake on an event loop, and the limit on unauthenticated streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 
 
 def new_nonce() -> bytes:
-    """32 random bytes for one handshake."""
+    """Returns 32 random bytes, the nonce of one handshake."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
@@ -53,7 +53,7 @@ async def enter(
 
 
 def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
-    """The answer in a server's last frame of the handshake.
+    """Returns the reply in a server's last handshake frame, after checking its mac.
 
     Raises:
       UnauthenticatedError: if the server has not proven it.
@@ -65,7 +65,7 @@ def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
 
 
 def admitted_info(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
-    """What a server says about itself once the handshake is done.
+    """Returns the server info in the last reply of a handshake.
 
     Raises:
       OpError: if it refuses the caller.
@@ -152,7 +152,7 @@ class UnauthenticatedStreams:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Waits until a stream may be read, and ends what is done with it when its time is over.
+        """Context manager that waits until a stream may be read, then limits the handshake's time.
 
         Raises:
           ResourceExhaustedError: if too many others wait, or for too long.
@@ -185,7 +185,7 @@ class UnauthenticatedStreams:
             self._n_waiting -= 1
 
     def _shorten(self) -> None:
-        """Ends early as many of those that are read longest as others wait."""
+        """Shortens the deadlines of the oldest handshakes, one for each stream that waits."""
         if self._n_waiting and self._free.locked():
             for limit, end in islice(self._ends.items(), self._n_waiting):
                 if not limit.expired() and end < (limit.when() or end):

@@ -52,7 +52,7 @@ class CallNotices:
         self._first_s = notice_s()
 
     def add(self, call: int, doing: Callable[[], str]) -> None:
-        """Notes what a call does that is not a step, because the server does not know that."""
+        """Adds a call that is not a step, with its description, which the server does not know."""
         self._doing[call] = doing
 
     def remove(self, call: int) -> None:
@@ -60,10 +60,10 @@ class CallNotices:
         self._doing.pop(call, None)
 
     def tick(self, pending: Collection[int], at: float) -> None:
-        """Asks for what calls wait for if one of them has waited long.
+        """Asks the server what the calls wait for, if one of them has waited long.
 
         Args:
-          pending: the calls that wait for their answers.
+          pending: the calls that wait for their replies.
           at: the present time, in seconds.
         """
         calls = self._calls
@@ -76,7 +76,7 @@ class CallNotices:
                 self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._log_waits), FOREVER)
 
     def _log_waits(self, report: SessionWaits) -> None:
-        """Logs what calls wait for, where a notice is due."""
+        """Logs the reported waits for which a notice is due."""
         by_name: dict[str, list[SessionWait]] = {}
         for one in report.found:
             by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
@@ -97,10 +97,10 @@ class CallNotices:
 
 
 class _WaitsAnswer(Outcome):
-    """Receives the answer to `MasterSession.find_waits`, and passes it on.
+    """Receives the reply to `MasterSession.find_waits` and passes it on.
 
     Args:
-      take: takes it.
+      take: called with the waits.
     """
 
     def __init__(self, take: Callable[[SessionWaits], object]) -> None:
@@ -113,12 +113,12 @@ class _WaitsAnswer(Outcome):
 
 
 def _described(one: SessionWait) -> str:
-    """What a step waits for, as its tasks know it."""
+    """Describes a wait by the names that the tasks know."""
     return described(one, repr)
 
 
 def described(one: SessionWait, op_text: Callable[[str], str], value: str = "") -> str:
-    """What a call waits for.
+    """Describes what a call waits for.
 
     Args:
       one: the wait.

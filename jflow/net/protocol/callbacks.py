@@ -1,4 +1,4 @@
-"""The client's end of callbacks: calls of its functions by a running step."""
+"""The client's side of callbacks: a running step calls functions of the client."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Callbacks:
 
 
 def _described(error: Exception) -> OpError:
-    """The error that stands for a function's exception on other tasks."""
+    """Returns the error that reports a function's exception to other tasks."""
     notes: list[Any] = getattr(error, "__notes__", [])
     words = " ".join(map(str, (f"{type(error).__name__}: {error}", *notes)))
     return UnknownError(f"a callback of the client failed: {words}")

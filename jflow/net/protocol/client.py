@@ -71,7 +71,7 @@ T = TypeVar("T")
     ignored=("close", "release"),
 )
 class MasterClient:
-    """A session on a server; thread-safe.
+    """A client's session on a master, over one connection; thread-safe.
 
     Args:
       transport: carries the frames.
@@ -131,12 +131,12 @@ class MasterClient:
 
     @property
     def transport(self) -> str:
-        """What carries the messages of this session: "grpc", "unix", "tcp" or "inproc"."""
+        """The transport of this session's messages: "grpc", "unix", "tcp" or "inproc"."""
         return self._channel.name
 
     @property
     def is_open(self) -> bool:
-        """Whether the stream has not ended; it is not reopened once it has."""
+        """Whether the stream is open; once it has ended, it is never reopened."""
         return self._pending.end is None
 
     def call(
@@ -205,7 +205,7 @@ class MasterClient:
         deadline: Deadline,
         effect: Effect | None = None,
     ) -> Future[list[Array]]:
-        """Starts `run`; cancelling the future cancels it, and the server enforces the deadline."""
+        """Starts a step; cancelling the future cancels it, and the server enforces the deadline."""
         request = RUN_STEP.prepared(handle, feeds, effect=effect)
         return self._started(request, Outcome(self._cancel), deadline)
 
@@ -220,7 +220,7 @@ class MasterClient:
         self._channel.close()
 
     def _perform_handshake(self, limit: Deadline) -> ServerInfo:
-        """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
+        """Performs the handshake together with the thread that reads frames (`_take`)."""
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         notice = WaitNotice(lambda: f"for the server at {self._address}, which does not answer")
         self._pending.add(next(self._ids), answers)
@@ -268,7 +268,7 @@ class MasterClient:
     def _run_calling(
         self, request: CallRequest, deadline: Deadline, callbacks: Callbacks | None
     ) -> Reply:
-        """Runs a step that calls functions of this client, unless `callbacks` is None."""
+        """Runs a step and serves its callbacks; raises the user's own error if one fails."""
         try:
             return self._call(RUN_STEP, request, deadline, callbacks)
         except OpError:
@@ -278,13 +278,13 @@ class MasterClient:
         raise callbacks.error
 
     def _started(self, request: CallRequest, outcome: Outcome, deadline: Deadline) -> Outcome:
-        """Sends a call for whose answer no thread waits."""
+        """Sends a call whose reply completes a future; no thread waits for it."""
         with self._channel.expecting():
             outcome.key = self._begin(request, outcome, deadline)
         return outcome
 
     def _begin(self, request: CallRequest, answers: Answers, deadline: Deadline) -> int:
-        """Sends a call; returns its id."""
+        """Sends the request of a call; returns the call's id."""
         key, times = next(self._ids), (0.0, 0.0)
         if deadline.timeout is not None:
             times = deadline.timeout, max(deadline.remaining() or 0.0, _LEAST_S)
@@ -305,7 +305,7 @@ class MasterClient:
         callbacks: Callbacks | None,
         interrupts: Interrupts,
     ) -> CallAnswer | None:
-        """The answer to a call, None if there is none shortly after the deadline.
+        """Waits for the reply to a call; returns None if there is none shortly after the deadline.
 
         Meanwhile the step's calls of functions are served in this thread.
         """
@@ -326,7 +326,7 @@ class MasterClient:
         doing: str,
         interrupts: Interrupts,
     ) -> CallAnswer:
-        """The answer to a call that was cancelled because its deadline passed.
+        """Waits for the reply to a call that was cancelled because its deadline passed.
 
         The server enforces the deadline too, and its answer is preferred: it may be an element that
         was taken from a queue, which must not be lost, or an error that names the task that was
@@ -350,7 +350,7 @@ class MasterClient:
         self._channel.send(key, control_of(envelope, tensors), tensors)
 
     def _take(self, frame: bytes) -> bool:
-        """Takes a frame, on the thread of the transport that reads it, and wakes its caller.
+        """Receives a frame on the transport's reader thread, and wakes the caller it is for.
 
         Returns:
           False if the session is over.
@@ -362,16 +362,16 @@ class MasterClient:
         return self._pending.end is None
 
     def _check_beside_data(self) -> None:
-        """Ends the session if anything came over its first stream that a data stream carries.
+        """Ends the session if a message came over the first stream despite the data stream.
 
-        Messages never change their stream, so it would be of something on the way.
+        Messages never change their stream, so an intermediary would have inserted it.
         """
         if self._channel.has_data and self._n_received > N_ANSWERS:
             message = f"the server at {self._address} sent a message beside the data stream"
             self._finish(UnavailableError(message, task=self._task))
 
     def _take_message(self, message: Message) -> None:
-        """Takes a message, on the thread that reads the data stream, and wakes its caller."""
+        """Receives a message on the thread that reads the data stream, and wakes its caller."""
         self._taking(self._receiver.message, message)
 
     def _taking(self, receive: Callable[[T], Answered | None], received: T) -> None:
@@ -384,7 +384,7 @@ class MasterClient:
             self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
 
     def _answered(self, answered: Answered) -> None:
-        """Wakes the caller of a call."""
+        """Passes a reply to the caller that waits for it."""
         call, answer, is_final = answered
         answers, is_given_up = self._pending.answered(call, is_final=is_final)
         if is_given_up:
@@ -397,7 +397,7 @@ class MasterClient:
             self._finish(answer)
 
     def _ended(self, cause: Exception | None) -> None:
-        """Takes the end of the stream."""
+        """Ends the session because its stream has ended."""
         if cause is None:
             error = f"the server at {self._address} ended the session"
             self._finish(UnavailableError(error, task=self._task))
@@ -405,7 +405,7 @@ class MasterClient:
             self._lose(cause)
 
     def _data_ended(self, cause: Exception | None) -> None:
-        """Takes the end of the data stream, with which the session ends."""
+        """Ends the session because its data stream has ended."""
         if isinstance(cause, OpError):  # a message is malformed
             self._finish(cause)
         else:
@@ -417,7 +417,7 @@ class MasterClient:
         self._finish(stream_error(cause, server, "this client", self._task))
 
     def _tick(self) -> None:
-        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        """Pings a server that has been silent for long; ends the session if it stays silent."""
         self._channel.tick()
         signs = self._n_received + self._channel.n_signs
         match self._heartbeat.tick(signs, is_waiting=bool(self._pending.calls)):

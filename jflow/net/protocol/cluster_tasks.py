@@ -1,4 +1,4 @@
-"""`ClusterTasks`: the tasks of a server's cluster, each by its proxy."""
+"""`ClusterTasks`: the proxies of the tasks of a server's cluster."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class ClusterTasks:
         self._view: tuple[ClusterSpec, dict[Task, Peer]] = (cluster, {})
 
     def __getitem__(self, task: Task) -> TaskProxy:
-        """The proxy of a task. Raises InvalidArgumentError if the cluster has no such task."""
+        """Returns the proxy of a task; InvalidArgumentError if the cluster has no such task."""
         return self.own if task == self._task and self.own is not None else self.peer(task)
 
     def peer(self, task: Task) -> Peer:
-        """The connection to another task. Raises as `tasks[task]`."""
+        """Returns the proxy of another task. Raises as `tasks[task]`."""
         cluster, known = self._view
         peer = known.get(task)
         if peer is None:

@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 S = TypeVar("S")
 Reply = tuple[pb.Envelope, Sequence[Array]]
 CALL_CANCELLED = "the call was cancelled"
-"""The message of a cancelled call's answer; "; " and what it was waiting for may follow."""
+"""The message of a cancelled call's reply; "; " and what it was waiting for may follow."""
 
 
 class Dispatcher(Generic[S]):
@@ -112,7 +112,7 @@ class Dispatcher(Generic[S]):
         close()
 
     def _give_up(self) -> None:
-        """Ends the stream of a caller that takes no answers."""
+        """Ends the stream of a caller that reads no replies."""
         if not self._over.done():
             message_text = f"it has taken no answer for {settings.UNREAD_S:g} s"
             self._over.set_result(BrokenStreamError(message_text))
@@ -127,14 +127,14 @@ class Dispatcher(Generic[S]):
         return task
 
     def _watch(self, message: pb.Envelope) -> None:
-        """Takes the beginning of a long message: while it comes, its call may become hopeless."""
+        """Watches, while a long request arrives, for a failure that makes its call pointless."""
         call, rpc = message.id, self._rpcs.get(name_of(message))
         watching = None if rpc is None else rpc.watch(self._session, message)
         if watching is not None and call and call not in self._coming:
             self._coming[call] = self._start(self._fail_early(call, watching))
 
     async def _fail_early(self, call: int, watching: Awaitable[None]) -> None:
-        """Answers a call before the rest of its message is there, once it can only fail."""
+        """Replies with an error, before the whole request is there, once its call can only fail."""
         try:
             await watching
         except OpError as error:
@@ -143,7 +143,7 @@ class Dispatcher(Generic[S]):
                 await self._send(self._failed(call, error), ())
 
     def _has_failed(self, call: int) -> bool:
-        """Whether a call, whose message is there now, was answered already."""
+        """Whether a call, whose request is complete now, has already failed in `_fail_early`."""
         if call not in self._coming:
             return False
         watching = self._coming.pop(call)
@@ -199,10 +199,10 @@ class Dispatcher(Generic[S]):
                 await self._dispatch(message, tensors)
 
     def _take_now(self, message: TemplateMessage) -> bool:
-        """Takes a message outside of tasks: begins the call, and answers it if it need not wait.
+        """Begins a call outside of asyncio tasks, and replies if it need not wait.
 
         Returns:
-          False if the task that reads has to take what is left of it.
+          False if the reading task has to complete it.
         """
         if self._coming or self._unsent.n_bytes > MAX_UNSENT_BYTES:
             return False
@@ -213,7 +213,7 @@ class Dispatcher(Generic[S]):
         return not message.varying.id or self._answer_now(message, reply)
 
     def _begin(self, message: TemplateMessage) -> None:
-        """Begins a call in this plain function, as far as it need not wait."""
+        """Begins a call in this plain function, up to its first wait."""
         rpc, envelope = self._rpcs.get(message.template.name), message.template.envelope
         if rpc is None:
             return
@@ -227,7 +227,7 @@ class Dispatcher(Generic[S]):
             message.early_result = error
 
     def _answer_now(self, message: TemplateMessage, reply: TemplateReply) -> bool:
-        """Answers a call, if the answer is small and can leave at once."""
+        """Replies to a call if the reply is small and can leave at once."""
         n_bytes, size = total_bytes(reply.tensors), message.size
         if n_bytes > SMALL_BYTES:
             return False
@@ -241,7 +241,7 @@ class Dispatcher(Generic[S]):
         return True
 
     async def _take_template(self, message: TemplateMessage, hand_over: Callable[[], None]) -> None:
-        """Takes a message that has a template; as `_take`, but begun without a coroutine."""
+        """Serves a message that has a template: as `_take`, but begun without a coroutine."""
         call, envelope = message.varying.id, message.template.envelope
         if self._coming and self._has_failed(call):
             return
@@ -279,7 +279,7 @@ class Dispatcher(Generic[S]):
         work: Callable[[], Awaitable[Reply | TemplateReply]],
         n_fed: int = 0,
     ) -> None:
-        """Completes a call and answers it.
+        """Completes a call and sends its reply.
 
         Args:
           request: its envelope; it may be shared.
@@ -319,12 +319,12 @@ class Dispatcher(Generic[S]):
                 reserved.resize(0)
 
     def _reply_size(self, message: pb.Envelope) -> ReplySize | None:
-        """The size of the last reply to such a call; None if it takes no credits."""
+        """Returns the size of the last reply to such a call; None if it takes no credits."""
         rpc = self._rpcs.get(name_of(message))
         return None if rpc is None else rpc.reply_size(self._session, message)
 
     def _cancel(self, key: int) -> None:
-        """Cancels the work for a call; an answer that is being sent is completed."""
+        """Cancels the work for a call; a reply that is being sent is completed."""
         if key in self._working:
             self._working[key].cancel()
 
@@ -372,7 +372,7 @@ class Dispatcher(Generic[S]):
                 await self._stream.send(self._failed(reply.id, error))
 
     async def _send_template(self, call: int, reply: TemplateReply) -> None:
-        """Answers a call, by a template if the reply can have one."""
+        """Sends the reply to a call, by a template if the reply can have one."""
         control = self._stream.encoder.control(reply.key, Varying(call), reply.tensors, reply.make)
         if control is None:
             envelope = reply.make()
@@ -385,7 +385,7 @@ class Dispatcher(Generic[S]):
                 await sending
 
     def _failed(self, call: int, error: BaseException) -> pb.Envelope:
-        """The answer to a call that failed."""
+        """Logs the failure of a call, and returns the reply that reports it."""
         if not isinstance(error, OpError):
             _LOG.error("a call failed with an unexpected error", exc_info=error)
         elif _LOG.isEnabledFor(logging.INFO):

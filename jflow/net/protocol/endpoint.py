@@ -46,7 +46,7 @@ class Endpoint:
         self._closing = TaskSet()
 
     def services(self) -> Services:
-        """The function that serves a stream, by the service's name."""
+        """Returns the functions that serve a stream, by the names of the services."""
 
         def serving(service: Service[Any]) -> Any:
             return lambda stream: self._serve(service, stream)

@@ -1,4 +1,4 @@
-"""Heartbeat: detects that the other end of an open stream does not answer.
+"""Heartbeat: detects that the other end of an open stream does not respond.
 
 A process that is stopped, or whose event loop hangs, keeps its connections. Transports notice the
 first, with signals that their own threads answer; only an answer of the event loop shows the
@@ -33,7 +33,7 @@ _LOST_AT = 12
 
 
 def liveness_s() -> float:
-    """After how many seconds without a sign of life the other end of a stream counts as lost.
+    """Returns the silence, in seconds, after which the other end of a stream counts as lost.
 
     Raises:
       InvalidArgumentError: if the environment variable is not a number of seconds, or out of range.
@@ -53,12 +53,12 @@ def liveness_s() -> float:
 
 
 def silence(seconds: float) -> str:
-    """Why a stream was given up, as part of a message."""
+    """Describes the silence for which a stream was given up, as part of a message."""
     return f"it has not answered for {seconds_text(seconds)}"
 
 
 class Beat(Enum):
-    """What a tick asks for."""
+    """What to do at a tick of the heartbeat."""
 
     NOTHING = 0
     ASK = 1
@@ -66,14 +66,14 @@ class Beat(Enum):
 
 
 class Heartbeat:
-    """The state of one stream: how many ticks it has been silent while an answer is waited for."""
+    """Counts the ticks for which a stream has been silent while a reply is awaited."""
 
     def __init__(self) -> None:
         self._n_silent = 0
         self._heard = 0
 
     def tick(self, heard: int, *, is_waiting: bool) -> Beat:
-        """A tick passes.
+        """Counts a tick; returns what to do.
 
         Args:
           heard: a number that has changed if there was a sign of life since the last tick.

@@ -19,7 +19,7 @@ from jflow.net.protocol.v1 import handshake_pb2 as pb
 
 @dataclass(frozen=True)
 class ServerLocation:
-    """Where a server is reached.
+    """The addresses and the machine by which a server is reached.
 
     Attributes:
       hosts: the hosts by which it can be, in lower case, besides the one in the cluster.
@@ -37,7 +37,7 @@ class ServerLocation:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """What a server is.
+    """The identity of a server, with which the claims of callers are compared.
 
     Attributes:
       task: its task.
@@ -54,7 +54,7 @@ class ServerIdentity:
     location: ServerLocation = ServerLocation()
 
     def refusal(self, hello: pb.Hello) -> OpError | None:
-        """The error for a caller that means another server; None if it means this one.
+        """Returns the error for a caller that means another server; None if it means this one.
 
         What the caller does not know is not compared, except that a server calls only servers whose
         cluster does not contradict its own.
@@ -71,7 +71,7 @@ class ServerIdentity:
         return None
 
     def _difference(self, hello: pb.Hello) -> tuple[str, str, str]:
-        """What the caller expected, what this is, and what to do; empty if they agree."""
+        """Returns the expected server, the actual one and advice, as texts; empty if they agree."""
         is_named = bool(hello.cluster and self.cluster_name)
         if is_named and hello.cluster != self.cluster_name:
             expected, got = f"cluster {hello.cluster!r}", f"cluster {self.cluster_name!r}"
@@ -105,7 +105,7 @@ class ServerIdentity:
         return "", "", ""
 
     def _address_of(self, name: str) -> str:
-        """The address of a task in the cluster; "" if it is not known."""
+        """Returns the address of a task in the cluster; "" if it is not known."""
         for task in self.cluster.tasks():
             if str(task) == name:
                 address = self.cluster.task_address(task.job, task.index)
@@ -125,8 +125,10 @@ class ServerIdentity:
         return port == own_port and host.lower() in self.location.hosts | {own_host.lower()}
 
     def _is_on(self, machine: str, dialled: str) -> bool:
-        """Whether this is on the machine that a caller means, which has to say it if no other one
-        reaches this server, or if the address that it dialled is one of each machine.
+        """Whether this server is on the machine that a caller means.
+
+        The caller has to name its machine if only processes on it can reach this server, or if
+        every machine has the address that was dialled.
 
         Otherwise a process on the caller's machine, at the same loopback address as this server,
         could pass the handshake on.
@@ -138,7 +140,7 @@ class ServerIdentity:
 
 
 def caller_of(hello: pb.Hello) -> Task | None:
-    """The task that a caller claims to be; None if it claims none."""
+    """Returns the task that a caller claims to be; None if it claims none."""
     try:
         return Task.parse(hello.caller)
     except ValueError:
@@ -148,7 +150,7 @@ def caller_of(hello: pb.Hello) -> Task | None:
 def certificate_refusal(
     names: frozenset[str] | None, hello: pb.Hello, *, is_of_servers: bool
 ) -> OpError | None:
-    """The error for a caller whose certificate does not allow what it wants.
+    """Returns the error for a caller whose certificate does not allow its stream, or None.
 
     Every certificate of the cluster allows clients' calls. Those between servers need the
     certificate of the task that the caller says it is.
@@ -173,7 +175,7 @@ def certificate_refusal(
 
 
 def restarted(task: str, expected: int, got: int) -> RestartedError:
-    """The error for a caller that means an earlier life of a task."""
+    """Returns the error for a caller that means an earlier incarnation of a task."""
     return RestartedError(
         f"{task} has restarted since the state of this call was created "
         f"(incarnation {expected:x} is now {got:x}): its variables and registered steps are gone; "

@@ -40,7 +40,7 @@ class Inbox:
         self._first = first
 
     def put(self, message: Message) -> None:
-        """Takes a message: offers it if the task waits, and keeps what is left of it to read."""
+        """Adds a message; if the reader waits, offers it first and keeps only what that leaves."""
         left: object | None = message
         reader = self._reader
         is_awaited = reader is not None and not reader.done() and not self._messages
@@ -54,7 +54,7 @@ class Inbox:
             self._wake()
 
     async def get(self) -> Any:
-        """The next message, or what is left of it to read; None at the end of the stream."""
+        """Waits for the next message, or what an offer left of it; None at the stream's end."""
         while not self._messages:
             if self.is_over:
                 if self.error is None:
@@ -69,7 +69,7 @@ class Inbox:
         return self._messages.popleft()
 
     def end(self, error: Exception | None) -> None:
-        """Nothing more comes; what has come is still read, but not offered."""
+        """Marks the end of the stream; messages already received can still be read."""
         self.is_over, self.error = True, error
         self._first = None
         self._wake()

@@ -40,7 +40,7 @@ _WHOLE = struct.Struct("<IBQIQ")
 
 
 def delimited_message(message_id: int, control: bytes, payload: bytes) -> bytes:
-    """A small message as a byte stream has it: the only frame of it, behind its length.
+    """Encodes a small message for a byte stream: its length, then its only frame.
 
     Args:
       message_id: as for `frame.encode_parts`.
@@ -54,7 +54,7 @@ def delimited_message(message_id: int, control: bytes, payload: bytes) -> bytes:
 
 
 def delimited(frame: Sequence[ByteBuffer]) -> Buffers:
-    """A frame as a byte stream has it, in few buffers: what is small is joined."""
+    """Prefixes a frame with its length for a byte stream, and joins small buffers."""
     size = sum(map(len, frame))
     parts = [_LENGTH.pack(size), *frame]
     if size < SCRATCH_BYTES:
@@ -64,7 +64,7 @@ def delimited(frame: Sequence[ByteBuffer]) -> Buffers:
 
 
 class Parser:
-    """Takes the bytes of one stream and gives its messages.
+    """Parses messages from the bytes of one stream.
 
     Receive into `buffer()`, then call `received`. After an error the stream cannot be used.
 
@@ -95,11 +95,11 @@ class Parser:
         return self._missing is not None
 
     def buffer(self) -> memoryview:
-        """Where to put the bytes that come next; at least one byte long."""
+        """Returns the buffer for the bytes that come next; at least one byte long."""
         return self._scratch[self._end :] if self._missing is None else self._missing
 
     def received(self, n_bytes: int) -> list[Message]:
-        """Takes the bytes that were put into `buffer()`; returns the messages that they complete.
+        """Parses the bytes that were put into `buffer()`; returns the messages that they complete.
 
         Raises:
           InvalidArgumentError: if a frame is malformed or out of order.
@@ -119,7 +119,7 @@ class Parser:
         self._missing = None
 
     def _parse(self) -> list[Message]:
-        """Takes what is complete in the scratch buffer."""
+        """Parses the complete frames in the scratch buffer; returns the messages they complete."""
         messages = [] if self.assembler.unfinished else self._take_small()
         if self._start == self._end:
             self._start = self._end = 0
@@ -132,7 +132,7 @@ class Parser:
         return messages
 
     def _take_small(self) -> list[Message]:
-        """Takes the small messages of one frame each that are in front, as `_take` would."""
+        """Parses the leading small messages of one frame each; a fast path of `_take`."""
         messages: list[Message] = []
         scratch, start, end = self._scratch, self._start, self._end
         while end - start >= _WHOLE.size:
@@ -150,7 +150,7 @@ class Parser:
         return messages
 
     def _needed(self) -> int:
-        """How many bytes have to be in the scratch buffer before the next frame can be taken."""
+        """Returns how many bytes the scratch buffer must hold before the next frame can be read."""
         n_bytes = self._end - self._start
         if n_bytes < _LENGTH.size:
             return _LENGTH.size
@@ -172,7 +172,7 @@ class Parser:
         return int(size)
 
     def _take(self, n_bytes: int) -> Message | None:
-        """Takes the first `n_bytes`: the next frame, or its head if it is large."""
+        """Consumes `n_bytes`, a frame or the head of a large one; returns a completed message."""
         rest_bytes = _LENGTH.size + self._frame_bytes() - n_bytes
         frame = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
         self._start += n_bytes

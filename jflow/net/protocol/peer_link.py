@@ -26,7 +26,7 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 
 
 class PendingReply:
-    """The reply to one call, and the wait for it. Use it on the event loop only.
+    """A future of the reply to one call. Use it on the event loop only.
 
     A wait that is cancelled leaves the reply that is on its way, as `asyncio.shield` would, but
     without the pass of the event loop that a shield adds to each reply.
@@ -39,14 +39,14 @@ class PendingReply:
         self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, answer: Received | OpError) -> None:
-        """Takes the reply, or the error in its place, unless there is one already."""
+        """Sets the reply, or the error in its place, unless it is set already."""
         if self._answer is None:
             self._answer = answer
             if not self._arrival.done():
                 self._arrival.set_result(None)
 
     def sent(self, sending: asyncio.Future[None]) -> None:
-        """The request was sent, or could not be."""
+        """Fails the call if its request could not be sent."""
         error = None if sending.cancelled() else sending.exception()
         if isinstance(error, OpError):
             self.put(error)
@@ -58,7 +58,7 @@ class PendingReply:
         await self._arrival
 
     async def after_cancel(self) -> Received:
-        """The reply to a call whose wait was cancelled, if it comes soon.
+        """Waits a grace period for the reply to a call whose wait was cancelled.
 
         The call may have been done before that was known, and the reply may hold an element that
         was taken from a queue, which must not be lost.
@@ -83,7 +83,7 @@ class PendingReply:
         return self.result()
 
     def result(self) -> Received:
-        """The reply, which is there. Raises the error in its place."""
+        """Returns the reply, which must have come, or raises the error in its place."""
         assert self._answer is not None
         if isinstance(self._answer, OpError):
             raise self._answer
@@ -98,7 +98,7 @@ class UnsentError(UnavailableError):
 
 
 def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
-    """The values of each message: several unless they are large."""
+    """Groups values into messages of up to CHUNK_BYTES; a larger value gets its own."""
     n_bytes = 0
     some: dict[int, Array | None] = {}
     for edge, value in values.items():
@@ -112,7 +112,7 @@ def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array
 
 
 async def _all_sent(sending: Iterable[asyncio.Future[None]]) -> None:
-    """Waits until messages are sent, which a caller that is cancelled must not stop."""
+    """Waits until messages are sent; cancelling the wait does not cancel the sending."""
     for one in sending:
         await asyncio.shield(one)
 
@@ -188,7 +188,7 @@ class PeerLink:
     async def _deliver_after(
         self, beginning: asyncio.Future[None], step: int, values: Mapping[int, Array | None]
     ) -> None:
-        """As `deliver`, once the call that begins the step has left."""
+        """Like `deliver`, once the call that begins the step has left."""
         await asyncio.wait([beginning])
         if (sending := self.deliver(step, values)) is not None:
             await sending
@@ -200,7 +200,7 @@ class PeerLink:
         await self._stream.close()
 
     def _send(self, request: CallRequest, call: int = 0) -> asyncio.Future[None] | None:
-        """Sends a request; returns None if it has left, or what to wait for.
+        """Sends a request; returns None if it has left, else the future of its sending.
 
         A caller that is cancelled must not cancel that: a message that is sent in part, or a write
         that the transport sees cancelled, would break the stream.
@@ -251,13 +251,13 @@ class PeerLink:
             self._watcher.cancel()
 
     def _lose(self, cause: object) -> None:
-        """Fails what waits for the other end."""
+        """Marks the stream as broken, and fails the calls that wait for replies."""
         self.is_broken, self._cause = True, cause
         for reply in self._pending.values():
             reply.put(self._lost(cause))
 
     async def _watch(self, liveness: float) -> None:
-        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        """Pings the other end after a long silence, and closes the stream if it stays silent."""
         heartbeat = Heartbeat()
         while not self.is_broken:
             await asyncio.sleep(liveness / TICKS)
@@ -275,7 +275,7 @@ class PeerLink:
             await self._send_control(ping.SerializeToString(), ())
 
     def _take(self, received: TemplateMessage) -> bool:
-        """Takes a reply as it comes; False if it is an error."""
+        """Completes the call of an arriving reply; returns False if the reply is an error."""
         if received.template.is_error:
             return False
         reply = self._pending.get(received.varying.id)

@@ -31,7 +31,7 @@ from jflow.plan import (
 
 
 def plan_to_proto(plan: Plan) -> pb_plan.Plan:
-    """A plan as a message."""
+    """Converts a plan to protobuf."""
     message = pb_plan.Plan(device=str(plan.device), n_slots=plan.n_slots)
     for variable in plan.variables:
         key = variable.key
@@ -49,7 +49,7 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
 
 
 async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
-    """Reads the plans of a step; off the event loop if they are large.
+    """Decodes the plans of a step; off the event loop if they are large.
 
     Raises:
       InvalidArgumentError: as `plan_from_proto`.
@@ -75,7 +75,7 @@ def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
 
 
 def _n_operands(instruction: pb_plan.Instruction) -> int:
-    """How many slots, variables, resources and constants an instruction names."""
+    """Counts the slots, variables, resources and constants that an instruction names."""
     lists: tuple[Sized, ...] = ()
     match instruction.WhichOneof("kind"):
         case "run":
@@ -92,7 +92,7 @@ def _n_operands(instruction: pb_plan.Instruction) -> int:
 
 
 def plan_from_proto(message: pb_plan.Plan) -> Plan:
-    """Reads a plan from a message and verifies it.
+    """Decodes a plan from protobuf and verifies it.
 
     Raises:
       InvalidArgumentError: if an instruction is of an unknown kind, a device name is incomplete, or

@@ -16,11 +16,11 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 
 Reply = tuple[pb.Envelope, list[Array]]
 CallAnswer = Reply | OpError
-"""What answers a call: a message with its tensors, or an error."""
+"""The reply to a call: a message with its tensors, or an error."""
 
 
 class Answered(NamedTuple):
-    """An answer to a call.
+    """A reply to a call.
 
     Attributes:
       call: its id.
@@ -34,7 +34,7 @@ class Answered(NamedTuple):
 
 
 class Receiver:
-    """The challenge of the server, its answer, and then messages, in the order in which they come.
+    """Decodes what a server sends, in order: its challenge, its reply to the proof, then messages.
 
     Args:
       handshake: of the client.
@@ -49,7 +49,7 @@ class Receiver:
         self._decoder = TemplateDecoder()
 
     def frame(self, frame: bytes) -> Answered | None:
-        """Takes a frame of the first stream; returns the answer that it completes, or None.
+        """Decodes a frame of the first stream; returns the reply that it completes, or None.
 
         Raises:
           OpError: if the frame is not what may come now; the session cannot go on.
@@ -57,7 +57,7 @@ class Receiver:
         return self._next(frame)
 
     def message(self, message: Message) -> Answered:
-        """Takes a message. Raises as `frame`."""
+        """Decodes a message. Raises as `frame`."""
         opened = self._decoder.open(message)
         if opened is not None and opened.template.is_plain:
             answer = opened.template.envelope, opened.tensors

@@ -38,7 +38,7 @@ _DONE: Outgoing = (None, ())
 
 
 def _nothing(_: Any, __: list[Array]) -> None:
-    """The result of an RPC that returns nothing."""
+    """Decodes the result of an RPC that returns nothing."""
 
 
 def _registered(message: pb.Registered, _: list[Array]) -> Registered:

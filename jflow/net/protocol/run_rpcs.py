@@ -46,11 +46,11 @@ def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
 
 
 def _nothing(_: Any, __: list[Array]) -> None:
-    """The result of an RPC that returns nothing."""
+    """Decodes the result of an RPC that returns nothing."""
 
 
 def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
-    """What an effect has in common with those of other runs of a step, and its numbers."""
+    """Splits an effect into a key that the runs of a step share, and the two numbers that vary."""
     if effect is None:
         return None, 0, 0
     key = effect.client, effect.epoch, effect.attempt, effect.is_saved
@@ -125,7 +125,7 @@ def _begin_step(
 
 
 def _fetched(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
-    """The fetched values as a reply."""
+    """Returns the fetched values as a reply, or a function that waits for them."""
     if not run.is_done:
         return partial(_fetched_later, run)
     return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
@@ -154,7 +154,7 @@ RUN_STEP = Rpc(
 
 @dataclass(frozen=True)
 class PlansRequest:
-    """What a task is given to run its plans of a step.
+    """The request to a task to run its plans of a step.
 
     Attributes:
       step, handle, feeds, staging: as for `WorkerSession.run_plans`.
@@ -240,7 +240,7 @@ async def _reply_later(run: Started[Sequence[Array]], piggybacked: Piggybacked) 
 
 
 def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateReply:
-    """The fetched values, and those that are piggybacked, as a reply."""
+    """Returns a reply with the fetched values and those that are piggybacked."""
     if not piggybacked.values:
         return TemplateReply(fetched)
     tensors = {edge: value for edge, value in piggybacked.values.items() if value is not None}
@@ -253,7 +253,7 @@ def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateRep
 
 
 def piggybacked_values(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
-    """Takes the values that are piggybacked on a reply, by edge, out of its tensors.
+    """Removes the piggybacked values from the tensors of a reply; returns them by edge.
 
     Raises:
       InternalError: if the reply is malformed.
@@ -270,7 +270,7 @@ def piggybacked_values(message: pb.RanPlans, tensors: list[Array]) -> dict[int, 
 
 @lru_cache(256)
 def parsed_task(name: str) -> Task:
-    """A task by its name. Raises InvalidArgumentError if that is malformed."""
+    """Parses the name of a task. Raises InvalidArgumentError if it is malformed."""
     try:
         return Task.parse(name)
     except ValueError as error:
@@ -306,7 +306,7 @@ async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing
 async def _delivered(
     worker: WorkerSession, body: pb.SendTensors, step: int, tensors: list[Array]
 ) -> None:
-    """Hands over values and signals of a step."""
+    """Delivers the values and signals of a step to the worker."""
     if len(body.edges) != len(tensors):
         raise InvalidArgumentError(
             f"expected a tensor for each of {len(body.edges)} edges, got {len(tensors)}"
@@ -356,7 +356,7 @@ SEND_TENSORS = Rpc(
 async def serve_traced(
     run: Callable[[list[TaskRecord]], Awaitable[Sequence[Array]]],
 ) -> Outgoing:
-    """Runs a step, or the plans of one, and makes the reply of its values and records.
+    """Runs a step or the plans of one; returns a reply with its values and trace records.
 
     Args:
       run: adds the records of tasks to a list, and returns the values.
@@ -371,13 +371,13 @@ async def serve_traced(
 def without_records(
     message: pb.Traced, tensors: Sequence[Array], sent: float, records: list[TaskRecord]
 ) -> list[Array]:
-    """The fetched values of the reply to a traced call, which has just come.
+    """Returns the values of the reply to a traced call, and appends its trace records.
 
     Args:
       message: the body of the reply.
       tensors: its values and records.
-      sent: when the request left, by this process's clock.
-      records: the records are added to it, by this process's clock.
+      sent: when the request left, by this process's clock; the reply has just come.
+      records: the records are appended to it, by this process's clock.
 
     Raises:
       InternalError: if the reply is malformed.

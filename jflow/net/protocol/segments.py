@@ -42,10 +42,10 @@ NUMBER_BYTES = _NUMBER.size
 
 
 class SegmentFrames(Protocol):
-    """What takes the frames about segments."""
+    """Receives the frames about segments."""
 
     def receive(self, frame: bytes) -> Message | None:
-        """Takes a frame; returns the message if there is one in a segment.
+        """Receives a frame; returns the message if one lies in the frame's segment.
 
         Raises:
           OpError: if the frame is malformed, or says what cannot be.
@@ -53,7 +53,7 @@ class SegmentFrames(Protocol):
 
 
 class InSegment(NamedTuple):
-    """A message that lies in a segment."""
+    """The frame of a message whose payload lies in a segment."""
 
     message_id: int
     control: bytes
@@ -62,20 +62,20 @@ class InSegment(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A new segment, whose file descriptor comes with the frame."""
+    """The frame that shares a new segment, sent together with its file descriptor."""
 
     number: int
     capacity: int
 
 
 class Freed(NamedTuple):
-    """A segment that its receiver gives back."""
+    """The frame with which the receiver gives a segment back."""
 
     number: int
 
 
 class Dropped(NamedTuple):
-    """A segment that its sender has dropped."""
+    """The frame which says that the sender has dropped a segment."""
 
     number: int
 
@@ -84,7 +84,7 @@ SegmentFrame = InSegment | Shared | Freed | Dropped
 
 
 def segment_frame(frame: SegmentFrame) -> Buffers:
-    """The encoding of a frame."""
+    """Encodes a frame about a segment."""
     match frame:
         case InSegment():
             length = NUMBER_BYTES + len(frame.control)
@@ -99,7 +99,7 @@ def segment_frame(frame: SegmentFrame) -> Buffers:
 
 
 def parse_segment_frame(frame: bytes) -> SegmentFrame:
-    """The frame that bytes encode. Raises InvalidArgumentError if they are malformed."""
+    """Decodes a frame about a segment. Raises InvalidArgumentError if it is malformed."""
     kind, name, length, n_bytes = unpack_header(frame)
     if kind == IN_SEGMENT and NUMBER_BYTES <= length == len(frame) - HEADER_BYTES:
         (number,) = _NUMBER.unpack_from(frame, HEADER_BYTES)
@@ -127,7 +127,7 @@ N_MISSED = 2
 
 @dataclass
 class _Sent(Generic[M]):
-    """A segment at the end that sends."""
+    """A segment of the sender."""
 
     memory: M
     capacity: int
@@ -136,7 +136,7 @@ class _Sent(Generic[M]):
 
 
 class SentSegments(Generic[M]):
-    """The segments of the end that sends."""
+    """The sender's pool of shared-memory segments."""
 
     def __init__(self) -> None:
         self._segments: dict[int, _Sent[M]] = {}
@@ -149,11 +149,11 @@ class SentSegments(Generic[M]):
 
     @property
     def n_bytes(self) -> int:
-        """The size of all of them, and of the one that is being made."""
+        """The size of all segments, and of the one that is being made, in bytes."""
         return sum(one.capacity for one in self._segments.values()) + self._making
 
     def allocate(self, n_bytes: int) -> tuple[int, M] | None:
-        """The smallest free segment that a message fits into: its number, and its memory."""
+        """Allocates the smallest free segment that fits; returns its number and memory, or None."""
         fitting = [
             (one.capacity, number)
             for number, one in self._segments.items()
@@ -168,7 +168,7 @@ class SentSegments(Generic[M]):
         return number, segment.memory
 
     def freed(self, number: int) -> None:
-        """The other end has given a segment back, or nothing was sent in it.
+        """Marks a segment as free: the other end has given it back, or nothing was sent in it.
 
         Raises:
           InvalidArgumentError: if it is not in use.
@@ -179,7 +179,7 @@ class SentSegments(Generic[M]):
         segment.is_free = True
 
     def to_make(self) -> tuple[int | None, list[int]]:
-        """The size of a segment to make now, if there is one, and those that it displaces.
+        """Returns the size of a segment to make now, or None, and the segments that it displaces.
 
         Call `made` or `not_made` then.
         """
@@ -207,14 +207,14 @@ class SentSegments(Generic[M]):
         return capacity, displaced
 
     def made(self, memory: M) -> int:
-        """The segment that was to be made can be used once it was shared; returns its number."""
+        """Adds the new segment, which can be used once it was shared; returns its number."""
         self._n_made += 1
         self._segments[self._n_made] = _Sent(memory, self._making)
         self._making = 0
         return self._n_made
 
     def not_made(self) -> None:
-        """There can be no such segment now."""
+        """Records that the new segment could not be made."""
         self._making = 0
 
     def sweep(self) -> list[int]:
@@ -231,7 +231,7 @@ class SentSegments(Generic[M]):
 
 
 class ReceivedSegments(Generic[M]):
-    """The segments of the end that receives."""
+    """The receiver's view of the sender's shared-memory segments."""
 
     def __init__(self) -> None:
         self._segments: dict[int, tuple[M, int]] = {}
@@ -262,7 +262,7 @@ class ReceivedSegments(Generic[M]):
         self._last = number
 
     def received(self, number: int, n_bytes: int) -> M:
-        """A message lies in a segment; returns its memory.
+        """Marks a segment as in use by a message; returns its memory.
 
         Raises:
           InvalidArgumentError: if there is no such free segment, or it is too small.
@@ -276,11 +276,11 @@ class ReceivedSegments(Generic[M]):
         return memory
 
     def given_back(self, number: int) -> None:
-        """The last array on a segment was freed."""
+        """Marks a segment as free, after its last array was freed."""
         self._in_use.remove(number)
 
     def dropped(self, number: int) -> None:
-        """The other end has dropped a segment.
+        """Removes a segment that the other end has dropped.
 
         Raises:
           InvalidArgumentError: if there is no such free segment.

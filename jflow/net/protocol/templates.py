@@ -46,7 +46,7 @@ CallNumbers = tuple[int, int, int]
 
 
 class Varying(NamedTuple):
-    """What differs from one message to the next with the same template.
+    """The fields that differ between messages with the same template.
 
     Attributes:
       id: the call; 0 for messages without a reply.
@@ -78,7 +78,7 @@ Rest = Callable[[], Awaitable[TemplateReply]]
 
 
 class _Slot(NamedTuple):
-    """Where a tensor is in the payload."""
+    """The shape, the dtype and the offset of a tensor in the payload."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -122,7 +122,7 @@ class EnvelopeTemplate:
             start += aligned(n_bytes)
 
     def tensors(self, payload: Array) -> list[Array]:
-        """The tensors of a message. Raises InvalidArgumentError if they do not fit its payload."""
+        """Decodes the tensors of a message; InvalidArgumentError if they do not fit its payload."""
         if self._n_bytes > len(payload):
             return open_tensors(self.envelope, payload)
         tensors = []
@@ -156,7 +156,7 @@ class TemplateMessage:
 
     @cached_property
     def envelope(self) -> pb.Envelope:
-        """The same as an envelope of its own."""
+        """An envelope of its own for this message, with what varies filled in."""
         whole = pb.Envelope()
         whole.CopyFrom(self.template.envelope)
         whole.id, whole.remaining_s, numbers = self.varying
@@ -167,18 +167,18 @@ class TemplateMessage:
 
     @property
     def common(self) -> tuple[pb.Envelope, list[Array]]:
-        """The message as any other one: its envelope and its tensors."""
+        """The message in its common form: its envelope and its tensors."""
         return self.envelope, self.tensors
 
 
 class TemplateDecoder:
-    """Decodes the control parts with templates of one stream."""
+    """Decodes control parts with templates, for one stream."""
 
     def __init__(self) -> None:
         self._templates: dict[bytes, EnvelopeTemplate] = {}
 
     def open(self, message: Message) -> TemplateMessage | None:
-        """A message that has a template; None if its control part has the other form.
+        """Decodes a message that has a template; returns None if it has the common form.
 
         Raises:
           InvalidArgumentError: if the message is malformed.
@@ -192,12 +192,12 @@ class TemplateDecoder:
         return content
 
     def envelope(self, message: Message) -> pb.Envelope | None:
-        """The envelope of a message whose payload may be missing; otherwise as `open`."""
+        """Decodes the envelope of a message whose payload may be missing; otherwise like `open`."""
         content = self._take(message)
         return None if content is None else content.envelope
 
     def _take(self, message: Message) -> TemplateMessage | None:
-        """As `open`, without tensors."""
+        """Like `open`, but without tensors."""
         control = message.control
         if not control or control[0] != MARK:
             return None
@@ -220,7 +220,7 @@ class TemplateDecoder:
 
 
 class TemplateEncoder:
-    """Encodes the control parts with templates of one stream; thread-safe."""
+    """Encodes control parts with templates, for one stream; thread-safe."""
 
     def __init__(self) -> None:
         self._templates: dict[Hashable, bytes] = {}
@@ -232,7 +232,7 @@ class TemplateEncoder:
         tensors: Sequence[Array],
         make: Callable[[], pb.Envelope],
     ) -> bytes | None:
-        """The control part of a message; None if it cannot have this form.
+        """Encodes the control part of a message; returns None if it cannot have a template.
 
         Args:
           key: identifies the envelope, among those of the same tensors.
@@ -264,7 +264,7 @@ class TemplateEncoder:
 
 
 def _strip(envelope: pb.Envelope) -> None:
-    """Takes out of an envelope what varies."""
+    """Clears the fields of an envelope that vary between messages."""
     envelope.id, envelope.remaining_s = 0, 0.0
     name = envelope.WhichOneof("body")
     if name in _RENUMBER:

@@ -1,4 +1,4 @@
-"""Makes the certificates of a cluster: an authority, one for each task and one for clients.
+"""Makes the certificates of a cluster: a CA's, one for each task and one for clients.
 
 It needs the package `cryptography`, which nothing else of jflow uses: running with certificates
 needs only what gRPC and Python have.
@@ -30,7 +30,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list[Path]:
-    """Writes the certificates of a cluster; an authority that the directory has is used again.
+    """Writes the certificates of a cluster; reuses the CA of the directory if there is one.
 
     Args:
       directory: where to write; created if it does not exist, for its owner only.
@@ -75,7 +75,7 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
 
 
 def _hosts(host: str) -> tuple[str, ...]:
-    """The names by which callers reach a task that know its address only."""
+    """Returns the host names of a task's certificate, for callers that know its address only."""
     if host.lower().rstrip(".").endswith(OF_TASKS) or "*" in host:
         raise ValueError(
             f"certificates cannot be made for the host {host!r}: names that end in {OF_TASKS} are "
@@ -86,7 +86,7 @@ def _hosts(host: str) -> tuple[str, ...]:
 
 
 def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """The authority in a directory, which is made if there is none."""
+    """Loads the CA of a directory; makes one if there is none."""
     key_path, path = directory / _AUTHORITY_KEY_FILE, directory / AUTHORITY_FILE
     if key_path.exists() != path.exists():
         there, missing = (key_path, path) if key_path.exists() else (path, key_path)
@@ -119,7 +119,7 @@ def _identity(
     authority: tuple[ec.EllipticCurvePrivateKey, x509.Certificate],
     days: int,
 ) -> x509.Certificate:
-    """The certificate of a task or of clients, which cannot be used as that of a server."""
+    """Makes the certificate of a task, or of clients, which no server can use."""
     authority_key, issuer = authority
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if name != CLIENT_NAME:
@@ -189,7 +189,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replaces a file, which only its owner can read, at once."""
+    """Atomically replaces a file, which only its owner can read."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

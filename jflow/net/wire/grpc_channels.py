@@ -26,7 +26,7 @@ _ENOUGH = 1 << 16
 
 
 def raise_limit() -> int:
-    """Raises the soft limit of open files to the hard one; returns the limit that is in force."""
+    """Raises the soft limit of open files as far as possible; returns the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -39,7 +39,7 @@ def raise_limit() -> int:
 
 
 def max_connections(n_addresses: int) -> int:
-    """How many connections callers may have to each of a server's addresses.
+    """Returns how many connections to accept at each of a server's addresses.
 
     Together half of what this process may have open. The other half is for data streams, of which
     each has a connection beside it, and for connections to other tasks and files.
@@ -86,17 +86,17 @@ _OF_SERVERS = [
 
 
 def channel_options() -> list[tuple[str, int]]:
-    """The options of a client's end."""
+    """Returns the gRPC options of a client's end."""
     return [*_keepalive(), *_BOTH, *_OF_CHANNELS]
 
 
 def server_options() -> list[tuple[str, int]]:
-    """The options of a server's end."""
+    """Returns the gRPC options of a server's end."""
     return [*_keepalive(), *_BOTH, *_OF_SERVERS]
 
 
 def _keepalive() -> list[tuple[str, int]]:
-    """The options of keepalive, by which gRPC notices a stopped process or a lost machine."""
+    """Returns the keepalive options, by which gRPC notices a stopped process or a lost machine."""
     answer_ms = int(liveness_s() * 1000 / 3)
     return [
         ("grpc.keepalive_time_ms", 2 * answer_ms),
@@ -108,7 +108,7 @@ def _keepalive() -> list[tuple[str, int]]:
 
 
 def client_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.Channel:
-    """A channel for use by threads.
+    """Creates a channel for use by threads.
 
     Args:
       address: "host:port"; localhost is 127.0.0.1.
@@ -122,7 +122,7 @@ def client_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc
 
 
 def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.aio.Channel:
-    """A channel for use on an event loop. Arguments as of `client_channel`."""
+    """Creates a channel for use on an event loop. Arguments as of `client_channel`."""
     where = _dialled(address)
     if tls is None:
         return grpc.aio.insecure_channel(where, options=channel_options())
@@ -130,7 +130,7 @@ def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.ai
 
 
 def _dialled(address: str) -> str:
-    """The URI of an address, in which gRPC finds no other scheme; "unix:80" is a host and port."""
+    """Returns the `dns:///` URI of an address; gRPC would read the host "unix" as a scheme."""
     host, port = split_address(address)
     return "dns:///" + quote(join_address(numeric_host(host), port), safe="[]:")
 
@@ -140,7 +140,7 @@ def _meaning(name: str) -> list[tuple[str, int | str]]:
 
 
 def aio_server(n_addresses: int = 1) -> grpc.aio.Server:
-    """A server for use on an event loop, which does not listen yet.
+    """Creates a server for use on an event loop, which does not listen yet.
 
     Args:
       n_addresses: how many addresses it is to listen at.
@@ -151,7 +151,7 @@ def aio_server(n_addresses: int = 1) -> grpc.aio.Server:
 
 
 def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | None = None) -> int:
-    """Binds a server to a port of all hosts; returns it, which the system chooses if it is 0.
+    """Binds a server to a port of all hosts; returns the port, which the system chooses for 0.
 
     Raises:
       UnknownError: if an address cannot be bound, for example because it is in use.
@@ -173,5 +173,5 @@ def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | No
 
 
 def method_of(service: str) -> str:
-    """The path of the gRPC method that carries the streams of a service."""
+    """Returns the path of the gRPC method that carries the streams of a service."""
     return f"/{service}"

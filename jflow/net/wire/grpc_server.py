@@ -29,7 +29,7 @@ _OF_THE_SERVER = (b"", b"\n\0")
 
 
 class HealthService(grpc.GenericRpcHandler):
-    """Answers `Check` for the server as a whole, which has the name ""; others are unknown.
+    """Serves gRPC's health `Check` for the service "", the whole server; knows no other.
 
     It is served as a stream, which is the same to callers: gRPC itself waits for the request of a
     unary call without a limit, and keeps the connection and what has come of the request.
@@ -62,7 +62,7 @@ class HealthService(grpc.GenericRpcHandler):
                 await refuse(context, grpc.StatusCode.NOT_FOUND, "only the service '' is known")
 
     async def _reply(self, context: Any) -> bool:
-        """Answers a request; returns whether it is one that is answered."""
+        """Replies to a request if it is for the whole server; returns whether it is."""
         if await context.read() not in _OF_THE_SERVER:
             return False
         serving = health_pb2.HealthCheckResponse
@@ -76,7 +76,7 @@ _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
 class GrpcServer:
-    """Serves streams on an address; see `protocol.transport.Listener`.
+    """Listens on the address of one task over gRPC; see `protocol.transport.Listener`.
 
     Args:
       services: the functions that serve the streams of each service.
@@ -167,7 +167,7 @@ async def _serve(
 
 
 class RefusalLog:
-    """Logs streams that were refused: one in `EACH_S`, with the number of the others.
+    """Logs refused streams at most once in `EACH_S`, with the number left out.
 
     Otherwise callers without the token could fill its disk.
     """
@@ -179,7 +179,7 @@ class RefusalLog:
         self._n_left_out = 0
 
     def add(self, peer: str, reason: str) -> None:
-        """Notes a stream that was refused."""
+        """Logs or counts a refused stream."""
         if now() < self._silent_until:
             self._n_left_out += 1
             return
@@ -189,7 +189,7 @@ class RefusalLog:
 
 
 def certified_names(context: Any) -> frozenset[str]:
-    """The DNS names in a caller's certificate, where all callers have one.
+    """Returns the DNS names in a caller's certificate, where all callers have one.
 
     Other kinds of names, such as URIs and addresses of mail, may have the text of a task's name.
     """
@@ -197,4 +197,4 @@ def certified_names(context: Any) -> frozenset[str]:
 
 
 def _no_names(_: Any) -> None:
-    """The names of a caller where nothing is encrypted."""
+    """Returns None, for a connection without certificates."""

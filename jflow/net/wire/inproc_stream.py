@@ -42,7 +42,7 @@ _LINGER_S = 1.0
 
 
 class InprocClient:
-    """A client's end, which carries its messages too; see `ClientStream` and `ClientData`.
+    """A client's end of a stream within the process; see `ClientStream` and `ClientData`.
 
     Args:
       loop: the event loop of the server.
@@ -91,38 +91,38 @@ class InprocClient:
         return interrupts.waiting(answers.get, timeout=timeout)
 
     def expect(self, n: int) -> None:
-        """Nothing: the event loop takes what comes."""
+        """Does nothing: the event loop delivers what arrives."""
 
     def complete(self, function: Callable[[], object]) -> None:
         self._completions.add(function)
 
     def tick(self) -> None:
-        """Nothing: the event loop takes what comes."""
+        """Does nothing: the event loop delivers what arrives."""
 
     def close(self) -> None:
         self._is_closed = True
         self._call(self._end)
 
     def _call(self, function: Callable[..., object], *args: Any) -> None:
-        """Calls a function on the event loop soon."""
+        """Schedules a function on the event loop; does nothing if the loop is closed."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 
     # On the event loop ----------------------------------------------------------------------------
 
     def begin(self, inbox: Inbox) -> None:
-        """Takes the inbox of the server's end."""
+        """Sets the inbox of the server's end, to which messages go."""
         self._inbox = inbox
         if self._is_closed:
             self._end()
 
     def take(self, frame: Any) -> None:
-        """Takes a frame of the handshake, or a message."""
+        """Receives a frame of the handshake or a message from the server."""
         self.n_signs += 1
         self._received(frame)
 
     def end(self, cause: BrokenStreamError | None) -> None:
-        """Takes the end of the stream, with the error if it broke."""
+        """Ends the stream from the server's end, with the error if it broke."""
         self._end()
         if not self._is_closed:
             # What ends with it may call functions of the user's, which may block.
@@ -140,7 +140,7 @@ class InprocClient:
 
 
 class InprocStream:
-    """A server's end; see `protocol.transport.FrameStream`.
+    """A server's end of a stream within the process; see `protocol.transport.FrameStream`.
 
     Args:
       client: the other end.
@@ -173,14 +173,14 @@ class InprocStream:
         return _Upgrade(self)
 
     async def attach(self, offer: DataOffer | None) -> None:
-        """A server's end attaches nothing."""
+        """Does nothing: a server's end never attaches a data stream."""
 
     async def close(self) -> None:
         self.inbox.end(None)
 
 
 class _Upgrade:
-    """From the frames of the handshake to messages that are handed over."""
+    """Switches a stream from the frames of the handshake to whole messages."""
 
     offer = None
 
@@ -193,7 +193,7 @@ class _Upgrade:
 
 
 class _HandedOver:
-    """The framing of messages that are handed over: each is one frame; see `Framing`."""
+    """The framing of messages that are passed as objects: each is one frame; see `Framing`."""
 
     def __init__(self, stream: InprocStream) -> None:
         self._client = stream.client
@@ -213,7 +213,7 @@ class _HandedOver:
         return read
 
     def watch_long(self, on_long: Callable[[Message], object]) -> None:
-        """No message takes long to come."""
+        """Does nothing: no message arrives in parts."""
 
     def is_sign_of_life(self, frame: Message) -> bool:
         return False
@@ -225,7 +225,7 @@ def _message(control: bytes, tensors: Sequence[Array]) -> Message:
 
 
 def _copied(tensor: Array) -> Array:
-    """A copy in the form that a message gives a tensor; of large ones, in memory for messages."""
+    """Copies a tensor for a message; large ones into a pooled buffer."""
     if is_string_tensor(tensor):
         strings, _ = read_strings(raw_bytes(tensor), tensor.size)
         return strings.reshape(tensor.shape)
@@ -237,7 +237,7 @@ def _copied(tensor: Array) -> Array:
 
 
 def _shared(tensor: Array) -> Array:
-    """A read-only view; a copy of what is small, which takes less time than to avoid it."""
+    """Returns a read-only view of a tensor, or a copy if it is small, which is faster."""
     if tensor.nbytes <= SMALL_BYTES:
         return np.array(tensor)
     view = tensor.view()
@@ -246,7 +246,7 @@ def _shared(tensor: Array) -> Array:
 
 
 class _Completions:
-    """Calls functions one after the other, on a thread that is there while it is needed."""
+    """Calls functions one after the other, on a thread that exists while it is needed."""
 
     def __init__(self) -> None:
         self._functions: SimpleQueue[Callable[[], object]] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""Finds out why a TLS handshake fails, which gRPC does not report to its callers."""
+"""Finds out why a TLS handshake fails, which gRPC does not report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK_S = 0.05
 def look_for_refusal(
     tls: Tls | None, address: str, name: str, over: threading.Event, after_s: float = 0.0
 ) -> Future[str | None]:
-    """Connects to a server without gRPC, in a thread, to learn why gRPC cannot.
+    """Connects to a server without gRPC, in a thread, to find out why gRPC cannot.
 
     Args:
       tls: this end's certificates; None if it has none.
@@ -63,7 +63,7 @@ def look_for_refusal(
 
 
 class _Limit:
-    """How long an attempt may take: all of it, whatever the other end sends meanwhile.
+    """The time limit of an attempt, whatever the other end sends meanwhile.
 
     Args:
       over: set when the answer is not wanted any more.
@@ -99,7 +99,7 @@ def _refusal(tls: Tls | None, address: str, name: str, limit: _Limit) -> str | N
 
 
 def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
-    """A connection to the first address of a host that accepts one. Raises OSError."""
+    """Connects to the first address of a host that accepts a connection. Raises OSError."""
     for kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = socket.socket(kind)
         try:
@@ -116,7 +116,7 @@ def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
 
 
 def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
-    """What is wrong for an end without certificates: that the server speaks TLS."""
+    """Returns what is wrong for an end without certificates if the server speaks TLS, or None."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -150,7 +150,7 @@ def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -
 
 
 class _TlsStream:
-    """TLS over a connection that does not block, which the caller closes.
+    """TLS over a non-blocking connection, which the caller closes.
 
     The sockets of `ssl` take the connection over, and leave it open if its peer has reset it by
     then.
@@ -168,15 +168,15 @@ class _TlsStream:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
 
     def handshake(self) -> None:
-        """Performs the handshake. Raises OSError, of which an SSLError is one."""
+        """Performs the handshake. Raises OSError, such as SSLError."""
         self._carried(self._tls.do_handshake)
 
     def receive(self) -> bytes:
-        """A byte; none at the end. Raises as `begin`."""
+        """Receives one byte; b"" at the end. Raises as `handshake`."""
         return self._carried(lambda: self._tls.read(1))
 
     def _carried(self, attempt: Callable[[], T]) -> T:
-        """Repeats an attempt until it does not need anything from the other end.
+        """Repeats a TLS operation, with the I/O that it wants, until it succeeds.
 
         Raises TimeoutError at the limit.
         """
@@ -195,7 +195,7 @@ class _TlsStream:
                 return result
 
     def _send(self) -> None:
-        """Sends what is to be sent."""
+        """Sends the encrypted bytes that are pending."""
         unsent = self._outgoing.read()
         while unsent:
             self._limit.wait(self._connection, select.POLLOUT)
@@ -203,7 +203,7 @@ class _TlsStream:
 
 
 def _is_admitted(stream: _TlsStream) -> bool:
-    """Whether a server goes on after the handshake; with TLS 1.3 it refuses its caller only then.
+    """Whether a server goes on after the handshake; in TLS 1.3 it refuses a caller only then.
 
     gRPC's servers do not say why, they close the connection. Otherwise they speak first.
     """

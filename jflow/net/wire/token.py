@@ -1,4 +1,4 @@
-"""The secret that clients and servers of one user prove to each other that they have.
+"""The token: the shared secret of the clients and servers of one user.
 
 It is created at its first use, in a file that only the user can read, so on one machine nothing has
 to be set up. Several machines need copies of that file, or the variable JFLOW_TOKEN.
@@ -26,7 +26,7 @@ _HOW_TO_MAKE = (
 
 
 def load_token(environ: Mapping[str, str] = os.environ) -> str:
-    """The token: JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE, else ~/.jflow/token.
+    """Loads the token: from JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE, else ~/.jflow/token.
 
     Only the default file is created if it is missing: a new token in a file that was named would
     differ from that of the other tasks.
