@@ -51,7 +51,7 @@ class BlockingDriver:
     perform = staticmethod(StepState.perform)
 
     def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
-        """Calls the function."""
+        """Calls a function of the client in this thread."""
         operands = state.operands(callback)
         if operands is not None:
             with callback.naming_errors():
@@ -63,7 +63,7 @@ class BlockingDriver:
         self._sent[send.edge] = None if send.slot is None else state[send.slot]
 
     def receive(self, state: StepState, recv: Recv, /) -> None:
-        """Takes the value that was sent."""
+        """Stores the value that another plan has sent."""
         state.receive(recv, self._sent.pop(recv.edge))
 
 
@@ -122,7 +122,7 @@ def run_fibers(
 
 
 def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
-    """Runs a fiber until it ends or has to wait; returns whether it has to wait."""
+    """Runs a fiber until it ends or has to wait; returns whether it waits."""
     for cell, attempt in fiber:
         parked[name] = (cell, attempt)
         if not cell.submit(attempt, lambda _: woken.put(name)):
@@ -132,13 +132,13 @@ def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted])
 
 
 def _throw(error: OpError, fiber: Fiber) -> None:
-    """Ends a fiber with an error where it waits; the operation that waits adds its name to it."""
+    """Ends a fiber with an error where it waits; the waiting operation adds its name to it."""
     with suppress(OpError, StopIteration):
         fiber.throw(error)
 
 
 def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
-    """Cancels the attempts that are waited for.
+    """Cancels the attempts for which fibers wait.
 
     Returns:
       Whether any of them had not completed, or can be rolled back.
@@ -149,12 +149,12 @@ def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
 
 
 def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
-    """Says what the fibers wait for, as far as it is known."""
+    """Describes what the fibers wait for, as far as that is known."""
     return [reason for cell, attempt in parked.values() if (reason := cell.reason(attempt))]
 
 
 def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames) -> str:
-    """Says what the fibers wait for, and which operations do."""
+    """Describes what the fibers wait for, with the waiting operations, for a notice."""
     return "; ".join(
         f"{names.op_text(op) if (op := waiting_op(fibers[name])) else 'a step'} "
         f"{reason.replace('waited', 'waits', 1)}"

@@ -53,7 +53,7 @@ def _named(task: Task, devices: Sequence[jax.Device]) -> Mapping[Device, jax.Dev
 
 
 def put(value: Any, device: jax.Device) -> Any:
-    """Moves a value to a device, where programs take it; host tensors stay as they are.
+    """Moves a value to a device for use by programs; host tensors stay as they are.
 
     NumPy arrays also stay if they are small, as fed values do, or if the device is a CPU, because
     programs there take them without a copy; and 64-bit values if JAX has 64-bit types disabled,

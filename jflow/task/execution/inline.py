@@ -1,4 +1,4 @@
-"""Steps that stay in this process: all their plans run in the caller's thread."""
+"""`LocalExecutable`: runs all plans of a step in the caller's thread, without a cluster."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class LocalExecutable:
     def start(
         self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
     ) -> Future[list[Array]]:
-        """As `run`, on a new thread; cancelling the future ends its waiting."""
+        """Like `run`, on a new thread; cancelling the future cancels the step's waits."""
         outcome = _Outcome()
         fed = [np.array(x) for x in feeds]
 
@@ -162,7 +162,7 @@ class LocalExecutable:
         return outcome
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
-        """As `run`, but returns JAX arrays, which may still be being computed."""
+        """Like `run`, but returns JAX arrays, whose computation may not have ended."""
         single = self._single
         if single is not None:
             try:
@@ -183,7 +183,7 @@ class LocalExecutable:
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:
-        """As `run`, or as `compute` if `as_jax`; also what was noted."""
+        """Like `run`, or `compute` if `as_jax`; also returns the trace records."""
         task = str(self._plans[0].plan.device.task) if self._plans else ""
         recorder = Recorder(task, now)
         fetch = StepState.array if as_jax else _copied
@@ -196,7 +196,7 @@ class LocalExecutable:
         return [linked.plan for linked in self._plans]
 
     def _own_feeds(self, feeds: Sequence[Any]) -> Sequence[Any]:
-        """Copies fed values that may still be read after the step has returned."""
+        """Copies fed NumPy arrays if the step may read them after it has returned."""
         if not self._keeps_feeds:
             return feeds
         # The caller may then write to their memory.
@@ -205,7 +205,7 @@ class LocalExecutable:
     def _applied(
         self, effect: Effect, feeds: Sequence[Any], deadline: Deadline, woken: Woken | None = None
     ) -> list[Array]:
-        """Runs a step that is applied once, or returns the results of the attempt that was."""
+        """Runs a step that is applied once, or returns the results of its applied attempt."""
         if self._refusal is not None:
             raise self._refusal
         if self._task is None or not self._writes.n_programs:
@@ -306,14 +306,14 @@ class LocalExecutable:
 
 
 class _Outcome(Future[list[Array]]):
-    """The future values of a step that runs on its own thread."""
+    """The future of the values of a step that runs on its own thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self.woken: Woken = SimpleQueue()
 
     def cancel(self) -> bool:
-        """Cancels the step; when this returns, it has cancelled the attempts that it waited for."""
+        """Cancels the step, and returns when the attempts for which it waited are cancelled."""
         self.woken.put(None)
         is_cancelled = super().cancel()
         wait([self])
@@ -321,7 +321,7 @@ class _Outcome(Future[list[Array]]):
 
 
 def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, list[_Numbered]]:
-    """The instructions of each fiber.
+    """Divides the instructions of a step among fibers.
 
     A sequential step is one fiber. Otherwise each stage of a plan is a fiber, so that a stage that
     has to wait keeps no other one waiting.
@@ -336,7 +336,7 @@ def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, lis
 
 
 def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
-    """A fiber that has already been started, beginning with what it waits for."""
+    """Continues a fiber that has been started, beginning with the attempt for which it waits."""
     try:
         yield first
         yield from fiber
@@ -351,7 +351,7 @@ def _copied(state: StepState, slot: Slot) -> Array:
 def _order(
     plans: Sequence[LinkedPlan], fibers: Mapping[_Name, Collection[_Numbered]]
 ) -> dict[_Name, set[_Name]]:
-    """For each fiber its predecessors: in its own plan, and the senders of what it receives."""
+    """Returns the predecessors of each fiber: those in its plan, and the senders to it."""
     senders = {
         instruction.edge: name
         for name, work in fibers.items()

@@ -1,6 +1,6 @@
-"""Host functions on rows of tables that are divided into parts.
+"""Host functions on the rows of partitioned tables.
 
-A row of such a table is wanted by its id. `split_ids` says which part has which ids, so that each
+`split_ids` divides the wanted ids among the parts of a table, so that each
 part gathers only its own rows; `stitch_rows` puts the rows in the order of the ids, and
 `split_rows`, its transpose, divides rows among the parts again.
 """
@@ -19,15 +19,15 @@ _FEWEST = 8
 
 
 def padded_size(n: int) -> int:
-    """A size for n rows, at most a quarter or 7 rows larger, so that few sizes are compiled."""
+    """Rounds n rows up by at most a quarter or 7 rows, so that few sizes are compiled."""
     step = 1 << max(n.bit_length() - 3, 3)
     return max(-(-n // step) * step, _FEWEST)
 
 
 def _split_ids(ids: Array, *, sizes: list[int], strategy: str) -> Sequence[Array]:
-    """Returns rows of each part, i32[k_i], and then of each part positions in the ids, i32[k_i].
+    """Returns the row indices of each part, i32[k_i], then their positions in the ids, i32[k_i].
 
-    Beyond the rows that are wanted of a part are indices beyond its rows, and positions of -1. An
+    They are padded with indices beyond the rows of the part, and with positions of -1. An
     id that is out of range is an index beyond the rows of the first part.
 
     Args:
@@ -50,7 +50,7 @@ def _split_ids(ids: Array, *, sizes: list[int], strategy: str) -> Sequence[Array
 
 
 def _stitch_rows(ids: Array, *values: Array) -> Sequence[Array]:
-    """Returns T[*ids.shape, *row]: the rows of all parts, each at its positions.
+    """Puts the rows of all parts at their positions: returns T[*ids.shape, *row].
 
     Args:
       ids: of which only the shape counts.
@@ -65,7 +65,7 @@ def _stitch_rows(ids: Array, *values: Array) -> Sequence[Array]:
 
 
 def _split_rows(ids: Array, rows: Array, *places: Array) -> Sequence[Array]:
-    """Returns for each part the rows at its positions, T[k_i, *row], and zeros beyond them.
+    """Divides rows among the parts by position: returns T[k_i, *row] each, padded with zeros.
 
     Args:
       ids: of which only the shape counts.
@@ -83,7 +83,7 @@ def _split_rows(ids: Array, rows: Array, *places: Array) -> Sequence[Array]:
 
 
 def _used(places: Array, n: int) -> Array:
-    """The positions before the padding."""
+    """Returns the positions before the padding."""
     used = places[places >= 0]
     if len(used) and used.max() >= n:
         raise InvalidArgumentError(f"position {used.max()} is beyond the {n} ids")

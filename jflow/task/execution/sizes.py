@@ -1,4 +1,4 @@
-"""Sizes of the inputs of a program that must be equal, checked each time before it runs."""
+"""Checks, each time before a program runs, that certain sizes of its inputs are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jflow.plan.xla import CompiledProgram
 
 
 def with_checks(executable: CompiledProgram, run: Run) -> CompiledProgram:
-    """Returns a program that refuses inputs whose sizes are not equal."""
+    """Wraps a program with the checks of its `Run.sizes`."""
     n_reads = len(run.reads)
 
     def call(*args: Any) -> list[jax.Array]:

@@ -1,4 +1,4 @@
-"""`waiting_op`: the operation at which an interpreter waits, found when it is requested."""
+"""`waiting_op`: finds the operation at which a suspended interpreter waits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TRACED = traced.__code__
 
 
 def waiting_op(interpreter: Generator[Any, Any, Any]) -> str:
-    """The name of the operation that an interpreter waits for; "" if that is not known.
+    """Returns the name of the operation for which an interpreter waits; "" if it is not known.
 
-    It is read from the generators, so that no step notes it.
+    It is read from the suspended generators, so that steps need not record it.
 
     Args:
       interpreter: waits for an attempt, and is not resumed meanwhile.

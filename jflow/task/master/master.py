@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Opened(NamedTuple):
-    """The number of a session, and when it was opened."""
+    """The number of a session and the time at which it was opened."""
 
     number: int
     at: float
@@ -37,8 +37,8 @@ class Master:
     Args:
       info: gives the current server info of its server.
       tasks: the tasks of its cluster, each by its proxy.
-      gate: what steps wait at while the state that they use is moved; its own one if None.
-      fences: the claims that its server has heard of; its own ones if None.
+      gate: makes steps wait while the state that they use moves; a new one if None.
+      fences: the claims that its server knows; new ones if None.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Master:
         return session
 
     def list_sessions(self, request: StatusRequest) -> tuple[int, tuple[SessionStatus, ...]]:
-        """How many sessions there are, and those that are requested, the oldest first.
+        """Returns the number of sessions, and the statuses of a page of them, the oldest first.
 
         Those that only watch the cluster are not among them.
         """
@@ -74,7 +74,7 @@ class Master:
         return len(sessions), tuple(one.status(number, present - at) for one, (number, at) in page)
 
     def _used_claims(self) -> Iterator[Claim]:
-        """The claims of the sessions that are open."""
+        """Returns the claims of the open sessions."""
         claims = (session.used_claim for session in self._sessions)
         return (claim for claim in claims if claim is not None)
 

@@ -41,7 +41,7 @@ class Registrar:
         self._incarnations: dict[Task, int] = {}
 
     def restarted(self) -> tuple[Task, ...]:
-        """The tasks that the session used and that have restarted since, as far as is known."""
+        """Returns the tasks that the session used and that are known to have restarted since."""
         tasks = self._servers.tasks
         return tuple(
             task
@@ -50,7 +50,7 @@ class Registrar:
         )
 
     def go_on_with(self, restarted: Iterable[Task]) -> None:
-        """Lets the session use the lives in which tasks are now that have restarted."""
+        """Lets the session use the current incarnations of tasks that have restarted."""
         for task in restarted:
             if task in self._incarnations:
                 self._incarnations[task] = self._servers.tasks[task].incarnation
@@ -63,7 +63,7 @@ class Registrar:
         connect_timeout: float,
         deadline: Deadline,
     ) -> tuple[dict[Task, TaskPlans], tuple[str, ...]]:
-        """Registers plans on every task; if one fails, releases those of all others.
+        """Registers plans on every task; if one fails, releases those on all others.
 
         Returns:
           What is registered on each task, and the digests of artifacts that tasks lack. If there
@@ -85,24 +85,24 @@ class Registrar:
         return entries, tuple(missing)
 
     def patience(self, task: Task, connect_timeout: float) -> float:
-        """How long to wait for a task that does not answer, in seconds.
+        """Returns how long to wait for a task that does not respond, in seconds.
 
-        One that this session has reached before is not about to start for the first time, so a
+        A task that this session has reached before is not about to start for the first time, so a
         short time is enough to find that it is lost.
         """
         is_known = task in self._incarnations
         return min(connect_timeout, RECONNECT_TIMEOUT_S) if is_known else connect_timeout
 
     def is_current(self, entry: TaskPlans) -> bool:
-        """Whether the connection stands over which a task's plans were registered."""
+        """Whether the connection over which a task's plans were registered still exists."""
         return entry.proxy.connection == entry.connection
 
     def are_current(self, step: RegisteredStep) -> bool:
-        """Whether the plans of no task of a step need to be registered again."""
+        """Whether no task of a step needs its plans to be registered again."""
         return all(map(self.is_current, step.entries.values()))
 
     async def renew(self, step: RegisteredStep) -> None:
-        """Registers the plans of a step again where the connection has ended; nothing of it runs.
+        """Registers the plans of a step, of which nothing runs, again where connections have ended.
 
         Raises:
           OpError: as `renewed`.
@@ -115,7 +115,7 @@ class Registrar:
             raise
 
     async def keep(self, step: RegisteredStep) -> None:
-        """Registers the plans of a step again whenever a connection ends, until it is cancelled.
+        """Registers the plans of a step again whenever a connection ends, until cancelled.
 
         It ends by itself if state of the step has moved.
 
@@ -128,7 +128,7 @@ class Registrar:
                 await asyncio.sleep(_LOOK_S)
 
     async def renewed(self, step: RegisteredStep, entry: TaskPlans) -> TaskPlans:
-        """Registers one task's plans of a step that has begun again.
+        """Registers one task's plans again, for a step that has begun.
 
         Raises:
           RestartedError: if another incarnation of the task answers, or this one has freed what the
@@ -175,7 +175,7 @@ class Registrar:
         return step.entries[task]
 
     async def release(self, entries: Iterable[TaskPlans]) -> None:
-        """Releases plans, except on tasks that are lost."""
+        """Releases plans; ignores tasks that are lost."""
         for entry in entries:
             with suppress(UnavailableError):  # its plans are gone with it
                 await entry.proxy.release(entry.incarnation, entry.handle)
@@ -199,7 +199,7 @@ class Registrar:
     async def _release_ended(
         self, calls: Sequence[asyncio.Future[tuple[TaskPlans, Registered]]]
     ) -> None:
-        """Releases what cancelled registrations have registered nevertheless.
+        """Releases the plans that cancelled registrations have registered nevertheless.
 
         Not waited for: a task that is busy or lost may answer a cancellation late.
         """
@@ -215,7 +215,7 @@ class Registrar:
         connect_timeout: float,
         deadline: Deadline,
     ) -> TaskPlans:
-        """What is to be registered on a task that answers, without a handle yet."""
+        """Connects to a task; returns the plans to register on it, without a handle yet."""
         proxy, patience = self._servers.tasks[task], self.patience(task, connect_timeout)
         info = await proxy.connect(patience, deadline, is_lost=task in self._incarnations)
         # A session depends on the state of the first incarnation of each task that it reached; a

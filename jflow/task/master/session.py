@@ -57,7 +57,7 @@ _MAX_RENEWALS = 3
 
 
 class ClientSession:
-    """The server's end of a session. Every method must be called on the event loop.
+    """A client's session on the master. Every method must be called on the event loop.
 
     Args:
       servers: the master's view of the cluster.
@@ -105,16 +105,16 @@ class ClientSession:
 
     @property
     def only_watches(self) -> bool:
-        """Whether it is of a program that watches the cluster, and has done nothing else."""
+        """Whether its client watches the cluster and has registered no step."""
         return self.watch.is_used and not self._steps
 
     @property
     def used_claim(self) -> Claim | None:
-        """The claim that it works under; None if it has claimed nothing."""
+        """The claim under which it works; None if it has claimed nothing."""
         return self._claim.claim
 
     def status(self, number: int, age_s: float) -> SessionStatus:
-        """What it says to its watchers, given its number and age in seconds."""
+        """Returns its status for watchers, given its number and age in seconds."""
         claim = self._claim.claim
         claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
         restarted = tuple(map(str, self._registrar.restarted()))
@@ -229,7 +229,7 @@ class ClientSession:
     async def _running_within(
         self, step: RegisteredStep, deadline: Deadline, rest: Awaitable[Sequence[Array]]
     ) -> Sequence[Array]:
-        """Awaits what is left of a step that waits; the deadline or the session may end it."""
+        """Awaits the rest of a step, which the deadline or the session may cancel."""
         running = asyncio.current_task()
         assert running is not None
         self._running.add(running)
@@ -258,7 +258,7 @@ class ClientSession:
         return SessionWaits((*map(self._awaited, sorted(self._connecting)), *answered.found))
 
     def _awaited(self, task: Task) -> SessionWait:
-        """What the session says of a task that it is connecting to."""
+        """Returns the wait for a task to which the session is connecting."""
         address = self._servers.info().cluster.task_address(task.job, task.index)
         waited, what = now() - self._connecting[task], f"for {task} at {address} to start"
         return SessionWait(0, str(self._own), WaitStatus("", 0, waited, what))
@@ -304,7 +304,7 @@ class ClientSession:
         self._servers.driver.start(self._registrar.release(entries))
 
     def end(self, error: AbortedError) -> None:
-        """Ends the session from the server: cancels running calls; later ones fail with `error`."""
+        """Ends the session: cancels running calls; later calls fail with `error`."""
         self._end = error
         for call in self._running:
             call.cancel()
@@ -319,7 +319,7 @@ class ClientSession:
         records: list[TaskRecord] | None,
         effect: Effect | None,
     ) -> Sequence[Array]:
-        """Runs a step once nothing holds the state that it uses. Raises MovedError if it moved."""
+        """Runs a step once the state that it uses is not held. Raises MovedError if it moved."""
         gate, use = self._servers.gate, step.use
         if not gate.directory.enter(use):
             await gate.enter(use, object())
@@ -400,7 +400,7 @@ class ClientSession:
 
 
 def _checked(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
-    """The values that plans have given. Raises InternalError if there are too few or too many."""
+    """Returns the fetched values. Raises InternalError if there are too few or too many."""
     if len(values) != len(entry.fetches):
         raise InternalError(
             f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
@@ -410,13 +410,13 @@ def _checked(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
 
 
 def _is_blocking(plans: Iterable[Plan]) -> bool:
-    """Whether a step may wait for another one of the same client: at a queue, or in a callback."""
+    """Whether a step may wait for another step of its client, at a queue or in a callback."""
     return any(
         plan.resources or any(isinstance(one, Call) for one in plan.instructions) for plan in plans
     )
 
 
 def _only(tasks: Iterable[Task]) -> str | None:
-    """The name of the only task; None if there are several."""
+    """Returns the name of the only task; None if there are several."""
     names = list(map(str, tasks))
     return names[0] if len(names) == 1 else None

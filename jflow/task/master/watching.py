@@ -1,4 +1,4 @@
-"""`ClusterWatch`: collects what the tasks of a cluster say about themselves."""
+"""`ClusterWatch`: collects the reports of a cluster's tasks about themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING = np.zeros(0, np.uint8)
 
 
 class ClusterWatch:
-    """Calls tasks at once, each with a limit of its own; see `WatchedCluster`.
+    """Calls tasks concurrently, each with its own time limit; see `WatchedCluster`.
 
     Args:
       servers: the master's view of the cluster.
@@ -69,7 +69,7 @@ class ClusterWatch:
         return reports
 
     def _named(self, tasks: Sequence[Task]) -> list[Task]:
-        """The tasks that are meant, that of this master first."""
+        """Returns the named tasks, or all without names; that of this master first."""
         self.is_used = True
         info = self._servers.info()
         known = list(info.cluster.tasks())
@@ -83,7 +83,7 @@ class ClusterWatch:
     async def _report(
         self, task: Task, seconds: float, call: Callable[[Task], Awaitable[Array]]
     ) -> TaskReport:
-        """What a task answers within these seconds, or why it does not."""
+        """Returns the report of a task, or why it sends none within `seconds`."""
         limit = min(max(seconds, 0.0), _MAX_S)
         address = self._servers.info().cluster.task_address(task.job, task.index)
         try:
@@ -110,7 +110,7 @@ class ClusterWatch:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a task; once more if its connection breaks, which does not say why."""
+        """Calls a task; retries once if its connection breaks, which does not say why."""
         proxy = self._servers.tasks[task]
         incarnation = await self._connected(task)
         try:

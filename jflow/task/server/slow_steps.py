@@ -1,4 +1,4 @@
-"""`SlowSteps`: logs the steps of a task that take long, and what they wait for."""
+"""`SlowSteps`: logs the slow steps of a task, and what they wait for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Listed = Callable[[StatusRequest], tuple[int, tuple[StepStatus, ...]]]
 
 
 class SlowSteps:
-    """Looks at the running steps now and then, so that steps note nothing for it.
+    """Periodically checks the running steps, so that steps need not record anything for it.
 
     Call it on the event loop only.
 
@@ -32,12 +32,12 @@ class SlowSteps:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begins to look, each half of the limit, if slow steps are logged at all."""
+        """Starts to check, at intervals of half the limit, if slow steps are logged at all."""
         if _LOG.isEnabledFor(logging.INFO):
             self._again()
 
     def stop(self) -> None:
-        """Looks no more. May be called again."""
+        """Stops checking. May be called again."""
         if self._timer is not None:
             self._timer.cancel()
 

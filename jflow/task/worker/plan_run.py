@@ -1,4 +1,4 @@
-"""The asyncio driver: runs one plan of a step without blocking the event loop."""
+"""`PlanRun`: the asyncio driver, which runs one plan of a step on the event loop."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def run_plan(
 
 
 class PlanRun:
-    """One run of a plan, and the driver of its interpreters. Must be closed.
+    """One run of a plan: the driver of its interpreters. It must be closed.
 
     Args:
       linked, step, context, client, parks, writing, effect: as for `run_plan`.
@@ -178,11 +178,11 @@ class PlanRun:
         await all_of(perform(number) for number in range(len(after)))
 
     async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
-        """Performs instructions in order; yields to the event loop only where one must wait."""
+        """Performs instructions in order; yields to the event loop only to wait."""
         await self.go_on(self._interpret(zip(repeat(0), instructions), (self._state,), self))
 
     async def go_on(self, running: _Interpreter, first: SubmittedWait | None = None) -> None:
-        """Runs an interpreter to its end; `first` is what it waits for already."""
+        """Runs an interpreter to its end; `first` is a wait that has already begun."""
         try:
             if first is not None:
                 await self._wait_submitted(*first)
@@ -197,7 +197,7 @@ class PlanRun:
             raise
 
     def _name_waiting_op(self) -> None:
-        """Adds the operation that waited, which is known once its kernel was closed."""
+        """Adds the name of the waiting operation, which is known once its kernel was closed."""
         op = self._state.waiting_op
         if op is not None and (blocked := self._context.blocked.get(self._step)) is not None:
             self._context.blocked[self._step] = Waited(blocked.reason, op)
@@ -214,7 +214,7 @@ class PlanRun:
     async def _wait_submitted(
         self, cell: Cell, attempt: Attempt, waiter: asyncio.Future[Any]
     ) -> None:
-        """As `_wait_for`, for an attempt that waits already."""
+        """Like `_wait_for`, for an attempt that was submitted and waits."""
         try:
             if self._transaction is None:
                 await self._wait(waiter)
@@ -235,7 +235,7 @@ class PlanRun:
     async def _wait_by_age(
         self, waiter: asyncio.Future[Any], attempt: Attempt, transaction: Transaction
     ) -> None:
-        """Waits for an attempt, unless an older step may be waiting for this one.
+        """Waits for an attempt of a step applied once, unless an older step may wait for it.
 
         Raises:
           ConflictError: if one may.
@@ -254,7 +254,7 @@ class PlanRun:
         waiting.result()
 
     async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
-        """Waits for an event that other plans bring about.
+        """Waits for an event that depends on other plans.
 
         They may depend on a value that this plan sends. If that is lost they never act, so a
         failed send fails the wait, also one that fails later.

@@ -1,4 +1,4 @@
-"""`PlanSends`: what one run of a plan sends to other tasks, by messages or on its reply."""
+"""`PlanSends`: the sends of one run of a plan, in messages or piggybacked on its reply."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ MAX_PIGGYBACKED_BYTES = 64 << 10
 
 
 class PlanSends:
-    """The values that one run of a plan sends. Must be closed.
+    """The values that one run of a plan sends. It must be closed.
 
     Args:
       linked: the plan.
       step: the number of its step.
       state: has the values.
       context: what the task provides.
-      waiters: what waits for other plans; a send that fails fails it, because they may never act.
+      waiters: the waits for other plans; a failed send fails them, as those may never act.
 
     It must not refer to the run itself: values that a cycle of references holds are freed by the
     garbage collector only, and the shared memory that they lie in is not used again meanwhile.
@@ -60,11 +60,11 @@ class PlanSends:
 
     @property
     def are_done(self) -> bool:
-        """Whether no message is on its way."""
+        """Whether no message is in flight."""
         return not self._sending or all(sending.done() for sending in self._sending)
 
     def add(self, send: Send) -> None:
-        """Sends a value with its neighbours, or at the end of the plan if it can be piggybacked."""
+        """Sends a value with adjacent sends, or at the end of the plan if it can be piggybacked."""
         if send.target.task == self._context.task:
             self._context.deliver(self._step, send.edge, self._own_value(send.slot))
         elif self._can_piggyback(send):
@@ -76,7 +76,7 @@ class PlanSends:
             self._send_all(leaving)
 
     async def finish(self) -> None:
-        """Sends what is left, and waits until all of it has been sent."""
+        """Sends the values that are left, and waits until all messages were sent."""
         if self._last:
             self._piggyback()
         if len(self._sending) == 1:
@@ -91,7 +91,7 @@ class PlanSends:
                 self._ended(sending)
 
     def close(self) -> None:
-        """Cancels what has not been sent."""
+        """Cancels the messages that were not sent."""
         for sending in self._sending:
             sending.cancel()
 
@@ -105,7 +105,7 @@ class PlanSends:
         return send.slot is None or memory_bytes(self._state[send.slot]) <= MAX_PIGGYBACKED_BYTES
 
     def _piggyback(self) -> None:
-        """Adds the last values to the reply if that leaves now, because it waits for nothing."""
+        """Adds the last values to the reply; sends them in messages if the reply has to wait."""
         slots = [fetch.slot for fetch in self._linked.fetches]
         slots += [send.slot for send in self._last if send.slot is not None]
         is_computed = all(map(self._state.is_computed, slots))
@@ -117,7 +117,7 @@ class PlanSends:
             self._piggybacked.values[send.edge] = value
 
     def _send_all(self, sends: Iterable[Send]) -> None:
-        """Sends values: what is computed now in one message to each task, the others in another."""
+        """Sends values by task: those that are computed in one message, the others in another."""
         groups: dict[tuple[Task, bool], list[Send]] = {}
         for send in sends:
             is_computed = send.slot is None or self._state.is_computed(send.slot)
@@ -153,7 +153,7 @@ class PlanSends:
                 waiter.set_exception(error)
 
     def _own_value(self, slot: Slot | None) -> Any:
-        """A slot's value that remains valid after this plan has ended; a copy if it is leased."""
+        """Returns a slot's value for another plan of this task; a copy if it is leased."""
         if slot is None:
             return None
         value = self._state[slot]
