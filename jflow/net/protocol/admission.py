@@ -89,12 +89,12 @@ async def admit(
     Raises:
       UnauthenticatedError: if the caller does not prove that it has the token.
     """
-    first = await _read(stream)
-    other_version = refusal_of_version(first)
+    hello_frame = await _read(stream)
+    other_version = refusal_of_version(hello_frame)
     if other_version is not None:
         await _write(stream, other_version)
         return None
-    handshake = ServerHandshake(secret, service, first)
+    handshake = ServerHandshake(secret, service, hello_frame)
     refusal = identity.refusal(handshake.hello)
     await _write(stream, handshake.challenge(new_nonce(), is_other=refusal is not None))
     handshake.check(await _read(stream))
@@ -105,16 +105,16 @@ async def admit(
         )
     if refusal is None:
         return handshake
-    await _answer(stream, handshake, pb.Envelope(status=error_to_status(refusal, "")))
+    await _send_reply(stream, handshake, pb.Envelope(status=error_to_status(refusal, "")))
     return None
 
 
 async def introduce(stream: FrameStream, handshake: ServerHandshake, info: ServerInfo) -> None:
     """Sends the server info to a caller that was admitted."""
-    await _answer(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
+    await _send_reply(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
 
 
-async def _answer(stream: FrameStream, handshake: ServerHandshake, answer: pb.Envelope) -> None:
+async def _send_reply(stream: FrameStream, handshake: ServerHandshake, answer: pb.Envelope) -> None:
     answer.id = INFO_ID
     await _write(stream, handshake.seal(answer.SerializeToString()))
 
@@ -172,11 +172,11 @@ class UnauthenticatedStreams:
                     del self._ends[limit]
                     self._free.release()
         except TimeoutError:
-            raise _late() if is_read else _crowded() from None
+            raise _timeout_error() if is_read else _crowding_error() from None
 
     async def _wait(self) -> None:
         if self._n_waiting >= settings.MAX_WAITING:
-            raise _crowded()
+            raise _crowding_error()
         self._n_waiting += 1
         self._shorten()
         try:
@@ -192,14 +192,14 @@ class UnauthenticatedStreams:
                     limit.reschedule(end)
 
 
-def _late() -> UnauthenticatedError:
+def _timeout_error() -> UnauthenticatedError:
     return UnauthenticatedError(
         f"the handshake was not complete within {settings.HELLO_S:g} s, "
         f"or {settings.READ_S:g} s while others waited"
     )
 
 
-def _crowded() -> ResourceExhaustedError:
+def _crowding_error() -> ResourceExhaustedError:
     return ResourceExhaustedError(
         f"more than {settings.MAX_UNAUTHENTICATED} other streams are in the handshake; "
         "try again later"

@@ -41,7 +41,7 @@ class CallNotices:
     def __init__(
         self, start: Callable[[CallRequest, Outcome, Deadline], object], server: str
     ) -> None:
-        self.describe: Describe = _described
+        self.describe: Describe = _describe_wait
         self._start = start
         self._server = server
         self._calls: dict[int, float] = {}
@@ -80,10 +80,10 @@ class CallNotices:
         by_name: dict[str, list[SessionWait]] = {}
         for one in report.found:
             by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
-        ages = {name: max(one.wait.age_s for one in listed) for name, listed in by_name.items()}
+        ages = {name: max(one.wait.age_s for one in group) for name, group in by_name.items()}
         # What has no age, such as a task that does not answer, is as old as the oldest call.
         waited = {name: age or self._waited for name, age in ages.items()}
-        texts = {name: self._text(listed) for name, listed in by_name.items()}
+        texts = {name: self._text(group) for name, group in by_name.items()}
         for call, doing in [*self._doing.items()]:
             since = self._calls.get(call)
             if since is not None and not report.found:
@@ -112,7 +112,7 @@ class _WaitsAnswer(Outcome):
             self._take(_FIND_WAITS.read(*answer))
 
 
-def _described(one: SessionWait) -> str:
+def _describe_wait(one: SessionWait) -> str:
     """Describes a wait by the names that the tasks know."""
     return described(one, repr)
 

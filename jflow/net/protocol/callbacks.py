@@ -56,11 +56,11 @@ class Callbacks:
             failed = self.error = error
         reply, results = CALLED_BACK.envelope(call, number, results)
         if failed is not None:
-            reply.status.CopyFrom(error_to_status(_described(failed), ""))
+            reply.status.CopyFrom(error_to_status(_callback_error(failed), ""))
         self._send(call, reply, results)
 
 
-def _described(error: Exception) -> OpError:
+def _callback_error(error: Exception) -> OpError:
     """Returns the error that reports a function's exception to other tasks."""
     notes: list[Any] = getattr(error, "__notes__", [])
     words = " ".join(map(str, (f"{type(error).__name__}: {error}", *notes)))

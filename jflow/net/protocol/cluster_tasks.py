@@ -64,10 +64,10 @@ class ClusterTasks:
 
     def peer(self, task: Task) -> Peer:
         """Returns the proxy of another task. Raises as `tasks[task]`."""
-        cluster, known = self._view
-        peer = known.get(task)
+        cluster, peers = self._view
+        peer = peers.get(task)
         if peer is None:
-            peer = known[task] = self._find(task, cluster)
+            peer = peers[task] = self._find(task, cluster)
         return peer
 
     def _find(self, task: Task, cluster: ClusterSpec) -> Peer:
@@ -84,8 +84,8 @@ class ClusterTasks:
 
     def _new_peer(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
         target = Target(address, self._cluster_name, task)
-        own = cluster.task_address(self._task.job, self._task.index)
-        caller = Caller(self._secret, WORKER.name, target, self._task, own)
+        own_address = cluster.task_address(self._task.job, self._task.index)
+        caller = Caller(self._secret, WORKER.name, target, self._task, own_address)
         peer = Peer(self._transport, task, caller)
         peer.arrivals = self.arrivals
         return peer

@@ -184,9 +184,9 @@ def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Arr
         _check_sizes(shape)
         return np.ndarray(shape, dtype, payload, start if n_bytes else 0), n_bytes
     except ValueError as error:
-        left = max(len(payload) - start, 0)
+        n_left = max(len(payload) - start, 0)
         raise InvalidArgumentError(
-            f"a tensor {meta.dtype}{shape} does not fit the {left} payload bytes that are left: "
+            f"a tensor {meta.dtype}{shape} does not fit the {n_left} payload bytes that are left: "
             f"{error}"
         ) from None
 
@@ -240,8 +240,8 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
 
 def _class_name(error: OpError) -> str:
     """Returns the name of the class as which `error_of` recreates an error."""
-    own = type(error).__name__
-    return own if own == _MOVED or own in _OF_EFFECTS else class_name(error)
+    name = type(error).__name__
+    return name if name == _MOVED or name in _OF_EFFECTS else class_name(error)
 
 
 def state_to_proto(state: StateId) -> pb_tensor.StateId:

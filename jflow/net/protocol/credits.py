@@ -82,11 +82,11 @@ class Credits:
         """Releases credits; a negative `n_bytes` acquires more without waiting."""
         self._n_taken -= n_bytes
         while self._waiters:
-            wanted, waiter = self._waiters[0]
+            n_wanted, waiter = self._waiters[0]
             if not waiter.done():
-                if not self._has(wanted):
+                if not self._has(n_wanted):
                     return
-                self._n_taken += wanted
+                self._n_taken += n_wanted
                 waiter.set_result(None)
             self._waiters.popleft()
 
@@ -148,8 +148,8 @@ class Unsent:
         """Context manager that counts a reply while it is being sent."""
         n_bytes = total_bytes(values)
         # Larger ones are sent from the memory of their values, and credits limit them.
-        counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
-        self.n_bytes += counted
+        n_counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
+        self.n_bytes += n_counted
         self._n_sending += 1
         if self._timer is None:
             self._watch()
@@ -158,7 +158,7 @@ class Unsent:
         finally:
             self._n_sending -= 1
             self._n_sent += 1
-            self.n_bytes -= counted
+            self.n_bytes -= n_counted
             if self._waiter is not None and self.n_bytes <= MAX_UNSENT_BYTES:
                 if not self._waiter.done():
                     self._waiter.set_result(None)
@@ -177,15 +177,15 @@ class Unsent:
 
     def _watch(self) -> None:
         """Starts a timer that checks whether the caller has taken anything meanwhile."""
-        seen = self._n_sent + self._n_taken()
+        n_seen = self._n_sent + self._n_taken()
         later = asyncio.get_running_loop().call_later
-        self._timer = later(settings.UNREAD_S, self._look, seen)
+        self._timer = later(settings.UNREAD_S, self._look, n_seen)
 
-    def _look(self, seen: int) -> None:
+    def _look(self, n_seen: int) -> None:
         self._timer = None
         if not self._n_sending:
             return
-        if self._n_sent + self._n_taken() == seen:
+        if self._n_sent + self._n_taken() == n_seen:
             self._stalled()
         else:
             self._watch()

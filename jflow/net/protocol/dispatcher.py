@@ -83,7 +83,7 @@ class Dispatcher(Generic[S]):
         stream.watch_long(self._watch)
         stream.offer_first(self._take_now)
         self._all: set[asyncio.Task[None]] = set()
-        self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     async def serve(self) -> None:
         """Serves messages until the stream ends.
@@ -93,7 +93,7 @@ class Dispatcher(Generic[S]):
           BrokenStreamError: if the stream broke.
         """
         self._read_on()
-        error = await self._over
+        error = await self._outcome
         if error is not None:
             raise error
 
@@ -113,9 +113,9 @@ class Dispatcher(Generic[S]):
 
     def _give_up(self) -> None:
         """Ends the stream of a caller that reads no replies."""
-        if not self._over.done():
+        if not self._outcome.done():
             message_text = f"it has taken no answer for {settings.UNREAD_S:g} s"
-            self._over.set_result(BrokenStreamError(message_text))
+            self._outcome.set_result(BrokenStreamError(message_text))
 
     def _read_on(self) -> None:
         self._start(self._read())
@@ -140,7 +140,7 @@ class Dispatcher(Generic[S]):
         except OpError as error:
             if call in self._coming:
                 self._coming[call] = None
-                await self._send(self._failed(call, error), ())
+                await self._send(self._failure_reply(call, error), ())
 
     def _has_failed(self, call: int) -> bool:
         """Whether a call, whose request is complete now, has already failed in `_fail_early`."""
@@ -176,8 +176,8 @@ class Dispatcher(Generic[S]):
                 return
         except Exception as caught:
             error = caught
-        if not self._over.done():  # it is if `serve` was cancelled
-            self._over.set_result(error)
+        if not self._outcome.done():  # it is if `serve` was cancelled
+            self._outcome.set_result(error)
 
     async def _take(
         self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
@@ -261,7 +261,7 @@ class Dispatcher(Generic[S]):
                 await self._send_template(call, on_begin)
         elif isinstance(on_begin, Exception):
             if call:
-                await self._send(self._failed(call, on_begin), ())
+                await self._send(self._failure_reply(call, on_begin), ())
             elif not isinstance(on_begin, AbortedError):
                 raise on_begin
         elif call:
@@ -296,8 +296,8 @@ class Dispatcher(Generic[S]):
             if reserved is not None and n_fed > SMALL_BYTES:
                 # Nothing is read meanwhile, or what waits for credits would take memory instead.
                 await reserved.acquire()
-            answer = self._answer(request, call, work, reserved)
-            reply = await noticing(answer, hand_over)
+            replying = self._reply_to(request, call, work, reserved)
+            reply = await noticing(replying, hand_over)
             if isinstance(reply, TemplateReply):
                 values, has_failed = reply.tensors, False
             else:
@@ -337,7 +337,7 @@ class Dispatcher(Generic[S]):
         message, values = await rpc.serve(self._session, incoming)
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
 
-    async def _answer(
+    async def _reply_to(
         self,
         request: pb.Envelope,
         call: int,
@@ -357,9 +357,9 @@ class Dispatcher(Generic[S]):
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
             reason = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
-            reply = self._failed(call, CancelledError(message=reason, op=waited.op)), ()
+            reply = self._failure_reply(call, CancelledError(message=reason, op=waited.op)), ()
         except Exception as error:  # any error is reported to the caller
-            reply = self._failed(call, error), ()
+            reply = self._failure_reply(call, error), ()
         self._working.pop(call, None)
         return reply
 
@@ -369,7 +369,7 @@ class Dispatcher(Generic[S]):
             try:
                 await self._stream.send(reply, values)
             except ResourceExhaustedError as error:
-                await self._stream.send(self._failed(reply.id, error))
+                await self._stream.send(self._failure_reply(reply.id, error))
 
     async def _send_template(self, call: int, reply: TemplateReply) -> None:
         """Sends the reply to a call, by a template if the reply can have one."""
@@ -384,7 +384,7 @@ class Dispatcher(Generic[S]):
             with suppress(BrokenStreamError), self._unsent.sending(reply.tensors):
                 await sending
 
-    def _failed(self, call: int, error: BaseException) -> pb.Envelope:
+    def _failure_reply(self, call: int, error: BaseException) -> pb.Envelope:
         """Logs the failure of a call, and returns the reply that reports it."""
         if not isinstance(error, OpError):
             _LOG.error("a call failed with an unexpected error", exc_info=error)

@@ -76,9 +76,9 @@ class Endpoint:
         try:
             await dispatcher.serve()
         except BrokenStreamError as error:
-            of = "" if caller is None else str(caller)
+            caller_name = "" if caller is None else str(caller)
             role, reason = service.role, str(error)
-            event(_LOG, logging.INFO, "stream_lost", caller=of, role=role, reason=reason)
+            event(_LOG, logging.INFO, "stream_lost", caller=caller_name, role=role, reason=reason)
             raise
         finally:
             self._closing.start(dispatcher.end(session.close))

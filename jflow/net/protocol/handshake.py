@@ -120,7 +120,7 @@ class CallerHandshake:
         self._nonce = nonce
         self._key = caller.secret.key(caller.service)
         self._target = target
-        self._server = _named(target)
+        self._server = _server_text(target)
         self._is_other = False
         self._challenge = b""
         self.hello = b""
@@ -305,5 +305,5 @@ def _message(kind: type[M], frame: bytes) -> M | None:
     return message
 
 
-def _named(target: Target) -> str:
+def _server_text(target: Target) -> str:
     return f"{target.task or 'the server'} at {target.address}"

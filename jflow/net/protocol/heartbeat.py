@@ -70,7 +70,7 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self._n_silent = 0
-        self._heard = 0
+        self._last_heard = 0
 
     def tick(self, heard: int, *, is_waiting: bool) -> Beat:
         """Counts a tick; returns what to do.
@@ -79,8 +79,8 @@ class Heartbeat:
           heard: a number that has changed if there was a sign of life since the last tick.
           is_waiting: whether an answer is waited for.
         """
-        if not is_waiting or heard != self._heard:
-            self._n_silent, self._heard = 0, heard
+        if not is_waiting or heard != self._last_heard:
+            self._n_silent, self._last_heard = 0, heard
             return Beat.NOTHING
         self._n_silent += 1
         if self._n_silent >= _LOST_AT:

@@ -78,30 +78,31 @@ class ServerIdentity:
             return expected, got, "use the present address of the server, or the same JFLOW_CLUSTER"
         if hello.task and hello.task != str(self.task):
             return hello.task, str(self.task), "correct the address, or give all tasks one cluster"
-        own = self._address_of(str(self.task))
-        if not self._is_at(hello.address, own):
+        own_address = self._address_of(str(self.task))
+        if not self._is_at(hello.address, own_address):
             advice = (
-                f"use {own}, or add '?at={own}' to the target if a tunnel leads there; where all "
-                f"callers use it, set JFLOW_ADVERTISE={hello.address} for that server"
+                f"use {own_address}, or add '?at={own_address}' to the target if a tunnel leads "
+                f"there; where all callers use it, set JFLOW_ADVERTISE={hello.address} for that "
+                "server"
             )
-            return f"a server at {hello.address}", f"one at {own}", advice
+            return f"a server at {hello.address}", f"one at {own_address}", advice
         if not self._is_on(hello.machine, hello.address):
             expected = f"a server on machine {hello.machine or '(not said)'}"
             advice = (
                 "this address leads to the caller's own machine, so something there passes calls "
-                f"on; if it is a tunnel that is meant, add '?at={own}' to the target"
+                f"on; if it is a tunnel that is meant, add '?at={own_address}' to the target"
             )
             return expected, f"one on machine {self.location.machine or '(unknown)'}", advice
-        known = "" if is_named else self._address_of(hello.caller)
-        if known and known != hello.caller_address:
+        known_address = "" if is_named else self._address_of(hello.caller)
+        if known_address and known_address != hello.caller_address:
             expected = f"a cluster with {hello.caller} at {hello.caller_address}"
             advice = (
-                f"if {hello.caller} has restarted under another address, start it at {known} "
-                f"again, or all tasks with {hello.caller_address} in the cluster; if this is a "
-                "task of another cluster, correct the address; if one cluster has several "
-                "addresses for a task, give all tasks one JFLOW_CLUSTER"
+                f"if {hello.caller} has restarted under another address, start it at "
+                f"{known_address} again, or all tasks with {hello.caller_address} in the cluster; "
+                "if this is a task of another cluster, correct the address; if one cluster has "
+                "several addresses for a task, give all tasks one JFLOW_CLUSTER"
             )
-            return expected, f"one with {hello.caller} at {known}", advice
+            return expected, f"one with {hello.caller} at {known_address}", advice
         return "", "", ""
 
     def _address_of(self, name: str) -> str:

@@ -124,11 +124,11 @@ class Parser:
         if self._start == self._end:
             self._start = self._end = 0
             return messages
-        while (needed := self._needed()) <= self._end - self._start:
-            message = self._take(needed)
+        while (n_needed := self._n_needed()) <= self._end - self._start:
+            message = self._take(n_needed)
             if message is not None:
                 messages.append(message)
-        self._make_room(needed)
+        self._make_room(n_needed)
         return messages
 
     def _take_small(self) -> list[Message]:
@@ -149,7 +149,7 @@ class Parser:
         self._start = start
         return messages
 
-    def _needed(self) -> int:
+    def _n_needed(self) -> int:
         """Returns how many bytes the scratch buffer must hold before the next frame can be read."""
         n_bytes = self._end - self._start
         if n_bytes < _LENGTH.size:
@@ -181,23 +181,23 @@ class Parser:
                 return self._segments.receive(frame)
             return self.assembler.feed(frame)
         rest = self.assembler.begin_frame(frame, rest_bytes)
-        here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
-        rest[: len(here)] = here
-        self._start += len(here)
+        received = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
+        rest[: len(received)] = received
+        self._start += len(received)
         self._message_id = message_id_of(frame)
-        if len(here) == rest_bytes:
+        if len(received) == rest_bytes:
             return self.assembler.end_frame(self._message_id)
-        self._missing = rest[len(here) :]
+        self._missing = rest[len(received) :]
         return None
 
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, n_needed: int) -> None:
         """Makes the scratch buffer large enough for the bytes that are needed next."""
         if self._start == self._end:
             self._start = self._end = 0
-        if self._start + needed <= len(self._scratch):
+        if self._start + n_needed <= len(self._scratch):
             return
-        left = self._scratch[self._start : self._end]
-        if needed > len(self._scratch):
-            self._scratch = memoryview(bytearray(needed))
-        self._scratch[: len(left)] = left
-        self._start, self._end = 0, len(left)
+        rest = self._scratch[self._start : self._end]
+        if n_needed > len(self._scratch):
+            self._scratch = memoryview(bytearray(n_needed))
+        self._scratch[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)

@@ -286,8 +286,10 @@ class _Connector:
         """
         task, address = self._task, self._caller.target.address
         # No warning: the caller whose call waits for it is told.
-        noted = partial(event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address)
-        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, noted)
+        log_silence = partial(
+            event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address
+        )
+        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, log_silence)
         try:
             if (action := async_failpoint("peer.before_connect")) is not None:
                 await action

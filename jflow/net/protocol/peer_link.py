@@ -97,7 +97,7 @@ class UnsentError(UnavailableError):
     """The stream had ended before any byte of a message was sent."""
 
 
-def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
+def _batches(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
     """Groups values into messages of up to CHUNK_BYTES; a larger value gets its own."""
     n_bytes = 0
     some: dict[int, Array | None] = {}
@@ -181,9 +181,9 @@ class PeerLink:
         """See `Peer.deliver`."""
         if self._beginnings and (beginning := self._beginnings.get(step)) is not None:
             return self._deliver_after(beginning, step, values)
-        sending = [self._send(SEND_TENSORS.prepared(step, some)) for some in _together(values)]
-        left = [one for one in sending if one is not None]
-        return _all_sent(left) if left else None
+        sending = [self._send(SEND_TENSORS.prepared(step, some)) for some in _batches(values)]
+        unsent = [one for one in sending if one is not None]
+        return _all_sent(unsent) if unsent else None
 
     async def _deliver_after(
         self, beginning: asyncio.Future[None], step: int, values: Mapping[int, Array | None]
@@ -209,12 +209,12 @@ class PeerLink:
           UnavailableError: if the connection has ended.
         """
         if self.is_broken:
-            raise self._lost(self._cause)
+            raise self._loss_error(self._cause)
         control = request.control(self._stream.encoder, call, self.info.incarnation)
         waiting = self._stream.send_now(control, request.tensors)
         if waiting is None:
             return None
-        sending = begin(self._sent(waiting))
+        sending = begin(self._wait_until_sent(waiting))
         if sending.done() and sending.exception() is None:
             return None
         sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
@@ -222,18 +222,18 @@ class PeerLink:
 
     async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
         if self.is_broken:
-            raise self._lost(self._cause)
-        await self._sent(self._stream.send_control(control, tensors))
+            raise self._loss_error(self._cause)
+        await self._wait_until_sent(self._stream.send_control(control, tensors))
 
-    async def _sent(self, sending: Awaitable[None]) -> None:
+    async def _wait_until_sent(self, sending: Awaitable[None]) -> None:
         """Waits until a message is sent. Raises UnavailableError if the stream ends before."""
         try:
             await sending
         except EndedStreamError as error:
             self.is_broken = True
-            raise UnsentError(self._lost(error).message, task=str(self._task)) from None
+            raise UnsentError(self._loss_error(error).message, task=str(self._task)) from None
         except BrokenStreamError as error:
-            raise self._lost(error) from None
+            raise self._loss_error(error) from None
 
     async def _read(self) -> None:
         cause: object = "it closed the connection"
@@ -254,7 +254,7 @@ class PeerLink:
         """Marks the stream as broken, and fails the calls that wait for replies."""
         self.is_broken, self._cause = True, cause
         for reply in self._pending.values():
-            reply.put(self._lost(cause))
+            reply.put(self._loss_error(cause))
 
     async def _watch(self, liveness: float) -> None:
         """Pings the other end after a long silence, and closes the stream if it stays silent."""
@@ -293,6 +293,6 @@ class PeerLink:
         if reply is not None:
             reply.put(error_of(envelope.status) if envelope.status.code else received)
 
-    def _lost(self, cause: object) -> OpError:
-        where = f"{self._task} at {self._address}"
-        return stream_error(cause, where, CALLER, str(self._task))
+    def _loss_error(self, cause: object) -> OpError:
+        server = f"{self._task} at {self._address}"
+        return stream_error(cause, server, CALLER, str(self._task))

@@ -43,8 +43,8 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
     for stage in plan.stages:
         message.stages.add(instructions=[*map(_instruction_to_proto, stage)])
     message.unordered = bool(plan.after)
-    for sent, after in zip(message.stages, plan.after, strict=False):
-        sent.after.extend(after)
+    for stage_message, after in zip(message.stages, plan.after, strict=False):
+        stage_message.after.extend(after)
     return message
 
 
@@ -69,8 +69,8 @@ def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
     check_size(n_instructions=sum(len(stage.instructions) for stage in stages))
     if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
         sizes = sum(len(variable.shape) for plan in messages for variable in plan.variables)
-        named = sum(_n_operands(one) for stage in stages for one in stage.instructions)
-        check_size(n_operands=sizes + named)
+        n_operands = sum(_n_operands(one) for stage in stages for one in stage.instructions)
+        check_size(n_operands=sizes + n_operands)
     return [plan_from_proto(plan) for plan in messages]
 
 
@@ -215,8 +215,10 @@ def _instruction_from_proto(message: pb_plan.Instruction) -> Instruction:
 def _run_from_proto(message: pb_plan.Run) -> Run:
     program = None
     if message.HasField("program"):
-        sent = message.program
-        program = Program(sent.digest, tuple(sent.constants), tuple(sent.donated))
+        program_message = message.program
+        program = Program(
+            program_message.digest, tuple(program_message.constants), tuple(program_message.donated)
+        )
     return Run(
         program=program,
         reads=tuple(message.reads),

@@ -62,7 +62,7 @@ class Receiver:
         if opened is not None and opened.template.is_plain:
             answer = opened.template.envelope, opened.tensors
             return new_tuple(Answered, (opened.varying.id, answer, True))
-        return _answered(*(open_message(message) if opened is None else opened.common))
+        return _reply_in(*(open_message(message) if opened is None else opened.common))
 
     def _challenge(self, frame: bytes) -> None:
         self._next = self._introduction
@@ -70,14 +70,14 @@ class Receiver:
 
     def _introduction(self, frame: bytes) -> Answered:
         self._next = self._chunk
-        return _answered(answer_in(frame, self._handshake), [])
+        return _reply_in(answer_in(frame, self._handshake), [])
 
     def _chunk(self, frame: bytes) -> Answered | None:
         message = self._assembler.feed(frame)
         return None if message is None else self.message(message)
 
 
-def _answered(envelope: pb.Envelope, tensors: list[Array]) -> Answered:
-    failed = envelope.status.code
-    answer = error_of(envelope.status) if failed else (envelope, tensors)
+def _reply_in(envelope: pb.Envelope, tensors: list[Array]) -> Answered:
+    code = envelope.status.code
+    answer = error_of(envelope.status) if code else (envelope, tensors)
     return Answered(envelope.id, answer, is_final=not envelope.HasField("call_back"))

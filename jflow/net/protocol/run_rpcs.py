@@ -121,17 +121,17 @@ def _begin_step(
     effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
     run = session.begin_step(body.handle, deadline, call.tensors, effect)
-    return None if run is None else _fetched(run)
+    return None if run is None else _fetch_reply(run)
 
 
-def _fetched(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
+def _fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
     """Returns the fetched values as a reply, or a function that waits for them."""
     if not run.is_done:
-        return partial(_fetched_later, run)
+        return partial(_late_fetch_reply, run)
     return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
 
 
-async def _fetched_later(run: Started[Sequence[Array]]) -> TemplateReply:
+async def _late_fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply:
     return TemplateReply(await run.rest())
 
 
@@ -219,7 +219,7 @@ def _begin_plans(
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     elif (running := worker.begin_plans(numbers[0], body.handle, call.tensors)) is not None:
-        return _fetched(running)  # nothing is piggybacked: it sends nothing
+        return _fetch_reply(running)  # nothing is piggybacked: it sends nothing
     piggybacked = Piggybacked(parsed_task(body.asker)) if body.asker else None
     run = Started(
         worker.run_plans(
@@ -227,7 +227,7 @@ def _begin_plans(
         )
     )
     if piggybacked is None:
-        return _fetched(run)
+        return _fetch_reply(run)
     return (
         _reply_of(run.result, piggybacked)
         if run.is_done
@@ -299,11 +299,11 @@ def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
 
 async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.send_tensors
-    await _delivered(worker, body, body.step, call.tensors)
+    await _deliver_all(worker, body, body.step, call.tensors)
     return _DONE
 
 
-async def _delivered(
+async def _deliver_all(
     worker: WorkerSession, body: pb.SendTensors, step: int, tensors: list[Array]
 ) -> None:
     """Delivers the values and signals of a step to the worker."""
@@ -334,11 +334,11 @@ def _begin_tensors(
     worker: WorkerSession, call: TemplateMessage, __: ClientFunctions
 ) -> TemplateReply | Rest:
     body, (step, *_) = call.template.envelope.send_tensors, call.varying.numbers
-    delivered = Started(_delivered(worker, body, step, call.tensors))
-    return _RECEIVED if delivered.is_done else partial(_received, delivered)
+    delivered = Started(_deliver_all(worker, body, step, call.tensors))
+    return _RECEIVED if delivered.is_done else partial(_confirm_delivery, delivered)
 
 
-async def _received(delivered: Started[None]) -> TemplateReply:
+async def _confirm_delivery(delivered: Started[None]) -> TemplateReply:
     await delivered.rest()
     return _RECEIVED
 

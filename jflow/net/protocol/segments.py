@@ -142,7 +142,7 @@ class SentSegments(Generic[M]):
         self._segments: dict[int, _Sent[M]] = {}
         self._n_made = 0
         self._missed: Counter[int] = Counter()
-        self._making = 0  # the capacity of the one that is being made
+        self._making_bytes = 0  # the capacity of the one that is being made
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -150,19 +150,19 @@ class SentSegments(Generic[M]):
     @property
     def n_bytes(self) -> int:
         """The size of all segments, and of the one that is being made, in bytes."""
-        return sum(one.capacity for one in self._segments.values()) + self._making
+        return sum(one.capacity for one in self._segments.values()) + self._making_bytes
 
     def allocate(self, n_bytes: int) -> tuple[int, M] | None:
         """Allocates the smallest free segment that fits; returns its number and memory, or None."""
-        fitting = [
+        candidates = [
             (one.capacity, number)
             for number, one in self._segments.items()
             if one.is_free and one.capacity >= n_bytes
         ]
-        if not fitting:
+        if not candidates:
             self._missed[capacity_for(n_bytes)] += 1
             return None
-        number = min(fitting)[1]
+        number = min(candidates)[1]
         segment = self._segments[number]
         segment.is_free, segment.was_used = False, True
         return number, segment.memory
@@ -183,7 +183,7 @@ class SentSegments(Generic[M]):
 
         Call `made` or `not_made` then.
         """
-        if self._making or not self._missed:
+        if self._making_bytes or not self._missed:
             return None, []
         capacity, n_missed = max(self._missed.items(), key=lambda item: (item[1], item[0]))
         if n_missed < N_MISSED:
@@ -203,19 +203,19 @@ class SentSegments(Generic[M]):
             return None, []
         for number in displaced:
             del self._segments[number]
-        self._making = capacity
+        self._making_bytes = capacity
         return capacity, displaced
 
     def made(self, memory: M) -> int:
         """Adds the new segment, which can be used once it was shared; returns its number."""
         self._n_made += 1
-        self._segments[self._n_made] = _Sent(memory, self._making)
-        self._making = 0
+        self._segments[self._n_made] = _Sent(memory, self._making_bytes)
+        self._making_bytes = 0
         return self._n_made
 
     def not_made(self) -> None:
         """Records that the new segment could not be made."""
-        self._making = 0
+        self._making_bytes = 0
 
     def sweep(self) -> list[int]:
         """Drops the segments that were not used since the last sweep; returns their numbers."""
@@ -236,7 +236,7 @@ class ReceivedSegments(Generic[M]):
     def __init__(self) -> None:
         self._segments: dict[int, tuple[M, int]] = {}
         self._in_use: set[int] = set()
-        self._last = 0
+        self._last_number = 0
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -253,13 +253,15 @@ class ReceivedSegments(Generic[M]):
                 f"a segment of {capacity} bytes is shared beside {len(self)} of "
                 f"{n_bytes - capacity}; the limits are {MAX_SEGMENTS} and {MAX_SEGMENTS_BYTES}"
             )
-        if number <= self._last:
-            raise InvalidArgumentError(f"segment {number} is shared after segment {self._last}")
+        if number <= self._last_number:
+            raise InvalidArgumentError(
+                f"segment {number} is shared after segment {self._last_number}"
+            )
 
     def shared(self, number: int, memory: M, capacity: int) -> None:
         """Adds a segment that was checked."""
         self._segments[number] = memory, capacity
-        self._last = number
+        self._last_number = number
 
     def received(self, number: int, n_bytes: int) -> M:
         """Marks a segment as in use by a message; returns its memory.

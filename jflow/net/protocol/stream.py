@@ -120,13 +120,13 @@ class MessageStream:
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
-                    raise _ended("the stream has ended", n_sent)
+                    raise _end_error("the stream has ended", n_sent)
                 try:
                     await self._stream.write(frame)
                 except self._errors as error:
                     broken = self._stream.broken(error)
                     if isinstance(broken, EndedStreamError):
-                        broken = _ended(str(broken), n_sent)
+                        broken = _end_error(str(broken), n_sent)
                     raise broken from error
                 n_sent += bool(frame)  # one without bytes lets other messages pass
                 self.n_taken += framing.is_sign_of_life(frame)
@@ -218,6 +218,6 @@ class MessageStream:
         self._framing.close()
 
 
-def _ended(details: str, n_sent: int) -> BrokenStreamError:
+def _end_error(details: str, n_sent: int) -> BrokenStreamError:
     """Returns the error for a stream that ended after `n_sent` frames of a message."""
     return BrokenStreamError(details) if n_sent else EndedStreamError(details)

@@ -109,8 +109,8 @@ def run_in_thread(waiting: Resumable[T], limit: Deadline) -> T:
             poll = select.poll()
             poll.register(wait.descriptor, wait.events)
             until = now() + wait.seconds
-            left = limit.remaining()
-            seconds = wait.seconds if left is None else min(wait.seconds, left)
+            remaining_s = limit.remaining()
+            seconds = wait.seconds if remaining_s is None else min(wait.seconds, remaining_s)
             is_ready = bool(poll.poll(seconds * 1000))
             if not is_ready and now() < until:
                 # Not without the data stream then: the server may have attached it.
@@ -145,13 +145,13 @@ def encrypt(connection: TlsConnection) -> Resumable[None]:
 
 def send_all(connection: DataConnection, data: bytes) -> Resumable[None]:
     """Sends bytes. Raises OSError."""
-    left: Buffers = [data]
-    while left or connection.has_unsent:
+    rest: Buffers = [data]
+    while rest or connection.has_unsent:
         try:
-            left = unsent(left, connection.send(left))
+            rest = unsent(rest, connection.send(rest))
         except BlockingIOError:
             if not (yield Wait(connection.fileno(), select.POLLOUT)):
-                raise _late() from None
+                raise _timeout_error() from None
 
 
 def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
@@ -163,7 +163,7 @@ def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
             n_more = connection.receive_into(buffer[n_received:], close_in_thread)
         except BlockingIOError:
             if not (yield Wait(connection.fileno(), select.POLLIN)):
-                raise _late() from None
+                raise _timeout_error() from None
             continue
         if not n_more:
             break
@@ -171,7 +171,7 @@ def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
     return bytes(buffer[:n_received])
 
 
-def _late() -> TimeoutError:
+def _timeout_error() -> TimeoutError:
     return TimeoutError(errno.ETIMEDOUT, f"no answer within {settings.HELLO_S:g} s")
 
 
@@ -322,10 +322,10 @@ def _prove_offer(
     """
     try:
         yield from send_all(connection, offer.caller_proof)
-        answer = yield from receive_all(connection, PROOF_BYTES)
-        if not answer:
+        proof = yield from receive_all(connection, PROOF_BYTES)
+        if not proof:
             raise UnattachedError("the server has refused the data stream")
-        if not hmac.compare_digest(answer, offer.server_proof):
+        if not hmac.compare_digest(proof, offer.server_proof):
             raise UnattachedError(f"another process listens at {candidate.name}")
     except TimeoutError as error:
         connection.close()

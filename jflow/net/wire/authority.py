@@ -66,10 +66,10 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
     key, authority = _authority(directory)
     written = []
     for name, hosts in names.items():
-        own = ec.generate_private_key(ec.SECP256R1())
-        certificate = _identity(name, hosts, own, (key, authority), days)
+        task_key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _identity(name, hosts, task_key, (key, authority), days)
         path = directory / f"{name.removesuffix(OF_TASKS)}.pem"
-        _write(path, _pem(own) + certificate.public_bytes(serialization.Encoding.PEM))
+        _write(path, _pem(task_key) + certificate.public_bytes(serialization.Encoding.PEM))
         written.append(path)
     return written
 
@@ -89,10 +89,10 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
     """Loads the CA of a directory; makes one if there is none."""
     key_path, path = directory / _AUTHORITY_KEY_FILE, directory / AUTHORITY_FILE
     if key_path.exists() != path.exists():
-        there, missing = (key_path, path) if key_path.exists() else (path, key_path)
+        existing, missing = (key_path, path) if key_path.exists() else (path, key_path)
         raise ValueError(
-            f"{directory} has {there.name} and no {missing.name}; run the command where both are, "
-            "or in an empty directory for a new authority"
+            f"{directory} has {existing.name} and no {missing.name}; run the command where both "
+            "are, or in an empty directory for a new authority"
         )
     if path.exists():
         private_key = serialization.load_pem_private_key(read_private(key_path), None)
@@ -102,7 +102,7 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"jflow authority {secrets.token_hex(4)}")
     certificate = (
-        _dated(key, name, name, _AUTHORITY_DAYS)
+        _certificate_builder(key, name, name, _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -124,24 +124,24 @@ def _identity(
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if name != CLIENT_NAME:
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
-    known = [x509.DNSName(name), *map(_alternative, hosts)]
+    names = [x509.DNSName(name), *map(_alternative, hosts)]
     issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
-        _dated(key, _name(name), issuer.subject, days)
+        _certificate_builder(key, _name(name), issuer.subject, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-        .add_extension(x509.SubjectAlternativeName(known), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(issued_by, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
 
 
-def _dated(
+def _certificate_builder(
     key: ec.EllipticCurvePrivateKey, subject: x509.Name, issuer: x509.Name, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    of_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -150,7 +150,7 @@ def _dated(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCKS)
         .not_valid_after(now + timedelta(days=days))
-        .add_extension(of_key, critical=False)
+        .add_extension(key_id, critical=False)
     )
 
 

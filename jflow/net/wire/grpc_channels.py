@@ -115,27 +115,27 @@ def client_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc
       tls: this end's certificates; without them, nothing is encrypted.
       name: the name that the server's certificate must have.
     """
-    where = _dialled(address)
+    uri = _channel_uri(address)
     if tls is None:
-        return grpc.insecure_channel(where, options=channel_options())
-    return grpc.secure_channel(where, tls.channel_credentials(), options=_meaning(name))
+        return grpc.insecure_channel(uri, options=channel_options())
+    return grpc.secure_channel(uri, tls.channel_credentials(), options=_options_for_name(name))
 
 
 def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.aio.Channel:
     """Creates a channel for use on an event loop. Arguments as of `client_channel`."""
-    where = _dialled(address)
+    uri = _channel_uri(address)
     if tls is None:
-        return grpc.aio.insecure_channel(where, options=channel_options())
-    return grpc.aio.secure_channel(where, tls.channel_credentials(), options=_meaning(name))
+        return grpc.aio.insecure_channel(uri, options=channel_options())
+    return grpc.aio.secure_channel(uri, tls.channel_credentials(), options=_options_for_name(name))
 
 
-def _dialled(address: str) -> str:
+def _channel_uri(address: str) -> str:
     """Returns the `dns:///` URI of an address; gRPC would read the host "unix" as a scheme."""
     host, port = split_address(address)
     return "dns:///" + quote(join_address(numeric_host(host), port), safe="[]:")
 
 
-def _meaning(name: str) -> list[tuple[str, int | str]]:
+def _options_for_name(name: str) -> list[tuple[str, int | str]]:
     return [*channel_options(), ("grpc.ssl_target_name_override", name)]
 
 

@@ -52,7 +52,7 @@ class GrpcClientStream:
         self.machine = machine_at(addresses)
         address, name = target.address, _certified_name(target)
         self._dialler = replace(dialler, addresses=addresses, name=name, is_direct=not target.at)
-        self._ended = ended
+        self._on_end = ended
         self._refusal: str | None = None
         self._is_decided = threading.Event()
         self._channel = client_channel(address, tls, name)
@@ -99,7 +99,7 @@ class GrpcClientStream:
             )
         finally:
             self._is_decided.set()
-            self._ended(cause)
+            self._on_end(cause)
 
     def _give_up(self, found: Future[str | None]) -> None:
         """Ends the stream if the ends disagree on encryption; gRPC would retry forever."""

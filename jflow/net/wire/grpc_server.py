@@ -43,12 +43,12 @@ class HealthService(grpc.GenericRpcHandler):
         self._hang_ups = hang_ups
         self._is_serving = is_serving
         self._unauthenticated = UnauthenticatedStreams()
-        self._check: Any = grpc.stream_stream_rpc_method_handler(self._answer)
+        self._check: Any = grpc.stream_stream_rpc_method_handler(self._handle_check)
 
     def service(self, details: Any) -> Any:
         return self._check if details.method == f"/{_SERVICE}/Check" else None
 
-    async def _answer(self, _: Any, context: Any) -> None:
+    async def _handle_check(self, _: Any, context: Any) -> None:
         refuse = self._hang_ups.refuse
         try:
             async with self._unauthenticated.reading():
@@ -183,8 +183,8 @@ class RefusalLog:
         if now() < self._silent_until:
             self._n_left_out += 1
             return
-        others = f" (before it, {self._n_left_out} more were refused)" if self._n_left_out else ""
-        _LOG.warning("a stream from %s was refused: %s%s", peer, reason, others)
+        suffix = f" (before it, {self._n_left_out} more were refused)" if self._n_left_out else ""
+        _LOG.warning("a stream from %s was refused: %s%s", peer, reason, suffix)
         self._silent_until, self._n_left_out = now() + self.EACH_S, 0
 
 

@@ -149,7 +149,7 @@ async def connect(
     name = certified_name(task)
     channel = aio_channel(address, tls, name)
     try:
-        await _ready(channel, task, address, refused_s, tls)
+        await _wait_until_ready(channel, task, address, refused_s, tls)
         method: Any = channel.stream_stream(method_of(service))
         dialler = replace(dialler, addresses=addresses, name=name)
         return GrpcStream(method(), channel, dialler=dialler, machine=machine_at(addresses))
@@ -158,7 +158,7 @@ async def connect(
         raise
 
 
-async def _ready(
+async def _wait_until_ready(
     channel: grpc.aio.Channel,
     task: Task,
     address: str,
@@ -186,7 +186,7 @@ async def _ready(
                     f"{task} was lost: nothing answers at {address} any more", task=str(task)
                 )
             left_s = None if refused_until is None else refused_until - clock()
-            await _changed(channel, state, refusal, left_s)
+            await _wait_for_change(channel, state, refusal, left_s)
             if refusal is not None and refusal.done():
                 found_wrong = f"{task} at {address} {refusal.result()}"
                 raise UnauthenticatedError(found_wrong, task=str(task))
@@ -194,7 +194,7 @@ async def _ready(
         over.set()
 
 
-async def _changed(
+async def _wait_for_change(
     channel: grpc.aio.Channel,
     state: grpc.ChannelConnectivity,
     refusal: asyncio.Future[str | None] | None,

@@ -60,8 +60,8 @@ class InprocClient:
     ) -> None:
         self.machine = machine_id()
         self._loop = loop
-        self._received = received
-        self._ended = ended
+        self._on_message = received
+        self._on_end = ended
         self._inbox: Inbox | None = None  # of the server's end, while there is one
         self._completions = _Completions()
         self._is_closed = False
@@ -76,7 +76,7 @@ class InprocClient:
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> InprocClient:
-        self._received, self._ended = received, ended
+        self._on_message, self._on_end = received, ended
         return self
 
     def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
@@ -84,7 +84,7 @@ class InprocClient:
             self.send_now(control, tensors)
 
     def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
-        self._call(self._put, _message(control, list(map(_copied, tensors))))
+        self._call(self._put, _message(control, list(map(_copy_tensor, tensors))))
         return True
 
     def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
@@ -119,14 +119,14 @@ class InprocClient:
     def take(self, frame: Any) -> None:
         """Receives a frame of the handshake or a message from the server."""
         self.n_signs += 1
-        self._received(frame)
+        self._on_message(frame)
 
     def end(self, cause: BrokenStreamError | None) -> None:
         """Ends the stream from the server's end, with the error if it broke."""
         self._end()
         if not self._is_closed:
             # What ends with it may call functions of the user's, which may block.
-            self._completions.add(partial(self._ended, cause))
+            self._completions.add(partial(self._on_end, cause))
 
     def _put(self, message: Message) -> None:
         inbox = self._inbox
@@ -203,10 +203,10 @@ class _HandedOver:
     def frames(
         self, message_id: int, control: bytes, tensors: Sequence[Array]
     ) -> Iterator[Message]:
-        yield _message(control, list(map(_shared, tensors)))
+        yield _message(control, list(map(_share_tensor, tensors)))
 
     def write_now(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> bool:
-        self._client.take(_message(control, list(map(_shared, tensors))))
+        self._client.take(_message(control, list(map(_share_tensor, tensors))))
         return True
 
     def feed(self, read: Message) -> Message:
@@ -224,7 +224,7 @@ def _message(control: bytes, tensors: Sequence[Array]) -> Message:
     return Message(0, control, NOTHING, tensors=tensors)
 
 
-def _copied(tensor: Array) -> Array:
+def _copy_tensor(tensor: Array) -> Array:
     """Copies a tensor for a message; large ones into a pooled buffer."""
     if is_string_tensor(tensor):
         strings, _ = read_strings(raw_bytes(tensor), tensor.size)
@@ -236,7 +236,7 @@ def _copied(tensor: Array) -> Array:
     return copy.view(tensor.dtype).reshape(tensor.shape)
 
 
-def _shared(tensor: Array) -> Array:
+def _share_tensor(tensor: Array) -> Array:
     """Returns a read-only view of a tensor, or a copy if it is small, which is faster."""
     if tensor.nbytes <= SMALL_BYTES:
         return np.array(tensor)

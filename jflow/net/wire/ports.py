@@ -179,7 +179,7 @@ def check_alone(hosts: Sequence[str], port: int) -> None:
                 f"callers of {join_address(hosts[0], port)} could come to it; choose another port, "
                 "or stop that process"
             )
-    missing = _usable() - _reached(listeners, own) if everywhere else frozenset[int]()
+    missing = _usable() - _reached_versions(listeners, own) if everywhere else frozenset[int]()
     for version in missing:
         raise UnknownError(
             f"Could not start gRPC server: {join_address(everywhere[0], port)} cannot be bound for "
@@ -214,10 +214,10 @@ def _listeners(port: int) -> Iterator[_Listener]:
             _, local, _, state, _, _, _, user, _, inode, *_ = line.split()
             address, _, its_port = local.partition(":")
             if state == _LISTENS and int(its_port, 16) == port:
-                yield _Listener(_decoded(address), int(user), int(inode))
+                yield _Listener(_decode_address(address), int(user), int(inode))
 
 
-def _decoded(address: str) -> Address:
+def _decode_address(address: str) -> Address:
     """Decodes an address of /proc/net: hexadecimal words in the machine's byte order."""
     words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
     decoded = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
@@ -239,7 +239,7 @@ def _own_sockets() -> dict[int, int]:
     return sockets
 
 
-def _reached(listeners: Sequence[_Listener], own: dict[int, int]) -> frozenset[int]:
+def _reached_versions(listeners: Sequence[_Listener], own: dict[int, int]) -> frozenset[int]:
     """Returns the IP versions of which all addresses lead to this process's sockets."""
     versions = set()
     for found in listeners:

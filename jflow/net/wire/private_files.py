@@ -48,7 +48,7 @@ def read_private(path: Path, forbidden: int = 0o077) -> bytes:
         directory that leads to it, or have forbidden permissions; the message says which.
       OSError: if it cannot be read, is not a regular file, or has more than `MAX_BYTES`.
     """
-    with _naming(path), _entry(path) as entry:
+    with _naming_errors(path), _entry(path) as entry:
         if entry.loose is not None:
             raise PermissionDeniedError(f"other users may replace {path}: {entry.loose.text()}")
         with open(entry.name, "rb", opener=partial(_open, directory=entry.directory)) as file:
@@ -101,7 +101,7 @@ def loose_place(path: Path) -> str | None:
     Raises:
       OSError: if a directory cannot be looked at, or there are too many links.
     """
-    with _naming(path), _entry(path) as entry:
+    with _naming_errors(path), _entry(path) as entry:
         return None if entry.loose is None else entry.loose.text()
 
 
@@ -135,7 +135,7 @@ class _Entry:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming_errors(path: Path) -> Iterator[None]:
     """Context manager whose errors name the whole path, not the part that was opened."""
     try:
         yield
@@ -150,7 +150,7 @@ def _entry(path: Path) -> Iterator[_Entry]:
     directory = os.open("/", _LOOK)
     try:
         entry, parts, n_links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
-        links, directories = _trusted()
+        links, directories = _trusted_paths()
         while True:
             status = os.fstat(directory)
             if entry not in directories and _is_loose(status):
@@ -162,7 +162,7 @@ def _entry(path: Path) -> Iterator[_Entry]:
                 yield _Entry(directory, part)
                 return
             if link is None:
-                directory = _opened(part, directory)
+                directory = _enter_directory(part, directory)
                 entry = entry.parent if part == ".." else entry / part
                 continue
             if entry / part not in links and link.st_uid not in _own_users():
@@ -174,12 +174,12 @@ def _entry(path: Path) -> Iterator[_Entry]:
             target = Path(os.readlink(part, dir_fd=directory))
             parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             if target.is_absolute():
-                directory, entry = _opened("/", directory), Path("/")
+                directory, entry = _enter_directory("/", directory), Path("/")
     finally:
         os.close(directory)
 
 
-def _opened(name: str, directory: int) -> int:
+def _enter_directory(name: str, directory: int) -> int:
     """Opens a name in a directory, and closes that directory."""
     inner = os.open(name, _LOOK, dir_fd=directory)
     os.close(directory)
@@ -200,7 +200,7 @@ def _link(name: str, directory: int) -> os.stat_result | None:
     return status if stat.S_ISLNK(status.st_mode) else None
 
 
-def _trusted() -> tuple[frozenset[Path], frozenset[Path]]:
+def _trusted_paths() -> tuple[frozenset[Path], frozenset[Path]]:
     """Returns the links that any user may own, and the directories that any user may write."""
     try:
         own = Path.home()

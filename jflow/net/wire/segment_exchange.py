@@ -74,7 +74,7 @@ class SegmentExchange:
         self._sent: SentSegments[Array] = SentSegments()
         self._received: ReceivedSegments[Array] = ReceivedSegments()
         self._descriptors: deque[int] = deque()
-        self._pending: deque[_PendingFrame] = deque()
+        self._pending_frames: deque[_PendingFrame] = deque()
         self._given_back: deque[int] = deque()
         self._unsent: deque[int] = deque()
         self._is_swept = self._is_over = False
@@ -82,7 +82,7 @@ class SegmentExchange:
     @property
     def has_more(self) -> bool:
         """Whether there are frames to send."""
-        return bool(self._pending or self._given_back) and not self._is_over
+        return bool(self._pending_frames or self._given_back) and not self._is_over
 
     def send_pending(self, connection: DataConnection) -> bool:
         """Sends the pending frames about segments; False if the kernel accepts no more now.
@@ -114,12 +114,12 @@ class SegmentExchange:
                 number = self._given_back.popleft()
                 self._received.given_back(number)
                 return Freed(number), None
-            return self._pending.popleft() if self._pending else None
+            return self._pending_frames.popleft() if self._pending_frames else None
 
     def _put_back(self, item: _PendingFrame) -> None:
         with self._lock:
             if not self._is_over:
-                self._pending.appendleft(item)
+                self._pending_frames.appendleft(item)
                 return
         _close(item[1])
 
@@ -143,7 +143,7 @@ class SegmentExchange:
         if segment is None:
             return encode_parts(message_id, control, tensors)
         number, memory = segment
-        return self._copied(InSegment(message_id, control, number, n_bytes), memory, tensors)
+        return self._copy_into(InSegment(message_id, control, number, n_bytes), memory, tensors)
 
     def receive(self, frame: bytes) -> Message | None:
         """Receives a frame about segments. Raises as `SegmentFrames.receive`."""
@@ -181,7 +181,7 @@ class SegmentExchange:
         with self._lock:
             self._is_over = True
             self._sent, self._received = SentSegments(), ReceivedSegments()
-            pending, self._pending = self._pending, deque()
+            pending, self._pending_frames = self._pending_frames, deque()
             self._given_back.clear()
             # Finalizers refer to this. What refers to the stream, such as a server that keeps what
             # it was fed, may own the arrays that they wait for, and could never be collected.
@@ -230,7 +230,7 @@ class SegmentExchange:
                 self._sent.freed(self._unsent.popleft())
             segment = self._sent.allocate(n_bytes)
             capacity, displaced = self._sent.to_make()
-            self._pending.extend((Dropped(number), None) for number in displaced)
+            self._pending_frames.extend((Dropped(number), None) for number in displaced)
         if capacity is not None:
             try:
                 threading.Thread(
@@ -251,14 +251,14 @@ class SegmentExchange:
         with self._lock:
             is_over = self._is_over
             if not is_over:
-                self._pending.append((Shared(self._sent.made(memory), capacity), descriptor))
+                self._pending_frames.append((Shared(self._sent.made(memory), capacity), descriptor))
                 self._set_swept(True)
         if is_over:
             os.close(descriptor)
         else:
             self._wake()
 
-    def _copied(
+    def _copy_into(
         self, frame: InSegment, memory: Array, tensors: Sequence[ByteBuffer]
     ) -> Iterator[Buffers]:
         """Copies tensors into a segment, part by part, then yields the frame of the message."""
@@ -285,7 +285,7 @@ class SegmentExchange:
         """Drops the segments that are not used; called by the ticker."""
         with self._lock:
             dropped = self._sent.sweep()
-            self._pending.extend((Dropped(number), None) for number in dropped)
+            self._pending_frames.extend((Dropped(number), None) for number in dropped)
             if not len(self._sent):
                 self._set_swept(False)
         if dropped:

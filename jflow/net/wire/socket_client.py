@@ -64,7 +64,7 @@ class SocketClient:
     ) -> None:
         self._connection = connection
         self.kind = connection.kind
-        self._received, self._ended = received, ended
+        self._on_message, self._on_end = received, ended
         # The frames of what a finalizer gives back leave with the next message or tick.
         self._segments = SegmentExchange(_no_op, passes_files=connection.passes_files)
         self._parser = Parser(segments=self._segments)
@@ -132,7 +132,7 @@ class SocketClient:
                 if leads:
                     self._lead(answers, until, interrupts)
                 if answers.empty():
-                    item = interrupts.waiting(answers.get, timeout=_left(until))
+                    item = interrupts.waiting(answers.get, timeout=_remaining_s(until))
                 else:
                     item = answers.get_nowait()
                 if item is not _LEADS:
@@ -177,15 +177,17 @@ class SocketClient:
     def _lead(self, answers: SimpleQueue[Any], until: float | None, interrupts: Interrupts) -> None:
         """Reads until a queue has an item or the stream ends. Raises Empty when time is over."""
         while answers.empty() and not self._is_over:
-            left = _left(until)
-            if left == 0.0:
+            remaining_s = _remaining_s(until)
+            if remaining_s == 0.0:
                 raise Empty
             has_more = self._has_more
             events = select.POLLIN | (select.POLLOUT if has_more else 0)
             self._poll.register(self._connection, events)
             if self._connection.has_buffered:
-                left = 0.0
-            ready = interrupts.waiting(self._poll.poll, None if left is None else left * 1000)
+                remaining_s = 0.0
+            ready = interrupts.waiting(
+                self._poll.poll, None if remaining_s is None else remaining_s * 1000
+            )
             if len(ready) > 1 or (ready and ready[0][0] == self._wake.fileno()):
                 self._wake.read(8)
                 has_more = True
@@ -221,7 +223,7 @@ class SocketClient:
                 self._end(None)
                 return
             for message in messages:
-                self._received(message)
+                self._on_message(message)
             if n_bytes < len(buffer):
                 return
 
@@ -317,7 +319,7 @@ class SocketClient:
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         if notifies:
-            self._ended(error)
+            self._on_end(error)
         if not has_leader:
             self._free()
 
@@ -337,6 +339,6 @@ def _no_op() -> None:
     """Does nothing: frames about segments leave with the next message or tick."""
 
 
-def _left(until: float | None) -> float | None:
+def _remaining_s(until: float | None) -> float | None:
     """Returns how many seconds are left; None for no limit."""
     return None if until is None else max(until - time.monotonic(), 0.0)

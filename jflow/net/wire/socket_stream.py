@@ -176,18 +176,18 @@ class SocketStream:
         if not (frame or self._rest or self._connection.has_unsent):
             await asyncio.sleep(0)  # others may run while a large message is copied
             return
-        left, self._rest = self._rest, []
+        rest, self._rest = self._rest, []
         if frame:
-            left = [*left, *delimited(frame)]
+            rest = [*rest, *delimited(frame)]
         n_sent = 0
-        while left or self._connection.has_unsent:
+        while rest or self._connection.has_unsent:
             if self._inbox.is_over:
                 # The other end ignores a frame that is not complete, and so never acts on it.
-                raise EndedStreamError(_why(self._inbox.error))
+                raise EndedStreamError(_end_text(self._inbox.error))
             try:
                 if not self._is_mid_frame and not self.segments.send_pending(self._connection):
                     raise BlockingIOError
-                n_sent = self._connection.send(left)
+                n_sent = self._connection.send(rest)
             except (BlockingIOError, InterruptedError):
                 await self._writable()
                 continue
@@ -195,8 +195,8 @@ class SocketStream:
                 broken = EndedStreamError(f"the data stream broke: {error}")
                 self.end(broken)
                 raise broken from error
-            left = unsent(left, n_sent)
-            self._is_mid_frame = bool(left)
+            rest = unsent(rest, n_sent)
+            self._is_mid_frame = bool(rest)
 
     def _wake(self) -> None:
         """Schedules the sending of pending frames about segments; thread-safe."""
@@ -233,7 +233,7 @@ def unsent(buffers: Buffers, n_bytes: int) -> Buffers:
     return []
 
 
-def _why(end: Exception | None) -> str:
+def _end_text(end: Exception | None) -> str:
     return "the other end closed the data stream" if end is None else str(end)
 
 

@@ -65,11 +65,11 @@ class Tls:
 
     def data_client_context(self) -> ssl.SSLContext:
         """Like `client_context`, for data streams: with TLS 1.3 and their ALPN protocol only."""
-        return _of_data(self.client_context())
+        return _data_context(self.client_context())
 
     def data_server_context(self) -> ssl.SSLContext:
         """Like `server_context`, for data streams: with TLS 1.3 and their ALPN protocol only."""
-        context = _of_data(self.server_context())
+        context = _data_context(self.server_context())
         context.num_tickets = 0  # streams are not resumed
         return context
 
@@ -81,7 +81,7 @@ class Tls:
         return context
 
 
-def _of_data(context: ssl.SSLContext) -> ssl.SSLContext:
+def _data_context(context: ssl.SSLContext) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols([DATA_PROTOCOL])
     return context
@@ -97,15 +97,15 @@ def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls 
       InvalidArgumentError: if the variable is empty, or the certificate has expired, is of another
         authority or task, or does not fit its key.
     """
-    named = environ.get(VARIABLE)
-    if named is None:
+    directory_name = environ.get(VARIABLE)
+    if directory_name is None:
         return None
-    if not named:
+    if not directory_name:
         raise InvalidArgumentError(
             f"{VARIABLE} is set, but empty: name the directory of the certificates, or unset it to "
             "go without encryption"
         )
-    directory = Path(named)
+    directory = Path(directory_name)
     authority = directory / AUTHORITY_FILE
     identity = directory / f"{certified_name(task).removesuffix(OF_TASKS)}.pem"
     try:

@@ -51,7 +51,7 @@ def look_for_refusal(
         wait_s = after_s
         while refusal is None and not over.wait(wait_s):
             refusal = _refusal(tls, address, name, _Limit(over))
-            if tls is not None and refusal == _refused(tls):
+            if tls is not None and refusal == _certificate_refusal(tls):
                 # A server that is just stopping closes a connection, too, and refuses the next one.
                 refusal = _refusal(tls, address, name, _Limit(over))
             wait_s = _AGAIN_S
@@ -89,16 +89,16 @@ class _Limit:
 def _refusal(tls: Tls | None, address: str, name: str, limit: _Limit) -> str | None:
     host, port = split_address(address)
     try:
-        connection = _connected(numeric_host(host), port, limit)
+        connection = _connect_first(numeric_host(host), port, limit)
     except OSError:
         return None
     with connection:
         if tls is None:
-            return _refusal_of_plain(connection, limit)
-        return _refusal_of(tls, connection, name, limit)
+            return _plain_refusal(connection, limit)
+        return _tls_refusal(tls, connection, name, limit)
 
 
-def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
+def _connect_first(host: str, port: int, limit: _Limit) -> socket.socket:
     """Connects to the first address of a host that accepts a connection. Raises OSError."""
     for kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = socket.socket(kind)
@@ -115,7 +115,7 @@ def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
     raise ConnectionRefusedError
 
 
-def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
+def _plain_refusal(connection: socket.socket, limit: _Limit) -> str | None:
     """Returns what is wrong for an end without certificates if the server speaks TLS, or None."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -133,7 +133,7 @@ def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
     )
 
 
-def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
+def _tls_refusal(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
     stream = _TlsStream(tls.client_context(), connection, limit, name)
     try:
         stream.handshake()
@@ -143,10 +143,10 @@ def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -
             f"{name} that {tls.authority_path} has signed"
         )
     except ssl.SSLError as error:
-        return _of_protocol(error, tls)
+        return _protocol_refusal(error, tls)
     except (OSError, ValueError):
         return None
-    return None if _is_admitted(stream) else _refused(tls)
+    return None if _is_admitted(stream) else _certificate_refusal(tls)
 
 
 class _TlsStream:
@@ -169,13 +169,13 @@ class _TlsStream:
 
     def handshake(self) -> None:
         """Performs the handshake. Raises OSError, such as SSLError."""
-        self._carried(self._tls.do_handshake)
+        self._run_with_io(self._tls.do_handshake)
 
     def receive(self) -> bytes:
         """Receives one byte; b"" at the end. Raises as `handshake`."""
-        return self._carried(lambda: self._tls.read(1))
+        return self._run_with_io(lambda: self._tls.read(1))
 
-    def _carried(self, attempt: Callable[[], T]) -> T:
+    def _run_with_io(self, attempt: Callable[[], T]) -> T:
         """Repeats a TLS operation, with the I/O that it wants, until it succeeds.
 
         Raises TimeoutError at the limit.
@@ -215,17 +215,17 @@ def _is_admitted(stream: _TlsStream) -> bool:
         return False
 
 
-def _of_protocol(error: ssl.SSLError, tls: Tls) -> str:
+def _protocol_refusal(error: ssl.SSLError, tls: Tls) -> str:
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "alert" in reason:
-        return _refused(tls)
+        return _certificate_refusal(tls)
     return (
         f"does not speak TLS ({reason}), and this end encrypts its streams: start the server with "
         f"its certificates in {VARIABLE}, or unset that for this end"
     )
 
 
-def _refused(tls: Tls) -> str:
+def _certificate_refusal(tls: Tls) -> str:
     return (
         f"refused the certificate in {tls.identity_path}: it has expired, or another authority "
         "than the server's has signed it; make certificates for both with one `jflow certs init`"

@@ -39,14 +39,14 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
     """
     text = environ.get("JFLOW_TOKEN", "").strip()
     if text:
-        return _checked(text, "JFLOW_TOKEN")
-    named = environ.get("JFLOW_TOKEN_FILE")
-    path = Path(named) if named else Path.home() / ".jflow" / "token"
+        return _check_token(text, "JFLOW_TOKEN")
+    file_name = environ.get("JFLOW_TOKEN_FILE")
+    path = Path(file_name) if file_name else Path.home() / ".jflow" / "token"
     try:
         if not path.exists():
-            if named:
+            if file_name:
                 raise NotFoundError(
-                    f"JFLOW_TOKEN_FILE names {named!r}, which does not exist; {_HOW_TO_MAKE}"
+                    f"JFLOW_TOKEN_FILE names {file_name!r}, which does not exist; {_HOW_TO_MAKE}"
                 )
             _create(path)
         token = read_private(path)[:_MAX_LENGTH].decode().strip()
@@ -59,10 +59,10 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
             f"the token file {path} must contain a token; delete it to get a new one, or "
             f"{_HOW_TO_MAKE}"
         )
-    return _checked(token, f"the token file {path}")
+    return _check_token(token, f"the token file {path}")
 
 
-def _checked(token: str, source: str) -> str:
+def _check_token(token: str, source: str) -> str:
     if len(token) < MIN_LENGTH:
         raise InvalidArgumentError(
             f"{source} has a token of {len(token)} characters; at least {MIN_LENGTH} are required "

@@ -129,7 +129,7 @@ def held(directory: Path) -> HeldDirectory:
     try:
         for _ in range(_ATTEMPTS):
             make_private_directory(directory)
-            descriptor = _opened(path)
+            descriptor = _open_lock(path)
             try:
                 _lock_shared(descriptor)
                 if _is_at(descriptor, path):
@@ -155,8 +155,10 @@ def _lock_shared(descriptor: int) -> None:
 def remove_earlier(directory: Path) -> None:
     """Removes the directories of earlier boots that no process has locked."""
     with suppress(OSError):
-        beside = [one for one in directory.parent.iterdir() if _BOOT_NAME.fullmatch(one.name)]
-        for one in beside[:_MAX_STALE]:
+        boot_directories = [
+            one for one in directory.parent.iterdir() if _BOOT_NAME.fullmatch(one.name)
+        ]
+        for one in boot_directories[:_MAX_STALE]:
             if one != directory and stat.S_ISDIR(one.lstat().st_mode):
                 with suppress(OSError):  # it is held, or has other files
                     _remove_unheld(one)
@@ -165,7 +167,7 @@ def remove_earlier(directory: Path) -> None:
 def _remove_unheld(directory: Path) -> None:
     """Removes a directory of sockets. Raises OSError if a process has locked it."""
     path = directory / _LOCK
-    descriptor = _opened(path)
+    descriptor = _open_lock(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_at(descriptor, path):
@@ -179,7 +181,7 @@ def _remove_unheld(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     """Opens the file of a lock, and creates it if necessary. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)

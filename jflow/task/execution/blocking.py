@@ -98,16 +98,16 @@ def run_fibers(
                 if ready:
                     name = ready.pop()
                 else:
-                    name = _next(woken, deadline, lambda: _pending(fibers, parked, names))
+                    name = _next_woken(woken, deadline, lambda: _waits_text(fibers, parked, names))
             except OpError as error:
                 reasons = _reasons(parked)
-                if _gives_up(parked):
+                if _cancel_attempts(parked):
                     failure = type(error)("; it ".join([error.message, *reasons]))
                     _throw(failure, next(fibers[name] for name in parked))
                     raise failure from None
                 continue  # all attempts completed at the last moment, and wake their fibers
             parked.pop(name, None)
-            if _goes_on(name, fibers[name], woken, parked):
+            if _run_until_wait(name, fibers[name], woken, parked):
                 continue
             for other, needed in missing.items():
                 if name in needed:
@@ -116,12 +116,12 @@ def run_fibers(
                         ready.append(other)
     finally:
         if parked:
-            _gives_up(parked)
+            _cancel_attempts(parked)
         for fiber in fibers.values():
             fiber.close()
 
 
-def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
+def _run_until_wait(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
     """Runs a fiber until it ends or has to wait; returns whether it waits."""
     for cell, attempt in fiber:
         parked[name] = (cell, attempt)
@@ -137,7 +137,7 @@ def _throw(error: OpError, fiber: Fiber) -> None:
         fiber.throw(error)
 
 
-def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
+def _cancel_attempts(parked: Mapping[Name, Wanted]) -> bool:
     """Cancels the attempts for which fibers wait.
 
     Returns:
@@ -153,7 +153,9 @@ def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
     return [reason for cell, attempt in parked.values() if (reason := cell.reason(attempt))]
 
 
-def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames) -> str:
+def _waits_text(
+    fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames
+) -> str:
     """Describes what the fibers wait for, with the waiting operations, for a notice."""
     return "; ".join(
         f"{names.op_text(op) if (op := waiting_op(fibers[name])) else 'a step'} "
@@ -163,7 +165,7 @@ def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names:
     )
 
 
-def _next(woken: Woken, deadline: Deadline, what: Callable[[], str]) -> Any:
+def _next_woken(woken: Woken, deadline: Deadline, what: Callable[[], str]) -> Any:
     """Waits for the next fiber that can continue and returns its name."""
     try:
         name = WaitNotice(what).get_from(woken, deadline)

@@ -77,10 +77,12 @@ def link_callback(call: Call) -> LinkedCallback:
     Raises:
       InvalidArgumentError: if they are not those of a callback, or do not fit the call's slots.
     """
-    known = CallbackAttributes.from_bytes(call.attributes)
-    is_number = all(spec.shape is not None and not spec.is_string for spec in known.results)
-    has_zeros = not known.is_conditional or all(spec.is_static for spec in known.results)
-    fits = len(known.results) == len(call.outputs) and known.is_conditional <= len(call.inputs)
+    attributes = CallbackAttributes.from_bytes(call.attributes)
+    is_number = all(spec.shape is not None and not spec.is_string for spec in attributes.results)
+    has_zeros = not attributes.is_conditional or all(spec.is_static for spec in attributes.results)
+    fits = len(attributes.results) == len(call.outputs) and attributes.is_conditional <= len(
+        call.inputs
+    )
     if not (is_number and has_zeros and fits):
         raise InvalidArgumentError(f"a callback cannot have these attributes and slots: {call}")
-    return LinkedCallback(call, known.number, known.results, known.is_conditional)
+    return LinkedCallback(call, attributes.number, attributes.results, attributes.is_conditional)

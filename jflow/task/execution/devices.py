@@ -31,7 +31,7 @@ def local_devices(
     devices = jax.local_devices()
     if all(device.platform != "cpu" for device in devices):
         devices = [*devices, *jax.local_devices(backend="cpu")]
-    named = _named(task, tuple(devices))
+    named = _name_devices(task, tuple(devices))
     if not counts:
         return named
     return {
@@ -42,7 +42,7 @@ def local_devices(
 
 
 @lru_cache
-def _named(task: Task, devices: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
+def _name_devices(task: Task, devices: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
     counts: Counter[str] = Counter()
     named = {}
     for device in devices:

@@ -102,7 +102,7 @@ class LocalExecutable:
         # A driver has state only for values that are sent between plans, and only for one run.
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
         self._driver = None if sends else BlockingDriver(functions)
-        self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
+        self._predecessors = {_ALL: set()} if is_sequential else _order(plans, self._work)
         plan_class = classify(plans)
         self._single = plan_class if isinstance(plan_class, SingleProgram) else None
         # The number of fed values if the program takes these in order and returns the fetched ones.
@@ -133,9 +133,9 @@ class LocalExecutable:
         # What `run` returns has been computed, so the programs that compute it have ended.
         fed = self._own_feeds(feeds) if self._outlives_results else feeds
         return (
-            self._run(fed, _copied, deadline)
+            self._run(fed, _copy_value, deadline)
             if effect is None
-            else self._applied(effect, fed, deadline)
+            else self._apply_once(effect, fed, deadline)
         )
 
     def start(
@@ -148,9 +148,9 @@ class LocalExecutable:
         def run() -> None:
             try:
                 if effect is None:
-                    values = self._run(fed, _copied, deadline, outcome.woken)
+                    values = self._run(fed, _copy_value, deadline, outcome.woken)
                 else:
-                    values = self._applied(effect, fed, deadline, outcome.woken)
+                    values = self._apply_once(effect, fed, deadline, outcome.woken)
             except BaseException as error:  # of any class: the future reports it
                 if outcome.set_running_or_notify_cancel():
                     outcome.set_exception(error)
@@ -168,7 +168,9 @@ class LocalExecutable:
             try:
                 if len(feeds) == self._n_in_order:
                     return single.program(*feeds, *single.constants)
-                return single.results([*map(self._fed, feeds)] if self._moves_feeds else feeds)
+                return single.results(
+                    [*map(self._move_feed, feeds)] if self._moves_feeds else feeds
+                )
             except (TypeError, ValueError):
                 # JAX does not move arrays from another device, and the interpreter does. Later
                 # feeds are moved from the start, because they are probably on that device, too.
@@ -186,7 +188,7 @@ class LocalExecutable:
         """Like `run`, or `compute` if `as_jax`; also returns the trace records."""
         task = str(self._plans[0].plan.device.task) if self._plans else ""
         recorder = Recorder(task, now)
-        fetch = StepState.array if as_jax else _copied
+        fetch = StepState.array if as_jax else _copy_value
         values = self._run(self._own_feeds(feeds), fetch, deadline, recorder=recorder)
         return values, [recorder.record()]
 
@@ -202,18 +204,18 @@ class LocalExecutable:
         # The caller may then write to their memory.
         return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
 
-    def _applied(
+    def _apply_once(
         self, effect: Effect, feeds: Sequence[Any], deadline: Deadline, woken: Woken | None = None
     ) -> list[Array]:
         """Runs a step that is applied once, or returns the results of its applied attempt."""
         if self._refusal is not None:
             raise self._refusal
         if self._task is None or not self._writes.n_programs:
-            return self._run(feeds, _copied, deadline, woken)
+            return self._run(feeds, _copy_value, deadline, woken)
         return self._task.apply(
             effect,
             self._writes,
-            lambda writer: self._run(feeds, _copied, deadline, woken, effect=writer),
+            lambda writer: self._run(feeds, _copy_value, deadline, woken, effect=writer),
             deadline,
         )
 
@@ -254,17 +256,17 @@ class LocalExecutable:
             go = traced
         try:
             for number, feed in self._feeds:
-                states[number][feed.slot] = self._fed(feeds[feed.index], number)
+                states[number][feed.slot] = self._move_feed(feeds[feed.index], number)
             driver = self._driver or BlockingDriver(self._functions)
             if self._is_blocking:
                 fibers = {name: go(work, states, driver) for name, work in self._work.items()}
-                run_fibers(fibers, self._after, deadline, woken or SimpleQueue(), self.names)
+                run_fibers(fibers, self._predecessors, deadline, woken or SimpleQueue(), self.names)
             else:
                 for work in self._work.values():
                     fiber = go(work, states, driver)
                     first = next(fiber, None)
                     if first is not None:  # variables that another step writes
-                        rest = {_ALL: _resumed(first, fiber)}
+                        rest = {_ALL: _resume_fiber(first, fiber)}
                         run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue(), self.names)
             # Read last, so that no device is kept waiting while another one computes.
             values: list[Any] = [None] * self._n_fetches
@@ -293,7 +295,7 @@ class LocalExecutable:
             TracedState(one, containers, recorder, queued_s, watch, writing) for one in self._plans
         ]
 
-    def _fed(self, value: Any, number: int = 0) -> Any:
+    def _move_feed(self, value: Any, number: int = 0) -> Any:
         """Moves a fed value to the device of a plan, if it is a JAX array on another one.
 
         JAX itself moves other values only.
@@ -335,7 +337,7 @@ def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, lis
     return fibers
 
 
-def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
+def _resume_fiber(first: Wanted, fiber: Fiber) -> Fiber:
     """Continues a fiber that has been started, beginning with the attempt for which it waits."""
     try:
         yield first
@@ -344,7 +346,7 @@ def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
         fiber.close()
 
 
-def _copied(state: StepState, slot: Slot) -> Array:
+def _copy_value(state: StepState, slot: Slot) -> Array:
     return state.host_value(slot, copy=True)
 
 

@@ -132,8 +132,8 @@ class LinkedRun:
     @cached_property
     def only_read(self) -> tuple[VariableId, ...]:
         """The keys of the variables that it only reads."""
-        defaulted = (i for i, _, _ in self.instruction.defaults)
-        keys = dict.fromkeys(self.keys[i] for i in (*self.used, *defaulted))
+        default_variables = (i for i, _, _ in self.instruction.defaults)
+        keys = dict.fromkeys(self.keys[i] for i in (*self.used, *default_variables))
         return tuple(key for key in keys if key not in self.written)
 
 
@@ -242,13 +242,15 @@ class LinkedPlan:
         """
         ordered = [one for stage in self.stages for one in stage]
         # Not what the plan itself gives a value, which a transaction may hold back until its end.
-        written = {i for run in ordered if isinstance(run, LinkedRun) for i in run.only_written}
+        written_variables = {
+            i for run in ordered if isinstance(run, LinkedRun) for i in run.only_written
+        }
         if not self.plan.after:  # one after another
             ordered = [*dropwhile(lambda one: not isinstance(one, LinkedKernel), ordered)]
         elif not any(isinstance(one, LinkedKernel) for one in ordered):
             return ()
         runs = [one for one in ordered if isinstance(one, LinkedRun)]
-        needed = [(run, tuple(i for i in run.used if i not in written)) for run in runs]
+        needed = [(run, tuple(i for i in run.used if i not in written_variables)) for run in runs]
         return tuple((run, variables) for run, variables in needed if variables)
 
     @property
@@ -334,7 +336,7 @@ def link(
                 compiled = executable(program)
                 # Shared by all sessions: the time does not depend on which of them runs it.
                 latency = _LATENCIES.setdefault(compiled, Latency())
-                run = _unchecked(compiled) if checks_nans else compiled
+                run = _without_nan_check(compiled) if checks_nans else compiled
                 run = with_checks(run, instruction) if instruction.sizes else run
                 is_quick = is_bounded(compiled)
                 sizes = result_bytes(compiled)[len(instruction.writes) :]
@@ -353,7 +355,7 @@ def link(
     )
 
 
-def _unchecked(executable: CompiledProgram) -> CompiledProgram:
+def _without_nan_check(executable: CompiledProgram) -> CompiledProgram:
     """Wraps a program without JAX's own NaN check, which would lose the values of variables."""
 
     def run(*args: Any) -> list[jax.Array]:

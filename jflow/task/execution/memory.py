@@ -38,7 +38,7 @@ def memory_limits(
     """
     text = environ.get(VARIABLE, "")
     if text:
-        return dict.fromkeys(devices, _parsed(text))
+        return dict.fromkeys(devices, _parse_size(text))
     n_cpus = sum(device.platform == "cpu" for device in devices.values())
     return {
         name: host_memory() // n_cpus if device.platform == "cpu" else _allocator_limit(device)
@@ -92,7 +92,7 @@ def _allocator_limit(device: jax.Device) -> int:
     return int(stats.get("bytes_limit", 0))
 
 
-def _parsed(text: str) -> int:
+def _parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     n_bytes = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if not n_bytes:

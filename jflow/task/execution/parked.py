@@ -19,7 +19,7 @@ class ParkedAttempts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._leaving: frozenset[StateId] = frozenset()
+        self._leaving_states: frozenset[StateId] = frozenset()
         self._parked: dict[Attempt, tuple[Cell, Collection[StateId]]] = {}
 
     def watched(self, run: KernelRun, states: Collection[StateId]) -> KernelRun:
@@ -38,7 +38,7 @@ class ParkedAttempts:
                 # attempt and then looks at what is leaving, `leave` does it the other way round.
                 parked[attempt] = cell, states
                 try:
-                    if self._leaving and not self._leaving.isdisjoint(states):
+                    if self._leaving_states and not self._leaving_states.isdisjoint(states):
                         _interrupt(cell, attempt)
                     yield wanted
                 except BaseException as error:  # also GeneratorExit, which ends `run`
@@ -53,15 +53,15 @@ class ParkedAttempts:
     def leave(self, states: Collection[StateId]) -> None:
         """Cancels the waiting attempts of steps that use `states`, now and until `stay`."""
         with self._lock:
-            self._leaving |= frozenset(states)
+            self._leaving_states |= frozenset(states)
         for attempt, (cell, used) in [*self._parked.items()]:  # one step of the interpreter
-            if not self._leaving.isdisjoint(used):
+            if not self._leaving_states.isdisjoint(used):
                 _interrupt(cell, attempt)
 
     def stay(self, states: Collection[StateId]) -> None:
         """Stops cancelling the attempts of steps that use `states`."""
         with self._lock:
-            self._leaving -= frozenset(states)
+            self._leaving_states -= frozenset(states)
 
 
 def _interrupt(cell: Cell, attempt: Attempt) -> None:

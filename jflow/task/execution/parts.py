@@ -58,9 +58,9 @@ def _stitch_rows(ids: Array, *values: Array) -> Sequence[Array]:
     """
     places, rows = values[: len(values) // 2], values[len(values) // 2 :]
     stitched = np.empty((ids.size, *rows[0].shape[1:]), rows[0].dtype)
-    for at, own in zip(places, rows, strict=True):
-        used = _used(at, ids.size)
-        stitched[used] = own[: len(used)]
+    for at, own_rows in zip(places, rows, strict=True):
+        used = _used_places(at, ids.size)
+        stitched[used] = own_rows[: len(used)]
     return (stitched.reshape(*ids.shape, *rows[0].shape[1:]),)
 
 
@@ -75,14 +75,14 @@ def _split_rows(ids: Array, rows: Array, *places: Array) -> Sequence[Array]:
     flat = rows.reshape(ids.size, *rows.shape[ids.ndim :])
     split = []
     for at in places:
-        used = _used(at, ids.size)
-        own = np.zeros((len(at), *flat.shape[1:]), rows.dtype)
-        own[: len(used)] = flat[used]
-        split.append(own)
+        used = _used_places(at, ids.size)
+        own_rows = np.zeros((len(at), *flat.shape[1:]), rows.dtype)
+        own_rows[: len(used)] = flat[used]
+        split.append(own_rows)
     return split
 
 
-def _used(places: Array, n: int) -> Array:
+def _used_places(places: Array, n: int) -> Array:
     """Returns the positions before the padding."""
     used = places[places >= 0]
     if len(used) and used.max() >= n:

@@ -128,7 +128,7 @@ class VariableAccess(Access):
                 return
         self.used = containers.get_all(linked.used, linked.keys, linked.specs)
         if run.defaults:
-            self.used = {**self.used, **self._present()}
+            self.used = {**self.used, **self._initialized_defaults()}
         self._find_late(now - self.queued_s)
         for i in linked.only_written:
             containers.find(linked.keys[i], linked.specs[i])
@@ -160,7 +160,7 @@ class VariableAccess(Access):
             else:
                 self.late.append((self.linked.keys[i], buffer))
 
-    def _present(self) -> dict[int, VariableState]:
+    def _initialized_defaults(self) -> dict[int, VariableState]:
         """Returns the variables of `Run.defaults` that are initialized."""
         linked, numbers = self.linked, (i for i, _, _ in self.linked.instruction.defaults)
         variables = {i: self._containers.find(linked.keys[i], linked.specs[i]) for i in numbers}
@@ -223,7 +223,7 @@ class VariableAccess(Access):
         return f"{reason}, which {writer.activity()}"
 
     def activity(self) -> str:
-        return _writing(self.linked.instruction.op, self.since)
+        return _writing_text(self.linked.instruction.op, self.since)
 
 
 class StagedAccess(VariableAccess):
@@ -246,7 +246,7 @@ def _common(one: Access, other: Access) -> object:
     return next((key for key in other.all_keys() if key in mine), next(other.all_keys()))
 
 
-def _writing(op: str, since: float) -> str:
+def _writing_text(op: str, since: float) -> str:
     elapsed = time.monotonic() - since
     return f"operation {op!r} of another step has been writing for {seconds_text(elapsed)}"
 
@@ -296,7 +296,7 @@ class _ComputedWatcher(Resource):
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Computed)
         write = attempt.buffer.write
-        return "" if write is None else f"waited for {attempt.key}, which " + _writing(*write)
+        return "" if write is None else f"waited for {attempt.key}, which " + _writing_text(*write)
 
     def computed(self, buffer: Buffer) -> list[Computed]:
         """Completes all attempts that wait for a value that was computed."""

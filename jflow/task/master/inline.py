@@ -38,23 +38,23 @@ def begin_inline(
     staging = None if effect is None else single_write_staging(step, effect)
     if effect is not None and staging is None:
         return None
-    given, begin = only.feeds_of(feeds), only.proxy.begin_plans
+    own_feeds, begin = only.feeds_of(feeds), only.proxy.begin_plans
     if not use.states:
-        return begin(next(step_ids), only.handle, given)
+        return begin(next(step_ids), only.handle, own_feeds)
     if not gate.directory.enter(use):
         return None
     started = None
     try:
-        started = begin(next(step_ids), only.handle, given, staging)
+        started = begin(next(step_ids), only.handle, own_feeds, staging)
     finally:
         if started is None or started.is_done:
             gate.leave(use)
     if started is None or started.is_done:
         return started
-    return Started(_leaving(gate, use, started.rest()))
+    return Started(_leave_after(gate, use, started.rest()))
 
 
-async def _leaving(gate: Gate, use: Use, rest: Awaitable[Sequence[Array]]) -> Sequence[Array]:
+async def _leave_after(gate: Gate, use: Use, rest: Awaitable[Sequence[Array]]) -> Sequence[Array]:
     """Awaits the rest of a step, then leaves the gate that it has entered."""
     try:
         return await rest

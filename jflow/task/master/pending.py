@@ -49,10 +49,10 @@ async def find_waits(
         return SessionWaits(())
     reports = await ClusterWatch(servers).inspect(_REQUEST, tasks, _ANSWER_S)
     answered = session_waits(reports, entries, first_id)
-    return SessionWaits((*_held_back(servers, steps), *answered.found))
+    return SessionWaits((*_held_steps(servers, steps), *answered.found))
 
 
-def _held_back(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
+def _held_steps(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
     """Yields the waits of steps that have not begun because the state that they use is held."""
     handles = {step.use: handle for handle, step in steps.items()}
     gate, own = servers.gate, str(servers.info().task)
@@ -74,7 +74,7 @@ def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int
     ]
     computing = {one.wait.step for one in found if not one.wait.cause}
     waiting = [one for one in found if one.wait.step not in computing]
-    lost = _unanswered(reports, entries, {one.handle for one in found})
+    lost = _unresponsive_tasks(reports, entries, {one.handle for one in found})
     return SessionWaits((*lost, *waiting))
 
 
@@ -85,7 +85,7 @@ def _waits_in(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]
                 yield str(report.task), wait
 
 
-def _unanswered(
+def _unresponsive_tasks(
     reports: Iterable[TaskReport], entries: Entries, running: set[int]
 ) -> Iterator[SessionWait]:
     """Yields waits for unresponsive tasks of the running steps; of all if none is known to run."""

@@ -36,7 +36,7 @@ class Registrar:
 
     def __init__(self, servers: ServerView, claim: SessionClaim) -> None:
         self._servers = servers
-        self._own = servers.info().task
+        self._own_task = servers.info().task
         self._claim = claim
         self._incarnations: dict[Task, int] = {}
 
@@ -73,7 +73,9 @@ class Registrar:
         async def register(task: Task, plans: Sequence[Plan]) -> tuple[TaskPlans, Registered]:
             needed = frozenset().union(*(plan.artifacts for plan in plans))
             own = {digest: sent for digest, sent in artifacts.items() if digest in needed}
-            entry = await self._reached(task, plans, is_restartable, connect_timeout, deadline)
+            entry = await self._connect_entry(
+                task, plans, is_restartable, connect_timeout, deadline
+            )
             registered = await self._register(entry, own, deadline)
             return entry.registered_as(registered), registered
 
@@ -109,7 +111,7 @@ class Registrar:
         """
         stale = [entry for entry in step.entries.values() if not self.is_current(entry)]
         try:
-            await asyncio.gather(*(self._renewed(step, entry) for entry in stale))
+            await asyncio.gather(*(self._renew_entry(step, entry) for entry in stale))
         except RestartedError as error:
             error.is_rolled_back = True
             raise
@@ -137,7 +139,7 @@ class Registrar:
           AbortedError: if state of the step has moved.
         """
         try:
-            return await self._renewed(step, entry)
+            return await self._renew_entry(step, entry)
         except MovedError as error:
             if len(step.entries) == 1:
                 raise
@@ -147,24 +149,24 @@ class Registrar:
                 task=str(entry.task),
             ) from None
 
-    async def _renewed(self, step: RegisteredStep, lost: TaskPlans) -> TaskPlans:
+    async def _renew_entry(self, step: RegisteredStep, lost: TaskPlans) -> TaskPlans:
         task = lost.task
         if any(spec.owner for plan in lost.plans for spec in plan.resources):
             await self._servers.tasks[task].connect(RECONNECT_TIMEOUT_S, is_lost=True)
             raise RestartedError(
-                f"{task} was cut off from {self._own}, and has freed its queues, accumulators "
+                f"{task} was cut off from {self._own_task}, and has freed its queues, accumulators "
                 "and readers without a shared_name; open a new session and initialize again, or "
                 "give them one",
                 task=str(task),
             )
-        entry = await self._reached(
+        entry = await self._connect_entry(
             task, lost.plans, lost.is_restartable, RECONNECT_TIMEOUT_S, FOREVER
         )
         registered = await self._register(entry, {}, FOREVER)
         if registered.missing:
             raise RestartedError(
-                f"{task} was cut off from {self._own}, and no longer has {len(registered.missing)} "
-                "programs or constants of the step; open a new session",
+                f"{task} was cut off from {self._own_task}, and no longer has "
+                f"{len(registered.missing)} programs or constants of the step; open a new session",
                 task=str(task),
             )
         entry = entry.registered_as(registered)
@@ -207,7 +209,7 @@ class Registrar:
         handles = [one[0] for one in ended if not isinstance(one, BaseException)]
         await self.release(entry for entry in handles if entry.handle)
 
-    async def _reached(
+    async def _connect_entry(
         self,
         task: Task,
         plans: Sequence[Plan],

@@ -171,11 +171,11 @@ class StepRunner:
         except Exception as other:
             error = InternalError(f"{type(other).__name__}: {other}", task=str(task))
         if self._is_starting:  # others may have to be stopped that have not begun
-            self._loop.call_soon(self._ended, task, error)
+            self._loop.call_soon(self._report_end, task, error)
         else:
-            self._ended(task, error)
+            self._report_end(task, error)
 
-    def _ended(self, task: Task, error: OpError | None) -> None:
+    def _report_end(self, task: Task, error: OpError | None) -> None:
         if error is None:
             self._act(self._step.task_finished(task))
         else:

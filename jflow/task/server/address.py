@@ -38,7 +38,7 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
         loopback address, there are no certificates and JFLOW_INSECURE is not set.
     """
     try:
-        addresses = _resolved(numeric_host(host))
+        addresses = _resolve_host(numeric_host(host))
     except (OSError, UnicodeError) as error:
         raise InvalidArgumentError(
             f"{task} cannot listen at {host!r}, its host in the cluster: the name does not resolve "
@@ -135,8 +135,8 @@ def own_hosts(bound: Sequence[str]) -> frozenset[str]:
     names = ["localhost"]
     if not are_loopback(bound):  # where resolving that name may take seconds, and it is not used
         names.append(socket.gethostname())
-    leading = [name for name in names if _leads_to(name, bound)]
-    return frozenset(name.lower() for name in (*bound, *leading))
+    own_names = [name for name in names if _leads_to(name, bound)]
+    return frozenset(name.lower() for name in (*bound, *own_names))
 
 
 def are_loopback(bound: Sequence[str]) -> bool:
@@ -149,12 +149,12 @@ def _leads_to(name: str, bound: Sequence[str]) -> bool:
     if any(_numeric(address).is_unspecified for address in bound):
         return True
     try:
-        return set(_resolved(numeric_host(name))) <= {*bound}
+        return set(_resolve_host(numeric_host(name))) <= {*bound}
     except (OSError, UnicodeError):
         return False
 
 
-def _resolved(host: str) -> list[str]:
+def _resolve_host(host: str) -> list[str]:
     """Resolves a host to its distinct addresses. Raises OSError or UnicodeError if it has none."""
     infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in infos))

@@ -52,14 +52,14 @@ def defined(
     definition = server_or_cluster
     if not isinstance(definition, ServerDef):
         definition = ServerDef(ClusterSpec(definition).as_cluster_def())
-    wanted: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         "job_name": job,
         "task_index": index,
         "protocol": protocol,
         "default_session_config": config,
     }
     merged = replace(
-        definition, **{name: value for name, value in wanted.items() if value is not None}
+        definition, **{name: value for name, value in overrides.items() if value is not None}
     )
     if merged.default_session_config is not None:
         merged.default_session_config = merged.default_session_config.copy()
@@ -92,7 +92,7 @@ def which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task
         raise InvalidArgumentError(
             f"{source} job {job!r}, which is not in the cluster; it has the jobs {cluster.jobs}"
         )
-    task = _inferred(cluster, job, index)
+    task = _infer_task(cluster, job, index)
     tasks = list(cluster.tasks())
     if task not in tasks:
         raise InvalidArgumentError(
@@ -101,7 +101,7 @@ def which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task
     return task
 
 
-def _inferred(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
+def _infer_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
     if job is None:
         if len(cluster.jobs) != 1:
             raise ValueError(

@@ -30,14 +30,14 @@ class LoopThread:
         Raises:
           TimeoutError: if it takes longer than `timeout` seconds; it is cancelled.
         """
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._start_loop())
         try:
             return future.result(timeout)
         except TimeoutError:
             future.cancel()
             raise
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()

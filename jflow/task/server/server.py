@@ -211,7 +211,7 @@ class Server(Closing):
         self._cluster = known
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until the server is stopped or `timeout` seconds pass; returns whether it stopped."""
+        """Waits until the server stops or `timeout` seconds pass; returns whether it stopped."""
         return self._stopped.wait(timeout)
 
     def stop(self) -> None:

@@ -34,7 +34,7 @@ class SlowSteps:
     def start(self) -> None:
         """Starts to check, at intervals of half the limit, if slow steps are logged at all."""
         if _LOG.isEnabledFor(logging.INFO):
-            self._again()
+            self._schedule()
 
     def stop(self) -> None:
         """Stops checking. May be called again."""
@@ -61,10 +61,10 @@ class SlowSteps:
                 )
         self._slow = {number: step.age_s for number, step in slow.items()}
 
-    def _again(self) -> None:
+    def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._limit / 2, self._tick)
 
     def _tick(self) -> None:
         self.look()
-        self._again()
+        self._schedule()

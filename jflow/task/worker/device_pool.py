@@ -110,14 +110,14 @@ class DevicePool:
         self._running[step] += 1
         # The slot is free when the work ends, not when its caller is cancelled: the device still
         # runs it then.
-        job.add_done_callback(lambda _: _tell(loop, partial(self._ended, slots, step)))
+        job.add_done_callback(lambda _: _tell(loop, partial(self._end_job, slots, step)))
         return job
 
     def runs(self, step: int) -> bool:
         """Whether work of a step is running, perhaps after the step has ended."""
         return step in self._running
 
-    def _ended(self, slots: asyncio.Semaphore, step: int) -> None:
+    def _end_job(self, slots: asyncio.Semaphore, step: int) -> None:
         slots.release()
         self._running[step] -= 1
         if not self._running[step]:

@@ -69,7 +69,7 @@ class _Inline(Generic[ClassT]):
     def _is_alone(self) -> bool:
         return not self._context.plans
 
-    async def _computed(self, step: int, value: jax.Array) -> None:
+    async def _wait_for_device(self, step: int, value: jax.Array) -> None:
         """Waits for the device, and records meanwhile that the step runs."""
         context, run = self._context, object()
         context.started[step] = now(), self.registered
@@ -130,7 +130,7 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
             values = [slots[slot] for slot in self._fetches]
             for value in values:
                 if not value.is_ready():
-                    await self._computed(step, value)
+                    await self._wait_for_device(step, value)
             fetched = [np.asarray(value) for value in values]
         except Exception as error:
             raise_of_plan(error, linked, self._context.task)
@@ -180,7 +180,7 @@ class InlineAccess(_Inline[SingleAccess]):
             fetched: list[Array] = []
             for slot in self._fetches:
                 if not state.is_computed(slot):
-                    await self._computed(step, state[slot])
+                    await self._wait_for_device(step, state[slot])
                 fetched.append(state.fetch(slot))
         except Exception as error:
             raise_of_plan(error, linked, context.task)

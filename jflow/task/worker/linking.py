@@ -146,7 +146,7 @@ class PlanLinker:
           InvalidArgumentError: if a program is refused or cannot be compiled, or a plan is
             malformed.
         """
-        valid = await self._validated(plans, artifacts)
+        valid = await self._validate(plans, artifacts)
         await self._compile(plans, valid)
         loop = asyncio.get_running_loop()
         return [
@@ -154,7 +154,7 @@ class PlanLinker:
             for plan in plans
         ]
 
-    async def _validated(self, plans: Sequence[Plan], artifacts: Artifacts) -> ValidPrograms:
+    async def _validate(self, plans: Sequence[Plan], artifacts: Artifacts) -> ValidPrograms:
         """Returns the programs that were sent, as the validator has serialized them again."""
         programs = {program.digest for plan in plans for program in plan.programs}
         sent_here = [digest for digest in artifacts if digest in programs]

@@ -144,7 +144,7 @@ class PlanRun:
         fetched = {}
         for fetch in linked.fetches:
             if not self._state.is_computed(fetch.slot):
-                await self._computed(fetch.slot)
+                await self._wait_computed(fetch.slot)
             fetched[fetch.index] = state.fetch(fetch.slot)
         return fetched
 
@@ -271,13 +271,13 @@ class PlanRun:
         if self._is_cancelled:
             raise asyncio.CancelledError
 
-    async def _computed(self, *slots: Slot) -> None:
+    async def _wait_computed(self, *slots: Slot) -> None:
         """Waits until the device has computed the values of slots."""
         for slot in slots:
             if not self._state.is_computed(slot):
                 await self._context.devices.wait(self._state[slot])
 
-    async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
+    async def _run_in_thread(self, work: Callable[..., object], *args: Any) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._context.threads, work, *args)
 
@@ -343,9 +343,9 @@ class PlanRun:
         return self._call(state, call)
 
     async def _call(self, state: StepState, call: LinkedCall) -> None:
-        await self._computed(*call.instruction.inputs)
+        await self._wait_computed(*call.instruction.inputs)
         if call.latency.seconds > QUICK_S:
-            await self._in_thread(timed, call, state.call, call)
+            await self._run_in_thread(timed, call, state.call, call)
         else:
             timed(call, state.call, call)
 
@@ -361,13 +361,13 @@ class PlanRun:
         self, state: StepState, kernel: LinkedKernel
     ) -> Generator[Wanted | Awaitable[None], None, None]:
         if not all(map(state.is_computed, kernel.instruction.inputs)):
-            yield self._computed(*kernel.instruction.inputs)
+            yield self._wait_computed(*kernel.instruction.inputs)
         work = state.perform(kernel)
         yield from in_threads(work, self._context.threads) if kernel.reads_files else work
 
     async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
         """Makes the client call one of its functions."""
-        await self._computed(*callback.instruction.inputs)
+        await self._wait_computed(*callback.instruction.inputs)
         operands = state.operands(callback)
         if operands is None:
             return

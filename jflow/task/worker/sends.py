@@ -36,7 +36,7 @@ class PlanSends:
     """
 
     __slots__ = (
-        *("_context", "_last", "_leaving", "_linked", "_piggybacked", "_sending"),
+        *("_context", "_last_sends", "_leaving", "_linked", "_piggybacked", "_sending"),
         *("_state", "_step", "_waiters"),
     )
 
@@ -54,7 +54,7 @@ class PlanSends:
         self._context = context
         self._waiters = waiters
         self._piggybacked = context.piggybacked.get(step) if context.piggybacked else None
-        self._last: list[Send] = []
+        self._last_sends: list[Send] = []
         self._leaving: list[Send] = []
         self._sending: list[asyncio.Future[None]] = []
 
@@ -68,7 +68,7 @@ class PlanSends:
         if send.target.task == self._context.task:
             self._context.deliver(self._step, send.edge, self._own_value(send.slot))
         elif self._can_piggyback(send):
-            self._last.append(send)
+            self._last_sends.append(send)
         else:
             self._leaving.append(send)
         if self._leaving and send.edge in self._linked.ends_of_sends:
@@ -77,7 +77,7 @@ class PlanSends:
 
     async def finish(self) -> None:
         """Sends the values that are left, and waits until all messages were sent."""
-        if self._last:
+        if self._last_sends:
             self._piggyback()
         if len(self._sending) == 1:
             await self._sending[0]
@@ -88,7 +88,7 @@ class PlanSends:
         """Fails the waiters if a send has failed."""
         for sending in self._sending:
             if sending.done():
-                self._ended(sending)
+                self._fail_waiters(sending)
 
     def close(self) -> None:
         """Cancels the messages that were not sent."""
@@ -107,12 +107,12 @@ class PlanSends:
     def _piggyback(self) -> None:
         """Adds the last values to the reply; sends them in messages if the reply has to wait."""
         slots = [fetch.slot for fetch in self._linked.fetches]
-        slots += [send.slot for send in self._last if send.slot is not None]
+        slots += [send.slot for send in self._last_sends if send.slot is not None]
         is_computed = all(map(self._state.is_computed, slots))
         if self._piggybacked is None or self._sending or not is_computed:
-            self._send_all(self._last)
+            self._send_all(self._last_sends)
             return
-        for send in self._last:
+        for send in self._last_sends:
             value = None if send.slot is None else self._state.fetch(send.slot)
             self._piggybacked.values[send.edge] = value
 
@@ -125,7 +125,7 @@ class PlanSends:
         for (target, _), group in groups.items():
             sending = begin(self._send(target, group))
             if not sending.done() or sending.exception() is not None:
-                sending.add_done_callback(self._ended)
+                sending.add_done_callback(self._fail_waiters)
                 self._sending.append(sending)
 
     async def _send(self, target: Task, sends: Sequence[Send]) -> None:
@@ -144,7 +144,7 @@ class PlanSends:
         for slot in slots:
             state.has_sent(slot)
 
-    def _ended(self, sending: asyncio.Future[None]) -> None:
+    def _fail_waiters(self, sending: asyncio.Future[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
         if error is None:
             return

@@ -85,19 +85,19 @@ class RunningSteps:
         attempts = self._attempts() if page else {}
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
         for at, step, registered in page:
-            bare = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
+            base = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
             if step in orphaned:
                 since = max(present - orphaned[step][1], 0.0)
-                found.append((step, registered, [replace(bare, orphaned_s=since)]))
+                found.append((step, registered, [replace(base, orphaned_s=since)]))
                 continue
-            noted = (
+            fields = (
                 *attempts.get(step, ()),
                 *self._values(step, registered),
-                *self._busy(step, registered),
-                *self._held(step),
+                *self._busy_devices(step, registered),
+                *self._held_state(step),
             )
-            shown = [replace(bare, **one) for one in noted[:_N_SHOWN]]
-            found.append((step, registered, shown or [bare]))
+            shown = [replace(base, **one) for one in fields[:_N_SHOWN]]
+            found.append((step, registered, shown or [base]))
         return len(steps), found
 
     def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:
@@ -133,14 +133,14 @@ class RunningSteps:
                     what = f"for a value from {'another device of its task' if is_own else source}"
                     yield {"cause": what, "device": str(one.source), "edge": one.edge}
 
-    def _busy(self, step: int, registered: RegisteredPlans) -> Iterable[dict[str, Any]]:
+    def _busy_devices(self, step: int, registered: RegisteredPlans) -> Iterable[dict[str, Any]]:
         """Yields the busy devices for which a step waits, as fields of `WaitStatus`."""
         for linked in registered.plans:
             if step in self._context.devices.queued(linked.device):
                 what = "for its device, which runs other programs"
                 yield {"cause": what, "device": str(linked.plan.device)}
 
-    def _held(self, step: int) -> Iterable[dict[str, Any]]:
+    def _held_state(self, step: int) -> Iterable[dict[str, Any]]:
         """Yields the held state for which a step waits, as fields of `WaitStatus`."""
         held = self._gate.waiting.get(step)
         if held is not None and (what := self._gate.directory.obstacle(held.use)):

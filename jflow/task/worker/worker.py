@@ -345,7 +345,7 @@ class Worker:
                 if not gate.directory.enter(use):
                     await gate.enter(use, step)
             except MovedError as error:
-                raise self._refused(registered, error) from None
+                raise self._moved_error(registered, error) from None
             has_entered = True
             if staging is None or not registered.writes.n_programs:
                 values = await self._run_plans(registered, step, fed, client)
@@ -451,7 +451,7 @@ class Worker:
         for handle in tuple(self._of_caller):
             self.release(handle)
 
-    def _refused(self, registered: RegisteredPlans, error: MovedError) -> OpError:
+    def _moved_error(self, registered: RegisteredPlans, error: MovedError) -> OpError:
         """Returns the error for plans whose state has moved.
 
         A master starts no step whose state has moved. One that comes here nevertheless, because its
