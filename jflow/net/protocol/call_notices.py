@@ -32,7 +32,7 @@ class CallNotices:
       server: the server, for messages.
 
     Attributes:
-      describe: says what a step waits for, in the words of its graph.
+      describe: describes what a step waits for by the names of its graph.
 
     Raises:
       InvalidArgumentError: as `notice_s`.
@@ -73,7 +73,7 @@ class CallNotices:
         if waited >= first_s and at - self._requested_at >= first_s / 2:
             self._requested_at, self._waited = at, waited
             with suppress(OpError):
-                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._log_waits), FOREVER)
+                self._start(_FIND_WAITS.prepared(), _WaitsReceiver(self._log_waits), FOREVER)
 
     def _log_waits(self, report: SessionWaits) -> None:
         """Logs the reported waits for which a notice is due."""
@@ -96,7 +96,7 @@ class CallNotices:
         return "; ".join(dict.fromkeys(map(self.describe, listed)))
 
 
-class _WaitsAnswer(Outcome):
+class _WaitsReceiver(Outcome):
     """Receives the reply to `MasterSession.find_waits` and passes it on.
 
     Args:
@@ -122,7 +122,7 @@ def described(one: SessionWait, op_text: Callable[[str], str], value: str = "") 
 
     Args:
       one: the wait.
-      op_text: what an operation is called.
+      op_text: returns the name of an operation for users.
       value: the name of the value that it waits for, if it is known.
     """
     wait = one.wait

@@ -89,7 +89,7 @@ class MasterClient:
         resolve, or it is not the one that is meant.
       DeadlineExceededError: if the deadline passes first.
       FailedPreconditionError: if it has another version of the protocol.
-      RestartedError: if another incarnation of it is meant.
+      RestartedError: if the target names another incarnation of the server.
       UnauthenticatedError: if the server has another token.
     """
 

@@ -37,15 +37,15 @@ class ClientFunctions:
         call: int,
         number: int,
         operands: Sequence[Array],
-        answer: asyncio.Future[Sequence[Array]],
+        results: asyncio.Future[Sequence[Array]],
     ) -> None:
         key = call, number
         if key in self._pending:
             raise InvalidArgumentError(
                 f"a step calls its function {number} again before the client has answered"
             )
-        self._pending[key] = answer
-        answer.add_done_callback(lambda _: self._pending.pop(key, None))
+        self._pending[key] = results
+        results.add_done_callback(lambda _: self._pending.pop(key, None))
         message = pb.Envelope(id=call, call_back=pb.CallBack(number=number))
         sending = begin(self._send(message, operands))
         sending.add_done_callback(retrieve)
@@ -60,10 +60,10 @@ class ClientFunctions:
     def answered(self, message: pb.Envelope, tensors: Sequence[Array]) -> None:
         """Receives the results of a callback; ignores them if the step has ended."""
         key = message.called_back.call, message.called_back.number
-        answer = self._pending.get(key)
-        if answer is None or answer.done():
+        results = self._pending.get(key)
+        if results is None or results.done():
             return
         if message.status.code:
-            answer.set_exception(error_of(message.status))
+            results.set_exception(error_of(message.status))
         else:
-            answer.set_result(tensors)
+            results.set_result(tensors)

@@ -33,8 +33,8 @@ from jflow.net.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.state.effects import ConflictError, SupersededError
 from jflow.state.moves import MovedError, StateId
 
-_MOVED = MovedError.__name__
-_OF_EFFECTS = {one.__name__: one for one in (ConflictError, SupersededError)}
+_MOVED_CLASS = MovedError.__name__
+_EFFECT_ERRORS = {one.__name__: one for one in (ConflictError, SupersededError)}
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
@@ -241,7 +241,7 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
 def _class_name(error: OpError) -> str:
     """Returns the name of the class as which `error_of` recreates an error."""
     name = type(error).__name__
-    return name if name == _MOVED or name in _OF_EFFECTS else class_name(error)
+    return name if name == _MOVED_CLASS or name in _EFFECT_ERRORS else class_name(error)
 
 
 def state_to_proto(state: StateId) -> pb_tensor.StateId:
@@ -273,12 +273,12 @@ def error_of(status: pb_tensor.Status) -> OpError:
 def _error_of(status: pb_tensor.Status) -> OpError:
     if not status.code:
         return UnknownError("expected the status of an error, got success")
-    if status.error_class == _MOVED:
+    if status.error_class == _MOVED_CLASS:
         error = MovedError(status.message, op=status.op or None, task=status.task or None)
         error.moved = dict(zip(map(state_from_proto, status.moved), status.devices, strict=False))
         return error
-    if status.error_class in _OF_EFFECTS:
-        return _OF_EFFECTS[status.error_class](
+    if status.error_class in _EFFECT_ERRORS:
+        return _EFFECT_ERRORS[status.error_class](
             status.message, op=status.op or None, task=status.task or None
         )
     return from_code(

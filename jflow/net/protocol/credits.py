@@ -98,8 +98,8 @@ class Reservation:
     """The credits of one reply; `resize(0)` releases them.
 
     Args:
-      of_stream: those of the stream.
-      n_bytes: what the reply is expected to take.
+      of_stream: the credits of the stream.
+      n_bytes: the expected size of the reply.
     """
 
     def __init__(self, of_stream: Credits, n_bytes: int) -> None:

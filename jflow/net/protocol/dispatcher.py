@@ -283,11 +283,11 @@ class Dispatcher(Generic[S]):
 
         Args:
           request: its envelope; it may be shared.
-          call: its id.
-          size: that of the last reply to such a call; None if it takes no credits.
+          call: the id of the call.
+          size: the size of the last reply to such a call; None if it takes no credits.
           hand_over: lets another task read on.
-          work: does what the call asks for.
-          n_fed: the bytes of what it is given, which are kept while it waits for credits.
+          work: executes the call.
+          n_fed: the size of the fed values, which are kept while the call waits for credits.
         """
         reserved = None
         if size is not None and size.n_bytes > SMALL_BYTES:

@@ -27,7 +27,7 @@ class Endpoint:
     Args:
       server: the server.
       secret: the token, which callers must prove to have.
-      location: where it is reached.
+      location: the addresses and the machine by which the server is reached.
       cluster_name: the name of its cluster; "" if it has none.
     """
 

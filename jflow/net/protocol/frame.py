@@ -157,7 +157,7 @@ def head_bytes(frame: ByteBuffer | bytearray, size: int) -> int:
 
     Args:
       frame: it begins the frame, with the whole header if the frame has one.
-      size: that of the whole frame.
+      size: the size of the whole frame.
 
     Raises:
       InvalidArgumentError: if the frame is too short for them.

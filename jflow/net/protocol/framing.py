@@ -104,7 +104,7 @@ class PartsFraming:
     """Framing of a stream that writes lists of buffers, and parses what it reads itself.
 
     Args:
-      parser: that of the stream.
+      parser: the parser of the stream.
       encode: makes the frames.
       write_now: writes a small frame, which has its length in front; as that of a `Framing`.
       offer_first: see `Framing`.

@@ -61,7 +61,7 @@ INFO_ID = 1
 _MAGIC = b"jflow\0"
 _PREFIX = struct.Struct("<6sH")
 _OWN_PREFIX = _PREFIX.pack(_MAGIC, VERSION)
-_OF_CALLER, _OF_SERVER, _OF_OTHER_SERVER, _OF_ANSWER = b"\x01", b"\x02", b"\x03", b"\x04"
+_FROM_CALLER, _FROM_SERVER, _FROM_OTHER_SERVER, _OF_REPLY = b"\x01", b"\x02", b"\x03", b"\x04"
 _SAME_TOKEN = "both ends need the same ~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW_TOKEN"
 
 M = TypeVar("M", bound=Message)
@@ -71,7 +71,7 @@ class Secret:
     """The token of a cluster, as one key for each service.
 
     Args:
-      token: what both ends have.
+      token: the shared secret of both ends.
     """
 
     def __init__(self, token: str) -> None:
@@ -93,7 +93,7 @@ class Caller:
       secret: the token.
       service: the service that its streams lead to.
       target: the server that it means.
-      task, address: its own, if it is a server.
+      task, address: the task and the address of the caller, if it is a server.
     """
 
     secret: Secret = field(repr=False)
@@ -171,8 +171,8 @@ class CallerHandshake:
                 "install the same version of jflow on both",
             )
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
-        is_meant = self._is_mac(mac, _OF_SERVER, signed)
-        self._is_other = self._is_mac(mac, _OF_OTHER_SERVER, signed)
+        is_meant = self._is_mac(mac, _FROM_SERVER, signed)
+        self._is_other = self._is_mac(mac, _FROM_OTHER_SERVER, signed)
         if not (is_meant or self._is_other):
             raise self._error(
                 UnauthenticatedError, f"does not have the token of its caller; {_SAME_TOKEN}"
@@ -181,7 +181,7 @@ class CallerHandshake:
         if challenge is None or len(challenge.nonce) != NONCE_BYTES:
             raise self._error(UnavailableError, "sent a malformed challenge")
         self._challenge = signed
-        return _mac(self._key, _OF_CALLER, self.hello, signed)
+        return _mac(self._key, _FROM_CALLER, self.hello, signed)
 
     def opened(self, frame: bytes) -> bytes:
         """Checks the mac of the server's last frame; returns the reply in it.
@@ -191,7 +191,7 @@ class CallerHandshake:
         """
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
         is_whole = bool(self._challenge) and signed[: _PREFIX.size] == _OWN_PREFIX
-        if not (is_whole and self._is_mac(mac, _OF_ANSWER, self._challenge, signed)):
+        if not (is_whole and self._is_mac(mac, _OF_REPLY, self._challenge, signed)):
             raise self._error(
                 UnauthenticatedError,
                 "answered the handshake with what it has not proven: something on the way changes "
@@ -250,7 +250,7 @@ class ServerHandshake:
           nonce: 32 random bytes, used for nothing else.
           is_other: whether the caller means another server.
         """
-        end = _OF_OTHER_SERVER if is_other else _OF_SERVER
+        end = _FROM_OTHER_SERVER if is_other else _FROM_SERVER
         signed = self._challenge = _frame(pb.Challenge(nonce=nonce))
         return signed + _mac(self._key, end, self._hello_frame, signed)
 
@@ -260,7 +260,7 @@ class ServerHandshake:
         Raises:
           UnauthenticatedError: if it is not one of this handshake by an owner of the token.
         """
-        expected = _mac(self._key, _OF_CALLER, self._hello_frame, self._challenge)
+        expected = _mac(self._key, _FROM_CALLER, self._hello_frame, self._challenge)
         if not self._challenge or not hmac.compare_digest(frame, expected):
             raise UnauthenticatedError(
                 f"the caller did not prove that it has the token; {_SAME_TOKEN}"
@@ -269,7 +269,7 @@ class ServerHandshake:
     def seal(self, answer: bytes) -> bytes:
         """Returns the frame with the reply to a caller that has proven itself."""
         signed = _OWN_PREFIX + answer
-        return signed + _mac(self._key, _OF_ANSWER, self._hello_frame, self._challenge, signed)
+        return signed + _mac(self._key, _OF_REPLY, self._hello_frame, self._challenge, signed)
 
 
 def version_of(frame: bytes) -> int | None:

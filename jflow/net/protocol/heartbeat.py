@@ -28,8 +28,8 @@ MOST_S = 3600.0
 TICKS = 13
 """How many ticks there are in that time; one more than it takes, as the first may come at once."""
 
-_ASKS_AT = 8
-_LOST_AT = 12
+_PING_TICK = 8
+_LOST_TICK = 12
 
 
 def liveness_s() -> float:
@@ -83,6 +83,6 @@ class Heartbeat:
             self._n_silent, self._last_heard = 0, heard
             return Beat.NOTHING
         self._n_silent += 1
-        if self._n_silent >= _LOST_AT:
+        if self._n_silent >= _LOST_TICK:
             return Beat.LOST
-        return Beat.ASK if self._n_silent == _ASKS_AT else Beat.NOTHING
+        return Beat.ASK if self._n_silent == _PING_TICK else Beat.NOTHING

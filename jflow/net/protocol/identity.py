@@ -22,11 +22,11 @@ class ServerLocation:
     """The addresses and the machine by which a server is reached.
 
     Attributes:
-      hosts: the hosts by which it can be, in lower case, besides the one in the cluster.
+      hosts: the hosts by which it is reached, in lower case, besides the one in the cluster.
       advertised: further addresses that lead to it, "host:port" in lower case, such as that of a
         proxy before it.
       machine: identifies its machine; "" where that is not known.
-      is_local: whether processes of its machine only can reach it.
+      is_local: whether only processes of its machine can reach it.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -41,10 +41,10 @@ class ServerIdentity:
 
     Attributes:
       task: its task.
-      incarnation: which life of its process.
+      incarnation: the incarnation of its process.
       cluster: the tasks and their addresses, as it knows them.
       cluster_name: the name of the cluster; "" if it has none.
-      location: where it is reached.
+      location: the addresses and the machine by which it is reached.
     """
 
     task: Task
@@ -158,7 +158,7 @@ def certificate_refusal(
 
     Args:
       names: the names in the certificate; None if the connection has none.
-      hello: what the caller says.
+      hello: the claims of the caller.
       is_of_servers: whether the stream is for calls between servers.
     """
     if names is None or not is_of_servers:

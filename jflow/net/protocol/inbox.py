@@ -19,7 +19,7 @@ class Inbox:
     Attributes:
       n_bytes: the size of the messages that it has kept since it was last empty.
       is_over: whether nothing more comes.
-      error: what is raised then, behind the messages; None for the end of the stream.
+      error: raised after the last message; None for the end of the stream.
     """
 
     def __init__(self, on_wait: Callable[[], object] = lambda: None) -> None:

@@ -29,7 +29,7 @@ class DataOffer:
       path: of the Unix socket; "" if there is none.
       boot_id: of the machine that the path is on.
       nonce: 32 random bytes, used for nothing else.
-      port: at the server's addresses, where it takes data streams over TCP; 0 if it takes none.
+      port: of the server, for data streams over TCP; 0 if it accepts none.
     """
 
     path: str

@@ -32,16 +32,16 @@ class PendingReply:
     without the pass of the event loop that a shield adds to each reply.
     """
 
-    __slots__ = ("_answer", "_arrival")
+    __slots__ = ("_arrival", "_reply")
 
     def __init__(self) -> None:
-        self._answer: Received | OpError | None = None
+        self._reply: Received | OpError | None = None
         self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, answer: Received | OpError) -> None:
         """Sets the reply, or the error in its place, unless it is set already."""
-        if self._answer is None:
-            self._answer = answer
+        if self._reply is None:
+            self._reply = answer
             if not self._arrival.done():
                 self._arrival.set_result(None)
 
@@ -67,7 +67,7 @@ class PendingReply:
           asyncio.CancelledError: if the call was cancelled, or nothing comes.
           OpError: as `result`.
         """
-        if self._answer is None:
+        if self._reply is None:
             loop = asyncio.get_running_loop()
             self._arrival = arrival = loop.create_future()
             grace = loop.call_later(settings.GRACE_S, arrival.cancel)
@@ -75,19 +75,19 @@ class PendingReply:
                 with suppress(asyncio.CancelledError):  # the call was cancelled once already
                     await asyncio.wait([arrival])
             grace.cancel()
-        if self._answer is None:
+        if self._reply is None:
             raise asyncio.CancelledError
-        if isinstance(self._answer, CancelledError):
-            waited = Waited(self._answer.message.partition("; ")[2], self._answer.op)
+        if isinstance(self._reply, CancelledError):
+            waited = Waited(self._reply.message.partition("; ")[2], self._reply.op)
             raise asyncio.CancelledError(waited)
         return self.result()
 
     def result(self) -> Received:
         """Returns the reply, which must have come, or raises the error in its place."""
-        assert self._answer is not None
-        if isinstance(self._answer, OpError):
-            raise self._answer
-        return self._answer
+        assert self._reply is not None
+        if isinstance(self._reply, OpError):
+            raise self._reply
+        return self._reply
 
 
 CALLER = "the server that called it"

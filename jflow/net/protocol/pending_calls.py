@@ -95,12 +95,12 @@ class PendingCalls:
     def answered(self, call: int, *, is_final: bool) -> tuple[Answers | None, bool]:
         """Returns the receiver of a reply, or None, and whether the call was given up."""
         with self._lock:
-            answers = self.calls.pop(call, None)
-            if answers is not None and not is_final:
-                self.calls[call] = answers
+            receiver = self.calls.pop(call, None)
+            if receiver is not None and not is_final:
+                self.calls[call] = receiver
             is_given_up = call in self.given_up
             self.given_up.discard(call)
-        return answers, is_given_up
+        return receiver, is_given_up
 
     def finish(self, end: OpError) -> None:
         """Ends the session: all calls that are left fail with the first error that ended it."""
@@ -109,6 +109,6 @@ class PendingCalls:
                 self.end = end
             pending = list(self.calls.values())
             self.calls.clear()
-        for answers in pending:
+        for receiver in pending:
             # A new error for each: one exception must not be raised in several threads.
-            answers.put(copy.copy(self.end))
+            receiver.put(copy.copy(self.end))

@@ -62,7 +62,7 @@ class TaskProxy(Protocol):
 
         Args:
           method: the method, such as `StateSaves.take`.
-          incarnation: that of the task that is meant.
+          incarnation: the expected incarnation of the task.
           args, kwargs: its arguments.
         """
 

@@ -23,8 +23,8 @@ class Answered(NamedTuple):
     """A reply to a call.
 
     Attributes:
-      call: its id.
-      answer: what it returns, or the error with which it failed.
+      call: the id of the call.
+      answer: the result of the call, or the error with which it failed.
       is_final: whether no other answer to that call follows.
     """
 
@@ -52,7 +52,7 @@ class Receiver:
         """Decodes a frame of the first stream; returns the reply that it completes, or None.
 
         Raises:
-          OpError: if the frame is not what may come now; the session cannot go on.
+          OpError: if the frame must not come now; the session cannot go on.
         """
         return self._next(frame)
 
@@ -60,8 +60,8 @@ class Receiver:
         """Decodes a message. Raises as `frame`."""
         opened = self._decoder.open(message)
         if opened is not None and opened.template.is_plain:
-            answer = opened.template.envelope, opened.tensors
-            return new_tuple(Answered, (opened.varying.id, answer, True))
+            reply = opened.template.envelope, opened.tensors
+            return new_tuple(Answered, (opened.varying.id, reply, True))
         return _reply_in(*(open_message(message) if opened is None else opened.common))
 
     def _challenge(self, frame: bytes) -> None:
@@ -79,5 +79,5 @@ class Receiver:
 
 def _reply_in(envelope: pb.Envelope, tensors: list[Array]) -> Answered:
     code = envelope.status.code
-    answer = error_of(envelope.status) if code else (envelope, tensors)
-    return Answered(envelope.id, answer, is_final=not envelope.HasField("call_back"))
+    reply = error_of(envelope.status) if code else (envelope, tensors)
+    return Answered(envelope.id, reply, is_final=not envelope.HasField("call_back"))

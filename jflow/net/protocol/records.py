@@ -29,11 +29,11 @@ class DeviceRecord:
 
     Attributes:
       device: the device.
-      platform: what `jax.export` calls it.
-      incarnation: which life of the process it is of.
+      platform: its platform, as `jax.export` names it.
+      incarnation: the incarnation of its process.
       transport: what carries messages between its task and the server that reports it, "grpc",
         "unix", "tcp" or "inproc"; "" if they are the same.
-      memory_limit_bytes: what it can keep; 0 if that is not known.
+      memory_limit_bytes: the memory that it can use; 0 if that is not known.
       file_system: identifies the file system that its task sees; "" if that is not known.
     """
 

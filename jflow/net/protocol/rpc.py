@@ -113,10 +113,10 @@ class CallRequest:
         """Encodes the control part of the request's message.
 
         Args:
-          encoder: that of the stream.
+          encoder: the encoder of the stream.
           call: the id of the call; 0 if it has no reply.
-          incarnation: that of the process that is meant.
-          timeout_s, remaining_s: what the caller allowed and what is left of it; 0 for no limit.
+          incarnation: the expected incarnation of the server.
+          timeout_s, remaining_s: the caller's timeout and the rest of it; 0 for no limit.
         """
 
         def common() -> pb.Envelope:
@@ -145,14 +145,14 @@ class Rpc(Generic[S_contra, P, R]):
     """A remote procedure of a service S, which takes arguments P and returns an R.
 
     Attributes:
-      name: tells it from the others of its service.
+      name: identifies the RPC among those of its service.
       request: makes the request message and its tensors from the arguments.
       serve: calls the method of the service; returns the reply message and its tensors.
       result: decodes the reply message and its tensors.
       reply: the field of `Envelope` that holds the reply message; empty if there is none.
       doing: describes a request, for messages about deadlines.
       reply_size: gives the size of the last reply to such a request; None if it takes no credits.
-      repeated: says what its requests have in common; None for one that is like no other.
+      repeated: returns the template key and the rest of a request; None if it has no template.
       begin: as `serve`, for a request that has a template: begins the call in a plain
         function, maybe outside of tasks. Returns the reply, or what completes the call if it has to
         wait; await that in a task. None for a request that it cannot begin, nothing of which is

@@ -158,7 +158,7 @@ class PlansRequest:
 
     Attributes:
       step, handle, feeds, staging: as for `WorkerSession.run_plans`.
-      is_traced: whether what the task notes is returned, too.
+      is_traced: whether the task returns its trace records, too.
       asker: the name of the task that takes piggybacked values; "" if it takes none.
     """
 

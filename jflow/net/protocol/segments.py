@@ -48,7 +48,7 @@ class SegmentFrames(Protocol):
         """Receives a frame; returns the message if one lies in the frame's segment.
 
         Raises:
-          OpError: if the frame is malformed, or says what cannot be.
+          OpError: if the frame is malformed, or contradicts the state of the segments.
         """
 
 

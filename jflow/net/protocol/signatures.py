@@ -122,7 +122,7 @@ class MethodSignature:
 
     Args:
       method: the method, of which every parameter but `self` is annotated.
-      name: what messages call it.
+      name: its name in messages.
 
     Raises:
       TypeError: if values of an annotated type cannot travel.
@@ -225,7 +225,7 @@ class _ArrayCodec:
 
     Args:
       kind: the type.
-      what: what messages call a value.
+      what: the name of a value in error messages.
     """
 
     def __init__(self, kind: Any, what: str) -> None:

@@ -89,13 +89,13 @@ class EnvelopeTemplate:
     """An envelope that many messages share; it must not be changed.
 
     Args:
-      envelope: the envelope without what varies.
+      envelope: the envelope, without the fields that vary.
 
     Attributes:
       envelope: the same.
       name: the field of its body; "" if it has none.
-      is_plain: whether it says nothing, and the message is its tensors.
-      is_error: whether it says that a call failed.
+      is_plain: whether it has no body, so that the message is only its tensors.
+      is_error: whether it reports the failure of a call.
 
     Raises:
       InvalidArgumentError: if one of its tensors is malformed, has no elements or is not numbers.
@@ -136,11 +136,11 @@ class TemplateMessage:
 
     Attributes:
       template: the template.
-      varying: what else it says.
+      varying: the fields that differ from other messages with this template.
       tensors: its tensors.
       early_result: of a call that was begun before a task took the message: its reply or error,
         or what completes it; None if it was not begun.
-      size: that of the last reply to such a call, once it was begun; None if it takes no credits.
+      size: the size of the last reply to such a call, once begun; None if it takes no credits.
     """
 
     __slots__ = ("__dict__", "early_result", "size", "template", "tensors", "varying")
@@ -236,9 +236,9 @@ class TemplateEncoder:
 
         Args:
           key: identifies the envelope, among those of the same tensors.
-          varying: what differs from the other messages with this envelope.
+          varying: the fields that differ from other messages with this envelope.
           tensors: the tensors of the message.
-          make: makes the envelope, without tensors; what varies may be in it.
+          make: makes the envelope, without tensors; it may have the fields that vary.
         """
         whole: Hashable = key
         for tensor in tensors:

@@ -228,7 +228,7 @@ class Listener(Protocol):
 
         Args:
           hosts: the numeric addresses to listen at, one or more.
-          port: the same for all.
+          port: the port, the same at all of them.
 
         Raises:
           UnknownError: if an address cannot be bound, for example because it is in use.
@@ -287,8 +287,8 @@ class Transport(Protocol):
         """Makes a listener that is not bound to an address yet.
 
         Args:
-          services: what it serves to callers that prove themselves.
-          is_serving: what it tells all others, if the transport has a way to.
+          services: the services for callers that prove themselves.
+          is_serving: the health that it reports to other callers, if the transport can.
         """
 
 

@@ -180,7 +180,7 @@ class _Candidate(NamedTuple):
 
     Attributes:
       family: of the socket.
-      address: what to connect it to.
+      address: the address to connect to.
       name: of the place, for messages.
     """
 

@@ -37,7 +37,7 @@ class OpenOffer:
     """An offer of a data stream to one caller.
 
     Attributes:
-      offer: what the caller is told.
+      offer: the offer as it is sent to the caller.
       caller_names: the DNS names in the certificate of the caller; None if nothing is encrypted.
       attached: the data stream, once the caller has attached it.
     """

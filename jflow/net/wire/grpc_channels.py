@@ -52,7 +52,7 @@ def max_connections(n_addresses: int) -> int:
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 
-_BOTH = [
+_COMMON_OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
@@ -61,7 +61,7 @@ _BOTH = [
     ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 
-_OF_CHANNELS = [
+_CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     # Despite its name it is also the limit of one connection attempt. Refused attempts are repeated
     # as quickly with it.
@@ -72,7 +72,7 @@ _OF_CHANNELS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
-_OF_SERVERS = [
+_SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
     # Connections that do not even begin HTTP/2 are kept for two minutes without this option.
     ("grpc.server_handshake_timeout_ms", int(HELLO_S * 1000)),
@@ -87,12 +87,12 @@ _OF_SERVERS = [
 
 def channel_options() -> list[tuple[str, int]]:
     """Returns the gRPC options of a client's end."""
-    return [*_keepalive(), *_BOTH, *_OF_CHANNELS]
+    return [*_keepalive(), *_COMMON_OPTIONS, *_CHANNEL_OPTIONS]
 
 
 def server_options() -> list[tuple[str, int]]:
     """Returns the gRPC options of a server's end."""
-    return [*_keepalive(), *_BOTH, *_OF_SERVERS]
+    return [*_keepalive(), *_COMMON_OPTIONS, *_SERVER_OPTIONS]
 
 
 def _keepalive() -> list[tuple[str, int]]:

@@ -24,7 +24,7 @@ from jflow.net.wire.ports import check_alone
 from jflow.net.wire.tls import Tls
 
 _SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-_OF_THE_SERVER = (b"", b"\n\0")
+_WHOLE_SERVER_REQUESTS = (b"", b"\n\0")
 """Requests that name the service "", so that nothing of them needs to be parsed."""
 
 
@@ -63,7 +63,7 @@ class HealthService(grpc.GenericRpcHandler):
 
     async def _reply(self, context: Any) -> bool:
         """Replies to a request if it is for the whole server; returns whether it is."""
-        if await context.read() not in _OF_THE_SERVER:
+        if await context.read() not in _WHOLE_SERVER_REQUESTS:
             return False
         serving = health_pb2.HealthCheckResponse
         state = serving.SERVING if self._is_serving() else serving.NOT_SERVING
@@ -82,7 +82,7 @@ class GrpcServer:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
       data_streams: whether callers are offered data streams.
-      is_serving: what probes are told, which prove nothing.
+      is_serving: the health that is reported to probes, which prove nothing.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class GrpcStream:
       channel: closed with the stream.
       caller_names, machine: see `FrameStream`.
       dialler: how a caller's end attaches data streams; if None, it does not.
-      listener: where a server's end offers them.
+      listener: accepts the data streams that a server's end offers.
     """
 
     kind = "grpc"

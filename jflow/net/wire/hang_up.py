@@ -24,7 +24,7 @@ class HangUps:
     """Shuts down connections of one server, which it finds among the process's open files.
 
     Attributes:
-      port: that of the server.
+      port: the port of the server.
     """
 
     EACH_S = 0.25

@@ -189,10 +189,10 @@ class _Upgrade:
 
     async def chosen(self) -> tuple[InprocStream, Framing]:
         self._stream.read = self._stream.inbox.get
-        return self._stream, _HandedOver(self._stream)
+        return self._stream, _ObjectFraming(self._stream)
 
 
-class _HandedOver:
+class _ObjectFraming:
     """The framing of messages that are passed as objects: each is one frame; see `Framing`."""
 
     def __init__(self, stream: InprocStream) -> None:

@@ -67,9 +67,9 @@ def check_private(path: Path, status: os.stat_result, mode: str, forbidden: int 
 
     Args:
       path: its name, for messages.
-      status: what the system says of it.
+      status: its status, as of `os.stat`.
       mode: the permissions that it should have, for messages.
-      forbidden: those that others must not have.
+      forbidden: the permissions that others must not have.
 
     Raises:
       PermissionDeniedError: if it is of another user, or others have forbidden permissions.

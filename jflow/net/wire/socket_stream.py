@@ -39,7 +39,7 @@ class SocketStream:
     Attributes:
       kind: "unix" or "tcp".
       segments: large messages lie in them, if the other end can be given their files.
-      parser: parses what comes.
+      parser: parses the received bytes.
     """
 
     eof: object = None

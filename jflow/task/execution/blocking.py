@@ -81,7 +81,7 @@ def run_fibers(
       after: for each fiber, the fibers that have to end before it begins.
       deadline: limits the time of waiting.
       woken: receives the names of fibers that can continue; None cancels all waiting.
-      names: what notices of long waits call operations.
+      names: the names of operations in notices of long waits.
 
     Raises:
       DeadlineExceededError: if the deadline passes; all waiting attempts are cancelled. If by then

@@ -41,7 +41,7 @@ _Numbered = tuple[int, LinkedInstruction]
 _Name = tuple[int, int]
 """A fiber: the numbers of its plan and stage."""
 
-_ALL: _Name = (0, 0)
+_ONE_FIBER: _Name = (0, 0)
 
 
 @forks.guarded("run", "start", "compute", "traced")
@@ -57,7 +57,7 @@ class LocalExecutable:
       n_fetches: the number of fetched values.
       containers: the state.
       functions: the functions of the client that plans call, by number.
-      names: what traces call its instructions.
+      names: the names of its instructions in traces.
       task: keeps the state that the step uses; None if it uses none.
 
     Attributes:
@@ -102,7 +102,7 @@ class LocalExecutable:
         # A driver has state only for values that are sent between plans, and only for one run.
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
         self._driver = None if sends else BlockingDriver(functions)
-        self._predecessors = {_ALL: set()} if is_sequential else _order(plans, self._work)
+        self._predecessors = {_ONE_FIBER: set()} if is_sequential else _order(plans, self._work)
         plan_class = classify(plans)
         self._single = plan_class if isinstance(plan_class, SingleProgram) else None
         # The number of fed values if the program takes these in order and returns the fetched ones.
@@ -266,8 +266,10 @@ class LocalExecutable:
                     fiber = go(work, states, driver)
                     first = next(fiber, None)
                     if first is not None:  # variables that another step writes
-                        rest = {_ALL: _resume_fiber(first, fiber)}
-                        run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue(), self.names)
+                        rest = {_ONE_FIBER: _resume_fiber(first, fiber)}
+                        run_fibers(
+                            rest, {_ONE_FIBER: ()}, deadline, woken or SimpleQueue(), self.names
+                        )
             # Read last, so that no device is kept waiting while another one computes.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
@@ -331,7 +333,7 @@ def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, lis
     fibers: dict[_Name, list[_Numbered]] = {}
     for stage in range(max((len(linked.stages) for linked in plans), default=0)):
         for number, linked in enumerate(plans):
-            work = fibers.setdefault(_ALL if is_sequential else (number, stage), [])
+            work = fibers.setdefault(_ONE_FIBER if is_sequential else (number, stage), [])
             if stage < len(linked.stages):
                 work.extend((number, instruction) for instruction in linked.stages[stage])
     return fibers

@@ -147,7 +147,7 @@ class LinkedCall:
       constants: its last arguments.
       attributes: its arguments by name.
       latency: the expected time of a call.
-      variables: those of which its first arguments say whether they are initialized.
+      variables: variables whose presence is passed as its first arguments.
     """
 
     instruction: Call

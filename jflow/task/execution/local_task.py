@@ -113,7 +113,7 @@ class LocalTask:
         Args:
           effect: the attempt.
           writes: what the step writes.
-          run: runs it; its argument keeps what it writes.
+          run: runs the step; its argument stages the writes.
           deadline: of the call.
 
         Raises:

@@ -14,14 +14,14 @@ import numpy as np
 from jflow.base.values import Array, assigned_parts
 from jflow.errors import InvalidArgumentError
 
-_FEWEST = 8
+_MIN_ROWS = 8
 """At least so many rows are gathered at once."""
 
 
 def padded_size(n: int) -> int:
     """Rounds n rows up by at most a quarter or 7 rows, so that few sizes are compiled."""
     step = 1 << max(n.bit_length() - 3, 3)
-    return max(-(-n // step) * step, _FEWEST)
+    return max(-(-n // step) * step, _MIN_ROWS)
 
 
 def _split_ids(ids: Array, *, sizes: list[int], strategy: str) -> Sequence[Array]:

@@ -388,7 +388,7 @@ def run_program(
 
     Args:
       linked: the program.
-      slots: those of its plan.
+      slots: the slots of its plan.
       old: its first arguments, the values of variables.
       device: the device of the plan, for messages.
 

@@ -33,7 +33,7 @@ class TracedState(StepState):
 
     Args:
       linked, containers, queued_s, watch, writing, effect: as for `StepState`.
-      recorder: notes what the task does in the step.
+      recorder: records the activity of the task in the step.
     """
 
     __slots__ = ("recorder",)

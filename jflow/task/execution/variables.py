@@ -56,7 +56,7 @@ class VariableAccess(Access):
       containers: the variables of the task.
       queued_s: the time after the start of a program, in seconds, during which its results may be
         used although it is still running.
-      effect: what the grant applies, if it is the only write of a step that is applied once.
+      effect: applied by the grant, if this is the only write of a step that is applied once.
 
     Attributes:
       is_done: whether nothing is left to do, because all variables to initialize have a value.
@@ -67,7 +67,7 @@ class VariableAccess(Access):
         ended, new ones.
       missing: (slot, default) pairs for the variables of `Run.defaults` that have no value.
       results: the new values of the variables that it writes; empty if they do not change.
-      has_to_end: whether it sets variables when it ends, or keeps others from them until then.
+      has_to_end: whether it holds variables exclusively, or sets them, until it ends.
       mark: the mark of the new values until they are computed.
       late: values that are still being computed. If there are any and the access writes, it has
         taken nothing.

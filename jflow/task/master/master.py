@@ -24,7 +24,7 @@ from jflow.task.master.view import ServerView
 _LOG = logging.getLogger(__name__)
 
 
-class _Opened(NamedTuple):
+class _SessionEntry(NamedTuple):
     """The number of a session and the time at which it was opened."""
 
     number: int
@@ -53,14 +53,14 @@ class Master:
             info, tasks, driver, gate or Gate(driver), fences or Fences(), liveness_s
         )
         self._numbers = itertools.count(1)
-        self._sessions: dict[ClientSession, _Opened] = {}
+        self._sessions: dict[ClientSession, _SessionEntry] = {}
         self._with_steps: set[ClientSession] = set()
         self._servers.fences.add_user(self._used_claims)
 
     def open_session(self) -> MasterSession:
         """Opens a session for a client."""
         session = ClientSession(self._servers, self._reset, self._begin, self._close)
-        self._sessions[session] = _Opened(next(self._numbers), now())
+        self._sessions[session] = _SessionEntry(next(self._numbers), now())
         return session
 
     def list_sessions(self, request: StatusRequest) -> tuple[int, tuple[SessionStatus, ...]]:

@@ -31,7 +31,7 @@ class Registrar:
 
     Args:
       servers: the master's view of the cluster.
-      claim: what the session works under.
+      claim: the claim of the session.
     """
 
     def __init__(self, servers: ServerView, claim: SessionClaim) -> None:

@@ -21,7 +21,7 @@ class SlowSteps:
     Call it on the event loop only.
 
     Args:
-      list_steps: lists those that run, the oldest first.
+      list_steps: lists the running steps, the oldest first.
       limit: how long a step may take before it is logged, in seconds.
     """
 

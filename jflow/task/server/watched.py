@@ -33,7 +33,7 @@ class ServedTask:
 
     Args:
       info: gives the current server info.
-      worker, master: those of the task.
+      worker, master: the worker and the master of the task.
 
     Attributes:
       is_serving: whether the server is not about to stop.

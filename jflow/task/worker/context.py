@@ -38,10 +38,10 @@ class RegisteredPlans:
       use: the state that they use.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
       writes_often: whether they write variables more than once.
-      claim: what their client had claimed when they were registered.
+      claim: the claim of their client when they were registered.
       writes: what they write.
-      refusal: the error of a step that is to be applied once, because of what it does.
-      master: the task whose client they are of.
+      refusal: the error for running them in a step applied once, if they do not support that.
+      master: the task of the master that registered them.
     """
 
     handle: int
@@ -97,10 +97,10 @@ class WorkerContext:
       threads: for host work that may be slow but terminates.
       devices: runs, and waits for, programs that may take long.
       parked: attempts that a move may cancel.
-      blocked: by step, what a cancelled plan of it was waiting for; for error messages.
-      recorders: by step, what notes the traced ones.
-      senders: the tasks that send it values, and what waits for these.
-      piggybacked: by step, what takes the values that are piggybacked.
+      blocked: by step, what its cancelled plan was waiting for, for error messages.
+      recorders: the recorders of traced steps, by step.
+      senders: the tasks that send it values, and the waits for these.
+      piggybacked: the piggybacked values of steps, by step.
       started: by step, when it began, by `now`, and what it runs.
       orphaned: by step that has ended while a device ran a program of it: when it began, when it
         ended, and what it ran; see `orphaned_steps`.

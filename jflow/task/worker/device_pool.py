@@ -40,7 +40,7 @@ def is_quick(run: LinkedRun, is_alone: Callable[[], bool]) -> bool:
 
     Args:
       run: the program.
-      is_alone: whether no other plan runs, and nothing that this one sends is on its way.
+      is_alone: whether no other plan runs, and this one has no message in flight.
     """
     seconds = run.latency.seconds
     if seconds > ALONE_S or not run.may_be_quick:

@@ -49,7 +49,7 @@ class _Inline(Generic[ClassT]):
 
     Args:
       registered: the registered plans, of which it is the only one.
-      context: what the plans of its task share.
+      context: the context of the task's worker.
       programs: the class of the plan.
     """
 

@@ -62,7 +62,7 @@ async def run_plan(
       linked: the plan.
       step: identifies the step on every task that takes part.
       fed: the step's fed values by their index.
-      context: what the plan's task provides.
+      context: the context of the task's worker.
       client: calls functions of the step's client; None if it is not connected to this task.
       parks: the state that it uses, if it can be run again when a move ends it; else nothing.
       writing, effect: as for `StepState`.
@@ -377,13 +377,13 @@ class PlanRun:
                 "not connected to this task",
                 op=callback.instruction.op,
             )
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        results: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             with callback.naming_errors():
-                await self._client(callback.number, operands, answer)
-                state.answer(callback, await self._wait(answer))
+                await self._client(callback.number, operands, results)
+                state.answer(callback, await self._wait(results))
         finally:
-            answer.cancel()
+            results.cancel()
 
     # Transfers --------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class PlanSends:
       linked: the plan.
       step: the number of its step.
       state: has the values.
-      context: what the task provides.
+      context: the context of the task's worker.
       waiters: the waits for other plans; a failed send fails them, as those may never act.
 
     It must not refer to the run itself: values that a cycle of references holds are freed by the

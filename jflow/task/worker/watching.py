@@ -30,8 +30,8 @@ class RunningSteps:
     record nothing for watchers but when they began. Call it on the event loop only.
 
     Args:
-      context: what the plans of the task share.
-      gate: what they wait at while the state that they use is moved.
+      context: the context of the task's worker.
+      gate: makes steps wait while the state that they use moves.
     """
 
     def __init__(self, context: WorkerContext, gate: Gate) -> None:

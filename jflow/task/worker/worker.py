@@ -238,15 +238,15 @@ class Worker:
           feeds: the fed values of these plans in the order of their indices.
           client: calls functions of the client; None if it is not connected to this task.
           records: if given, the step is traced, and what this task notes is added to them.
-          staging: how what they write is kept, if the step is applied once.
-          piggybacked: takes what they send to the caller at their end; None to send it.
+          staging: stages their writes, if the step is applied once.
+          piggybacked: receives the values for the caller that they send last; None to send these.
 
         Returns:
           Their fetched values in the order of their indices.
 
         Raises:
           AbortedError: if the handle is unknown.
-          FencedError: if there was a later claim of what its client works under.
+          FencedError: if there was a later claim of the name that its client has claimed.
           ConflictError, UnimplementedError: as `WorkerService.run_plans`.
           OpError: if a plan fails.
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
