@@ -1,1 +1,1 @@
-"""How tasks talk: services, messages, and the transports that carry them."""
+"""Communication between tasks: services, messages, and the transports that carry them."""

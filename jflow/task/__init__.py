@@ -1,1 +1,1 @@
-"""How a step is run: by a worker, for a master, in a server."""
+"""Running steps: the execution of plans, and the workers, masters and servers of tasks."""

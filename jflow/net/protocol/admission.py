@@ -1,4 +1,4 @@
-"""Both ends of the handshake on an event loop, and the limit of streams that are in it."""
+"""Both sides of the handshake on an event loop, and the limit on unauthenticated streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 
 
 def new_nonce() -> bytes:
-    """32 random bytes for one handshake."""
+    """Returns 32 random bytes, the nonce of one handshake."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
@@ -53,7 +53,7 @@ async def enter(
 
 
 def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
-    """The answer in a server's last frame of the handshake.
+    """Returns the reply in a server's last handshake frame, after checking its mac.
 
     Raises:
       UnauthenticatedError: if the server has not proven it.
@@ -65,7 +65,7 @@ def answer_in(frame: bytes, handshake: CallerHandshake) -> pb.Envelope:
 
 
 def admitted_info(answer: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
-    """What a server says about itself once the handshake is done.
+    """Returns the server info in the last reply of a handshake.
 
     Raises:
       OpError: if it refuses the caller.
@@ -89,12 +89,12 @@ async def admit(
     Raises:
       UnauthenticatedError: if the caller does not prove that it has the token.
     """
-    first = await _read(stream)
-    other_version = refusal_of_version(first)
+    hello_frame = await _read(stream)
+    other_version = refusal_of_version(hello_frame)
     if other_version is not None:
         await _write(stream, other_version)
         return None
-    handshake = ServerHandshake(secret, service, first)
+    handshake = ServerHandshake(secret, service, hello_frame)
     refusal = identity.refusal(handshake.hello)
     await _write(stream, handshake.challenge(new_nonce(), is_other=refusal is not None))
     handshake.check(await _read(stream))
@@ -105,16 +105,16 @@ async def admit(
         )
     if refusal is None:
         return handshake
-    await _answer(stream, handshake, pb.Envelope(status=error_to_status(refusal, "")))
+    await _send_reply(stream, handshake, pb.Envelope(status=error_to_status(refusal, "")))
     return None
 
 
 async def introduce(stream: FrameStream, handshake: ServerHandshake, info: ServerInfo) -> None:
     """Sends the server info to a caller that was admitted."""
-    await _answer(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
+    await _send_reply(stream, handshake, pb.Envelope(server_info=info_to_proto(info)))
 
 
-async def _answer(stream: FrameStream, handshake: ServerHandshake, answer: pb.Envelope) -> None:
+async def _send_reply(stream: FrameStream, handshake: ServerHandshake, answer: pb.Envelope) -> None:
     answer.id = INFO_ID
     await _write(stream, handshake.seal(answer.SerializeToString()))
 
@@ -152,7 +152,7 @@ class UnauthenticatedStreams:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Waits until a stream may be read, and ends what is done with it when its time is over.
+        """Context manager that waits until a stream may be read, then limits the handshake's time.
 
         Raises:
           ResourceExhaustedError: if too many others wait, or for too long.
@@ -172,11 +172,11 @@ class UnauthenticatedStreams:
                     del self._ends[limit]
                     self._free.release()
         except TimeoutError:
-            raise _late() if is_read else _crowded() from None
+            raise _timeout_error() if is_read else _crowding_error() from None
 
     async def _wait(self) -> None:
         if self._n_waiting >= settings.MAX_WAITING:
-            raise _crowded()
+            raise _crowding_error()
         self._n_waiting += 1
         self._shorten()
         try:
@@ -185,21 +185,21 @@ class UnauthenticatedStreams:
             self._n_waiting -= 1
 
     def _shorten(self) -> None:
-        """Ends early as many of those that are read longest as others wait."""
+        """Shortens the deadlines of the oldest handshakes, one for each stream that waits."""
         if self._n_waiting and self._free.locked():
             for limit, end in islice(self._ends.items(), self._n_waiting):
                 if not limit.expired() and end < (limit.when() or end):
                     limit.reschedule(end)
 
 
-def _late() -> UnauthenticatedError:
+def _timeout_error() -> UnauthenticatedError:
     return UnauthenticatedError(
         f"the handshake was not complete within {settings.HELLO_S:g} s, "
         f"or {settings.READ_S:g} s while others waited"
     )
 
 
-def _crowded() -> ResourceExhaustedError:
+def _crowding_error() -> ResourceExhaustedError:
     return ResourceExhaustedError(
         f"more than {settings.MAX_UNAUTHENTICATED} other streams are in the handshake; "
         "try again later"

@@ -1,4 +1,4 @@
-"""Buffers for received messages: aligned memory, which large messages use again.
+"""Aligned buffers for received messages; a pool reuses those of large messages.
 
 The first touch of fresh memory costs more than moving the bytes that it receives. So the buffer of
 a large message goes back to a pool when the last array that views it is gone, and a later message
@@ -32,7 +32,7 @@ IDLE_S = 5.0
 
 
 def aligned_buffer(n_bytes: int) -> Array:
-    """Uninitialized memory, u8[n_bytes], whose address is a multiple of 64.
+    """Allocates uninitialized memory, u8[n_bytes], whose address is a multiple of 64.
 
     Raises:
       ResourceExhaustedError: if there is not so much.
@@ -46,7 +46,7 @@ def aligned_buffer(n_bytes: int) -> Array:
 
 
 class _ViewedMemory:
-    """Memory behind NumPy's array interface; every array that views part of it refers to this."""
+    """Exposes memory to NumPy; every array that views a part of it references this object."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_memory")
 
@@ -56,7 +56,7 @@ class _ViewedMemory:
 
 
 def view_of(memory: Array, n_bytes: int, give_back: Callable[..., object], *args: Any) -> Array:
-    """The first `n_bytes` of some memory, u8[n_bytes].
+    """Returns a buffer's first `n_bytes` as an array; calls `give_back` when nothing refers to it.
 
     Args:
       memory: u8, at least of that size.
@@ -71,7 +71,7 @@ def view_of(memory: Array, n_bytes: int, give_back: Callable[..., object], *args
 
 
 class BufferPool:
-    """Memory for large messages; thread-safe.
+    """A pool of buffers for large messages; thread-safe.
 
     Buffers are given back by finalizers, which may run at any point of any thread, also while that
     thread is in a method of the pool. So giving back never waits for the lock: if it is held, the
@@ -93,11 +93,11 @@ class BufferPool:
 
     @property
     def n_free_bytes(self) -> int:
-        """How much memory is kept."""
+        """The total size of the free buffers, in bytes."""
         return sum(memory.nbytes for memory in self._free)
 
     def allocate(self, n_bytes: int) -> Array:
-        """Memory of arbitrary contents, u8[n_bytes], aligned to 64 bytes.
+        """Returns a buffer with arbitrary contents, u8[n_bytes], aligned to 64 bytes.
 
         Raises:
           ResourceExhaustedError: if there is not so much.
@@ -115,7 +115,7 @@ class BufferPool:
         return view_of(memory, n_bytes, self._give_back, memory)
 
     def sweep(self) -> None:
-        """Frees the memory that was free at the last sweep and has not been used since."""
+        """Frees the buffers that have not been used since the last sweep."""
         with self._lock:
             del self._free[: self._n_idle]
             self._n_idle = len(self._free)
@@ -127,7 +127,7 @@ class BufferPool:
             self._was_used = False
 
     def _pop_free(self, capacity: int) -> Array | None:
-        """The last used of the free buffers of a capacity, the warmest; None if there is none."""
+        """Removes and returns the last used free buffer of a capacity; None if there is none."""
         for number in range(len(self._free) - 1, -1, -1):
             if self._free[number].nbytes == capacity:
                 self._n_idle -= number < self._n_idle
@@ -148,7 +148,7 @@ class BufferPool:
 
 
 def capacity_for(n_bytes: int) -> int:
-    """The size of the buffer for a message: up to an eighth more, so that similar ones share it."""
+    """Returns the buffer size for a message, rounded up by at most 1/8 to make reuse likely."""
     step = 1 << max(n_bytes.bit_length() - 4, ALIGNMENT.bit_length() - 1)
     return -(-n_bytes // step) * step
 
@@ -157,7 +157,7 @@ _POOL = BufferPool(sweeper=ticker(IDLE_S))
 
 
 def receive_buffer(n_bytes: int) -> Array:
-    """Memory for a message, u8[n_bytes], aligned to 64 bytes; its contents are arbitrary.
+    """Returns a buffer for a message, u8[n_bytes], aligned to 64 bytes, with arbitrary contents.
 
     Raises:
       ResourceExhaustedError: if there is not so much.

@@ -32,7 +32,7 @@ class CallNotices:
       server: the server, for messages.
 
     Attributes:
-      describe: says what a step waits for, in the words of its graph.
+      describe: describes what a step waits for by the names of its graph.
 
     Raises:
       InvalidArgumentError: as `notice_s`.
@@ -41,7 +41,7 @@ class CallNotices:
     def __init__(
         self, start: Callable[[CallRequest, Outcome, Deadline], object], server: str
     ) -> None:
-        self.describe: Describe = _described
+        self.describe: Describe = _describe_wait
         self._start = start
         self._server = server
         self._calls: dict[int, float] = {}
@@ -52,7 +52,7 @@ class CallNotices:
         self._first_s = notice_s()
 
     def add(self, call: int, doing: Callable[[], str]) -> None:
-        """Notes what a call does that is not a step, because the server does not know that."""
+        """Adds a call that is not a step, with its description, which the server does not know."""
         self._doing[call] = doing
 
     def remove(self, call: int) -> None:
@@ -60,10 +60,10 @@ class CallNotices:
         self._doing.pop(call, None)
 
     def tick(self, pending: Collection[int], at: float) -> None:
-        """Asks for what calls wait for if one of them has waited long.
+        """Asks the server what the calls wait for, if one of them has waited long.
 
         Args:
-          pending: the calls that wait for their answers.
+          pending: the calls that wait for their replies.
           at: the present time, in seconds.
         """
         calls = self._calls
@@ -73,17 +73,17 @@ class CallNotices:
         if waited >= first_s and at - self._requested_at >= first_s / 2:
             self._requested_at, self._waited = at, waited
             with suppress(OpError):
-                self._start(_FIND_WAITS.prepared(), _WaitsAnswer(self._log_waits), FOREVER)
+                self._start(_FIND_WAITS.prepared(), _WaitsReceiver(self._log_waits), FOREVER)
 
     def _log_waits(self, report: SessionWaits) -> None:
-        """Logs what calls wait for, where a notice is due."""
+        """Logs the reported waits for which a notice is due."""
         by_name: dict[str, list[SessionWait]] = {}
         for one in report.found:
             by_name.setdefault(one.wait.step or f"for {one.task} {one.wait.cause}", []).append(one)
-        ages = {name: max(one.wait.age_s for one in listed) for name, listed in by_name.items()}
+        ages = {name: max(one.wait.age_s for one in group) for name, group in by_name.items()}
         # What has no age, such as a task that does not answer, is as old as the oldest call.
         waited = {name: age or self._waited for name, age in ages.items()}
-        texts = {name: self._text(listed) for name, listed in by_name.items()}
+        texts = {name: self._text(group) for name, group in by_name.items()}
         for call, doing in [*self._doing.items()]:
             since = self._calls.get(call)
             if since is not None and not report.found:
@@ -96,11 +96,11 @@ class CallNotices:
         return "; ".join(dict.fromkeys(map(self.describe, listed)))
 
 
-class _WaitsAnswer(Outcome):
-    """Receives the answer to `MasterSession.find_waits`, and passes it on.
+class _WaitsReceiver(Outcome):
+    """Receives the reply to `MasterSession.find_waits` and passes it on.
 
     Args:
-      take: takes it.
+      take: called with the waits.
     """
 
     def __init__(self, take: Callable[[SessionWaits], object]) -> None:
@@ -112,17 +112,17 @@ class _WaitsAnswer(Outcome):
             self._take(_FIND_WAITS.read(*answer))
 
 
-def _described(one: SessionWait) -> str:
-    """What a step waits for, as its tasks know it."""
+def _describe_wait(one: SessionWait) -> str:
+    """Describes a wait by the names that the tasks know."""
     return described(one, repr)
 
 
 def described(one: SessionWait, op_text: Callable[[str], str], value: str = "") -> str:
-    """What a call waits for.
+    """Describes what a call waits for.
 
     Args:
       one: the wait.
-      op_text: what an operation is called.
+      op_text: returns the name of an operation for users.
       value: the name of the value that it waits for, if it is known.
     """
     wait = one.wait

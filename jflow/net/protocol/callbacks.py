@@ -1,4 +1,4 @@
-"""The client's end of callbacks: calls of its functions by a running step."""
+"""The client's side of callbacks: a running step calls functions of the client."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Callbacks:
             failed = self.error = error
         reply, results = CALLED_BACK.envelope(call, number, results)
         if failed is not None:
-            reply.status.CopyFrom(error_to_status(_described(failed), ""))
+            reply.status.CopyFrom(error_to_status(_callback_error(failed), ""))
         self._send(call, reply, results)
 
 
-def _described(error: Exception) -> OpError:
-    """The error that stands for a function's exception on other tasks."""
+def _callback_error(error: Exception) -> OpError:
+    """Returns the error that reports a function's exception to other tasks."""
     notes: list[Any] = getattr(error, "__notes__", [])
     words = " ".join(map(str, (f"{type(error).__name__}: {error}", *notes)))
     return UnknownError(f"a callback of the client failed: {words}")

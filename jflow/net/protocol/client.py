@@ -71,7 +71,7 @@ T = TypeVar("T")
     ignored=("close", "release"),
 )
 class MasterClient:
-    """A session on a server; thread-safe.
+    """A client's session on a master, over one connection; thread-safe.
 
     Args:
       transport: carries the frames.
@@ -89,7 +89,7 @@ class MasterClient:
         resolve, or it is not the one that is meant.
       DeadlineExceededError: if the deadline passes first.
       FailedPreconditionError: if it has another version of the protocol.
-      RestartedError: if another incarnation of it is meant.
+      RestartedError: if the target names another incarnation of the server.
       UnauthenticatedError: if the server has another token.
     """
 
@@ -114,12 +114,16 @@ class MasterClient:
         self._heartbeat = Heartbeat()
         self._liveness = liveness_s()
         self._ticker = ticker(self._liveness / TICKS)
-        self.notices = CallNotices(self._started, f"through the server at {self._address}")
+        self.notices = CallNotices(self._start_call, f"through the server at {self._address}")
         self._task: str | None = None
         try:
-            self._channel.open(transport, MASTER.name, target, limit, self._take, self._ended)
+            self._channel.open(
+                transport, MASTER.name, target, limit, self._receive_frame, self._on_end
+            )
             self.info = self._perform_handshake(limit)
-            self._channel.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
+            self._channel.attach(
+                self.info.data_offer, limit, self._receive_message, self._on_data_end
+            )
             self._check_beside_data()
             self._task = str(self.info.task)
             self._ticker.add(self._tick)
@@ -131,12 +135,12 @@ class MasterClient:
 
     @property
     def transport(self) -> str:
-        """What carries the messages of this session: "grpc", "unix", "tcp" or "inproc"."""
+        """The transport of this session's messages: "grpc", "unix", "tcp" or "inproc"."""
         return self._channel.name
 
     @property
     def is_open(self) -> bool:
-        """Whether the stream has not ended; it is not reopened once it has."""
+        """Whether the stream is open; once it has ended, it is never reopened."""
         return self._pending.end is None
 
     def call(
@@ -205,9 +209,9 @@ class MasterClient:
         deadline: Deadline,
         effect: Effect | None = None,
     ) -> Future[list[Array]]:
-        """Starts `run`; cancelling the future cancels it, and the server enforces the deadline."""
+        """Starts a step; cancelling the future cancels it, and the server enforces the deadline."""
         request = RUN_STEP.prepared(handle, feeds, effect=effect)
-        return self._started(request, Outcome(self._cancel), deadline)
+        return self._start_call(request, Outcome(self._cancel), deadline)
 
     def release(self, handle: int) -> None:
         """See `MasterSession.release`. Never blocks, so a finalizer may call it."""
@@ -220,21 +224,21 @@ class MasterClient:
         self._channel.close()
 
     def _perform_handshake(self, limit: Deadline) -> ServerInfo:
-        """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
-        answers: SimpleQueue[CallAnswer] = SimpleQueue()
+        """Performs the handshake together with the thread that reads frames (`_receive_frame`)."""
+        replies: SimpleQueue[CallAnswer] = SimpleQueue()
         notice = WaitNotice(lambda: f"for the server at {self._address}, which does not answer")
-        self._pending.add(next(self._ids), answers)
+        self._pending.add(next(self._ids), replies)
         self._channel.put(self._handshake.first_frame(self._channel.machine))
         try:
-            answer = notice.get_from(answers, limit)
+            reply = notice.get_from(replies, limit)
         except Empty:
             raise limit.error(
                 f"connecting to the server at {self._address}",
                 advice="start it or check the address",
             ) from None
-        if isinstance(answer, OpError):
-            raise answer
-        return admitted_info(answer[0], self._handshake)
+        if isinstance(reply, OpError):
+            raise reply
+        return admitted_info(reply[0], self._handshake)
 
     def _call(
         self,
@@ -243,16 +247,16 @@ class MasterClient:
         deadline: Deadline,
         callbacks: Callbacks | None = None,
     ) -> Reply:
-        answers: SimpleQueue[CallAnswer] = SimpleQueue()
+        replies: SimpleQueue[CallAnswer] = SimpleQueue()
         with self._channel.interrupts() as interrupts:
-            key = self._begin(request, answers, deadline)
+            key = self._begin(request, replies, deadline)
             if rpc is not RUN_STEP:
                 self.notices.add(key, partial(rpc.doing, request.body))
             try:
-                answer = self._answer(key, answers, deadline, callbacks, interrupts)
-                if answer is None:
+                reply = self._wait_for_reply(key, replies, deadline, callbacks, interrupts)
+                if reply is None:
                     doing = rpc.doing(request.body)
-                    answer = self._late_answer(answers, deadline, doing, interrupts)
+                    reply = self._wait_for_late_reply(replies, deadline, doing, interrupts)
             except BaseException:
                 # Typically Ctrl-C: the step stops and the session remains usable.
                 self._cancel(key)
@@ -261,14 +265,14 @@ class MasterClient:
                 if self._pending.give_up(key):
                     self._channel.expect(1)
                 self.notices.remove(key)
-        if isinstance(answer, OpError):
-            raise answer
-        return answer
+        if isinstance(reply, OpError):
+            raise reply
+        return reply
 
     def _run_calling(
         self, request: CallRequest, deadline: Deadline, callbacks: Callbacks | None
     ) -> Reply:
-        """Runs a step that calls functions of this client, unless `callbacks` is None."""
+        """Runs a step and serves its callbacks; raises the user's own error if one fails."""
         try:
             return self._call(RUN_STEP, request, deadline, callbacks)
         except OpError:
@@ -277,14 +281,14 @@ class MasterClient:
         # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error
 
-    def _started(self, request: CallRequest, outcome: Outcome, deadline: Deadline) -> Outcome:
-        """Sends a call for whose answer no thread waits."""
+    def _start_call(self, request: CallRequest, outcome: Outcome, deadline: Deadline) -> Outcome:
+        """Sends a call whose reply completes a future; no thread waits for it."""
         with self._channel.expecting():
             outcome.key = self._begin(request, outcome, deadline)
         return outcome
 
     def _begin(self, request: CallRequest, answers: Answers, deadline: Deadline) -> int:
-        """Sends a call; returns its id."""
+        """Sends the request of a call; returns the call's id."""
         key, times = next(self._ids), (0.0, 0.0)
         if deadline.timeout is not None:
             times = deadline.timeout, max(deadline.remaining() or 0.0, _LEAST_S)
@@ -297,36 +301,36 @@ class MasterClient:
             raise
         return key
 
-    def _answer(
+    def _wait_for_reply(
         self,
         key: int,
-        answers: SimpleQueue[CallAnswer],
+        replies: SimpleQueue[CallAnswer],
         deadline: Deadline,
         callbacks: Callbacks | None,
         interrupts: Interrupts,
     ) -> CallAnswer | None:
-        """The answer to a call, None if there is none shortly after the deadline.
+        """Waits for the reply to a call; returns None if there is none shortly after the deadline.
 
         Meanwhile the step's calls of functions are served in this thread.
         """
         try:
             while True:
-                answer = self._channel.get(answers, answer_timeout(deadline), interrupts)
-                if callbacks is None or not calls_back(answer):
-                    return answer
-                interrupts.waiting(callbacks.answer, *answer)
+                reply = self._channel.get(replies, answer_timeout(deadline), interrupts)
+                if callbacks is None or not calls_back(reply):
+                    return reply
+                interrupts.waiting(callbacks.answer, *reply)
         except Empty:
             self._cancel(key)
             return None
 
-    def _late_answer(
+    def _wait_for_late_reply(
         self,
-        answers: SimpleQueue[CallAnswer],
+        replies: SimpleQueue[CallAnswer],
         deadline: Deadline,
         doing: str,
         interrupts: Interrupts,
     ) -> CallAnswer:
-        """The answer to a call that was cancelled because its deadline passed.
+        """Waits for the reply to a call that was cancelled because its deadline passed.
 
         The server enforces the deadline too, and its answer is preferred: it may be an element that
         was taken from a queue, which must not be lost, or an error that names the task that was
@@ -334,12 +338,12 @@ class MasterClient:
         """
         reason, op = "", None
         with suppress(Empty):
-            answer = self._channel.get(answers, settings.GRACE_S, interrupts)
-            while calls_back(answer):
-                answer = self._channel.get(answers, settings.GRACE_S, interrupts)
-            if not isinstance(answer, CancelledError):
-                return answer
-            reason, op = answer.message.partition("; ")[2], answer.op
+            reply = self._channel.get(replies, settings.GRACE_S, interrupts)
+            while calls_back(reply):
+                reply = self._channel.get(replies, settings.GRACE_S, interrupts)
+            if not isinstance(reply, CancelledError):
+                return reply
+            reason, op = reply.message.partition("; ")[2], reply.op
         through = f"{doing} through {self._task} at {self._address}"
         return deadline.error(through, self._task, reason, op)
 
@@ -349,8 +353,8 @@ class MasterClient:
     def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
         self._channel.send(key, control_of(envelope, tensors), tensors)
 
-    def _take(self, frame: bytes) -> bool:
-        """Takes a frame, on the thread of the transport that reads it, and wakes its caller.
+    def _receive_frame(self, frame: bytes) -> bool:
+        """Receives a frame on the transport's reader thread, and wakes the caller it is for.
 
         Returns:
           False if the session is over.
@@ -358,58 +362,58 @@ class MasterClient:
         self._n_received += 1
         self._check_beside_data()
         if self._pending.end is None:
-            self._taking(self._receiver.frame, frame)
+            self._receive_or_finish(self._receiver.frame, frame)
         return self._pending.end is None
 
     def _check_beside_data(self) -> None:
-        """Ends the session if anything came over its first stream that a data stream carries.
+        """Ends the session if a message came over the first stream despite the data stream.
 
-        Messages never change their stream, so it would be of something on the way.
+        Messages never change their stream, so an intermediary would have inserted it.
         """
         if self._channel.has_data and self._n_received > N_ANSWERS:
             message = f"the server at {self._address} sent a message beside the data stream"
             self._finish(UnavailableError(message, task=self._task))
 
-    def _take_message(self, message: Message) -> None:
-        """Takes a message, on the thread that reads the data stream, and wakes its caller."""
-        self._taking(self._receiver.message, message)
+    def _receive_message(self, message: Message) -> None:
+        """Receives a message on the thread that reads the data stream, and wakes its caller."""
+        self._receive_or_finish(self._receiver.message, message)
 
-    def _taking(self, receive: Callable[[T], Answered | None], received: T) -> None:
+    def _receive_or_finish(self, receive: Callable[[T], Answered | None], received: T) -> None:
         try:
             if (answered := receive(received)) is not None:
-                self._answered(answered)
+                self._pass_reply(answered)
         except OpError as error:
             self._finish(error)
         except Exception as error:  # its caller would wait forever
             self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
 
-    def _answered(self, answered: Answered) -> None:
-        """Wakes the caller of a call."""
-        call, answer, is_final = answered
-        answers, is_given_up = self._pending.answered(call, is_final=is_final)
+    def _pass_reply(self, answered: Answered) -> None:
+        """Passes a reply to the caller that waits for it."""
+        call, reply, is_final = answered
+        receiver, is_given_up = self._pending.answered(call, is_final=is_final)
         if is_given_up:
             self._channel.expect(-1)
-        elif isinstance(answers, Outcome):
-            self._channel.complete(partial(answers.put, answer))
-        elif answers is not None:
-            answers.put(answer)
-        elif not call and isinstance(answer, OpError):
-            self._finish(answer)
+        elif isinstance(receiver, Outcome):
+            self._channel.complete(partial(receiver.put, reply))
+        elif receiver is not None:
+            receiver.put(reply)
+        elif not call and isinstance(reply, OpError):
+            self._finish(reply)
 
-    def _ended(self, cause: Exception | None) -> None:
-        """Takes the end of the stream."""
+    def _on_end(self, cause: Exception | None) -> None:
+        """Ends the session because its stream has ended."""
         if cause is None:
             error = f"the server at {self._address} ended the session"
             self._finish(UnavailableError(error, task=self._task))
         else:
             self._lose(cause)
 
-    def _data_ended(self, cause: Exception | None) -> None:
-        """Takes the end of the data stream, with which the session ends."""
+    def _on_data_end(self, cause: Exception | None) -> None:
+        """Ends the session because its data stream has ended."""
         if isinstance(cause, OpError):  # a message is malformed
             self._finish(cause)
         else:
-            self._ended(cause)
+            self._on_end(cause)
         self._channel.close()
 
     def _lose(self, cause: object) -> None:
@@ -417,7 +421,7 @@ class MasterClient:
         self._finish(stream_error(cause, server, "this client", self._task))
 
     def _tick(self) -> None:
-        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        """Pings a server that has been silent for long; ends the session if it stays silent."""
         self._channel.tick()
         signs = self._n_received + self._channel.n_signs
         match self._heartbeat.tick(signs, is_waiting=bool(self._pending.calls)):

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ClientChannel:
-    """Sends the messages of one client, from any thread, and waits for answers."""
+    """Sends the messages of one client, from any thread, and waits for replies."""
 
     def __init__(self) -> None:
         self._frame_ids = itertools.count(1)
@@ -34,7 +34,7 @@ class ClientChannel:
 
     @property
     def name(self) -> str:
-        """The kind of stream that carries the messages, as of `FrameStream`."""
+        """The kind of the stream that carries the messages; see `FrameStream`."""
         return "grpc" if self._data is None else self._data.kind
 
     @property
@@ -44,7 +44,7 @@ class ClientChannel:
 
     @property
     def n_signs(self) -> int:
-        """A number that grows with signs of life, except for frames of the first stream."""
+        """A count of the server's signs of life, without the frames of the first stream."""
         return self._n_chunks + (0 if self._data is None else self._data.n_signs)
 
     def open(
@@ -66,7 +66,7 @@ class ClientChannel:
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> None:
-        """Attaches the data stream that was offered, if it can be; see `ClientStream.attach`."""
+        """Attaches the offered data stream, if possible; see `ClientStream.attach`."""
         if self._stream is not None:
             self._data = self._stream.attach(offer, limit, received, ended)
 
@@ -80,12 +80,12 @@ class ClientChannel:
         self._outbox.put(INFO_ID, iter([frame]))
 
     def send_request(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
-        """As `send`, in a block of `interrupts`; the message leaves now if it can."""
+        """Sends a message at once if possible, else as `send`; call it inside `interrupts()`."""
         if self._data is None or not self._data.send_now(control, tensors):
             self.send(key, control, tensors)
 
     def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
-        """Queues a message to send; messages of one key are sent in order.
+        """Enqueues a message to send; messages of one key are sent in order.
 
         Args:
           key: the call that it belongs to.
@@ -102,21 +102,21 @@ class ClientChannel:
             self._data.send(key, control, tensors)
 
     def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
-        """An item of a queue that answers are put into, in a block of `interrupts`.
+        """Waits for an item of a queue of replies; call it inside `interrupts()`.
 
-        Raises Empty after so many seconds.
+        Raises Empty after `timeout` seconds.
         """
         if self._data is None:
             return answers.get(timeout=timeout)
         return self._data.get(answers, timeout, interrupts)
 
     def interrupts(self) -> Interrupts:
-        """The `with` block of a call, in which this thread may read and write the stream."""
+        """Returns the context manager of a call, in which this thread may use the stream."""
         return Interrupts() if self._data is None else deferred_interrupts()
 
     @contextmanager
     def expecting(self) -> Iterator[None]:
-        """A block that sends a request for whose answer no thread waits."""
+        """Context manager for sending a request for whose reply no thread waits."""
         with self.interrupts():
             self.expect(1)
             try:
@@ -126,19 +126,19 @@ class ClientChannel:
                 raise
 
     def expect(self, n: int) -> None:
-        """Adds to the number of expected answers that no thread waits for."""
+        """Adds `n` to the number of expected replies for which no thread waits."""
         if self._data is not None:
             self._data.expect(n)
 
     def complete(self, function: Callable[[], object]) -> None:
-        """Calls a function that no thread waits for, because an answer has come."""
+        """Calls a function that handles a reply for which no thread waits."""
         if self._data is None:
             function()
         else:
             self._data.complete(function)
 
     def tick(self) -> None:
-        """Takes what has come although no thread waits. Call it now and then."""
+        """Receives messages for which no thread waits; call it periodically."""
         if self._data is not None:
             self._data.tick()
 

@@ -1,4 +1,4 @@
-"""A server's calls of functions of its client, over the stream that the client opened."""
+"""The server's side of callbacks: calls of a client's functions over the client's stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 
 
 class ClientFunctions:
-    """The functions of one client, for its server. Every method must be called on the event loop.
+    """The functions of one client, as its server calls them; use it on the event loop only.
 
     A pair of a call and a function number identifies a request, because a step calls each of its
     functions at most once at a time.
@@ -29,7 +29,7 @@ class ClientFunctions:
         self._pending: dict[tuple[int, int], asyncio.Future[Sequence[Array]]] = {}
 
     def of_call(self, call: int) -> Client:
-        """Calls functions of the step that the client's call with that id runs."""
+        """Returns a function that calls the callbacks of the step that a client's call runs."""
         return partial(self._request, call)
 
     async def _request(
@@ -37,15 +37,15 @@ class ClientFunctions:
         call: int,
         number: int,
         operands: Sequence[Array],
-        answer: asyncio.Future[Sequence[Array]],
+        results: asyncio.Future[Sequence[Array]],
     ) -> None:
         key = call, number
         if key in self._pending:
             raise InvalidArgumentError(
                 f"a step calls its function {number} again before the client has answered"
             )
-        self._pending[key] = answer
-        answer.add_done_callback(lambda _: self._pending.pop(key, None))
+        self._pending[key] = results
+        results.add_done_callback(lambda _: self._pending.pop(key, None))
         message = pb.Envelope(id=call, call_back=pb.CallBack(number=number))
         sending = begin(self._send(message, operands))
         sending.add_done_callback(retrieve)
@@ -58,12 +58,12 @@ class ClientFunctions:
             await self._stream.send(message, operands)
 
     def answered(self, message: pb.Envelope, tensors: Sequence[Array]) -> None:
-        """Takes an answer of the client; ignores one for a step that has ended."""
+        """Receives the results of a callback; ignores them if the step has ended."""
         key = message.called_back.call, message.called_back.number
-        answer = self._pending.get(key)
-        if answer is None or answer.done():
+        results = self._pending.get(key)
+        if results is None or results.done():
             return
         if message.status.code:
-            answer.set_exception(error_of(message.status))
+            results.set_exception(error_of(message.status))
         else:
-            answer.set_result(tensors)
+            results.set_result(tensors)

@@ -1,4 +1,4 @@
-"""`ClusterTasks`: the tasks of a server's cluster, each by its proxy."""
+"""`ClusterTasks`: the proxies of the tasks of a server's cluster."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ class ClusterTasks:
         self._view: tuple[ClusterSpec, dict[Task, Peer]] = (cluster, {})
 
     def __getitem__(self, task: Task) -> TaskProxy:
-        """The proxy of a task. Raises InvalidArgumentError if the cluster has no such task."""
+        """Returns the proxy of a task; InvalidArgumentError if the cluster has no such task."""
         return self.own if task == self._task and self.own is not None else self.peer(task)
 
     def peer(self, task: Task) -> Peer:
-        """The connection to another task. Raises as `tasks[task]`."""
-        cluster, known = self._view
-        peer = known.get(task)
+        """Returns the proxy of another task. Raises as `tasks[task]`."""
+        cluster, peers = self._view
+        peer = peers.get(task)
         if peer is None:
-            peer = known[task] = self._find(task, cluster)
+            peer = peers[task] = self._find(task, cluster)
         return peer
 
     def _find(self, task: Task, cluster: ClusterSpec) -> Peer:
@@ -84,8 +84,8 @@ class ClusterTasks:
 
     def _new_peer(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
         target = Target(address, self._cluster_name, task)
-        own = cluster.task_address(self._task.job, self._task.index)
-        caller = Caller(self._secret, WORKER.name, target, self._task, own)
+        own_address = cluster.task_address(self._task.job, self._task.index)
+        caller = Caller(self._secret, WORKER.name, target, self._task, own_address)
         peer = Peer(self._transport, task, caller)
         peer.arrivals = self.arrivals
         return peer

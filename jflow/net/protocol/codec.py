@@ -33,26 +33,26 @@ from jflow.net.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.state.effects import ConflictError, SupersededError
 from jflow.state.moves import MovedError, StateId
 
-_MOVED = MovedError.__name__
-_OF_EFFECTS = {one.__name__: one for one in (ConflictError, SupersededError)}
+_MOVED_CLASS = MovedError.__name__
+_EFFECT_ERRORS = {one.__name__: one for one in (ConflictError, SupersededError)}
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
 MAX_STRINGS = 1 << 22
 """Maximum number of strings of a message: each takes 8 bytes of it and some 50 bytes of a task."""
 NAMES = {dtype: name for name, dtype in NUMBERS.items()}
-"""The names that messages have for the dtypes of numbers."""
+"""The names of numeric dtypes in messages."""
 
 # Messages --------------------------------------------------------------------------------------
 
 
 def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> Iterator[bytes]:
-    """The frames of an envelope with its tensors, as bytes. Arguments as of `frames_of`."""
+    """Encodes an envelope and its tensors as frames of bytes. Arguments as of `frames_of`."""
     return frames_of(encode, frame_id, control_of(envelope, tensors), tensors)
 
 
 def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
-    """The control part of a message. This sets the `tensors` of the envelope."""
+    """Encodes the control part of a message; sets `envelope.tensors` from the tensors."""
     del envelope.tensors[:]
     for tensor in tensors:
         name = NAMES.get(tensor.dtype) or type_name(tensor)
@@ -65,7 +65,7 @@ def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
 def frames_of(
     encoder: Encoder[F], frame_id: int, control: bytes, tensors: Sequence[Array]
 ) -> Iterator[F]:
-    """The frames of a message, in the form that a stream takes.
+    """Encodes a message as frames, in the form that the stream writes.
 
     Args:
       encoder: makes the frames, such as `frame.encode`.
@@ -78,7 +78,7 @@ def frames_of(
 
 
 def small_payload(tensors: Sequence[Array]) -> bytes | None:
-    """The payload of numbers that takes `SMALL_BYTES` at most; None if it is another one."""
+    """Returns the payload of numeric tensors if it takes at most `SMALL_BYTES`, else None."""
     arrays, n_bytes = [], 0
     for tensor in tensors:
         size = -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT  # `aligned`, without a call
@@ -90,14 +90,14 @@ def small_payload(tensors: Sequence[Array]) -> bytes | None:
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:
-    """A tensor's bytes in row-major order; a view unless the tensor is small."""
+    """Returns a tensor's bytes in row-major order; a view unless the tensor is small."""
     if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in NAMES or not is_string_tensor(tensor)):
         return tensor.tobytes()
     return raw_bytes(tensor).data
 
 
 def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
-    """The envelope and the tensors of a message; tensors are views of its payload, except strings.
+    """Decodes a message; its tensors are views of the payload, except for strings.
 
     Raises:
       InvalidArgumentError: if the control part or a tensor is malformed.
@@ -108,14 +108,14 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
 
 
 def tensors_of(envelope: pb.Envelope, message: Message) -> list[Array]:
-    """The tensors of a message, given its envelope. Raises as `open_message`."""
+    """Returns the tensors of a message, given its envelope. Raises as `open_message`."""
     if message.tensors is not None:
         return [*message.tensors]
     return open_tensors(envelope, message.payload)
 
 
 def open_control(message: Message) -> pb.Envelope:
-    """The envelope of a message. Raises InvalidArgumentError if it is malformed."""
+    """Decodes the envelope of a message. Raises InvalidArgumentError if it is malformed."""
     envelope = pb.Envelope()
     try:
         envelope.ParseFromString(message.control)
@@ -128,7 +128,7 @@ def open_control(message: Message) -> pb.Envelope:
 
 
 def decoding_cost(envelope: pb.Envelope, payload: Array) -> int:
-    """About how many bytes of messages it costs as much to decode as the tensors of one.
+    """Estimates how many bytes of a plan cost as much to decode as the tensors of a message.
 
     A tensor costs little and each string as much as some bytes of a plan; numbers are not touched.
     """
@@ -139,7 +139,7 @@ def decoding_cost(envelope: pb.Envelope, payload: Array) -> int:
 
 
 def open_tensors(envelope: pb.Envelope, payload: Array) -> list[Array]:
-    """The tensors of a message. Raises as `open_message`."""
+    """Decodes the tensors of a message from its payload. Raises as `open_message`."""
     tensors = []
     start = n_strings = 0
     for meta in envelope.tensors:
@@ -165,7 +165,7 @@ def check_strings(n_strings: int) -> None:
 
 
 def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Array, int]:
-    """The tensor that begins at byte `start` of a payload, and its length in bytes."""
+    """Returns the tensor that begins at byte `start` of a payload, and its length in bytes."""
     shape = tuple(meta.shape)
     try:
         if meta.dtype == string.name:
@@ -184,15 +184,15 @@ def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Arr
         _check_sizes(shape)
         return np.ndarray(shape, dtype, payload, start if n_bytes else 0), n_bytes
     except ValueError as error:
-        left = max(len(payload) - start, 0)
+        n_left = max(len(payload) - start, 0)
         raise InvalidArgumentError(
-            f"a tensor {meta.dtype}{shape} does not fit the {left} payload bytes that are left: "
+            f"a tensor {meta.dtype}{shape} does not fit the {n_left} payload bytes that are left: "
             f"{error}"
         ) from None
 
 
 def checked_shape(meta: pb_tensor.TensorMeta) -> tuple[int, ...]:
-    """The shape of a tensor. Raises InvalidArgumentError if no array can have it."""
+    """Returns the shape of a tensor. Raises InvalidArgumentError if no array can have it."""
     _check_rank(meta.shape)
     shape = tuple(meta.shape)
     _check_sizes(shape)
@@ -217,7 +217,7 @@ def _check_sizes(shape: tuple[int, ...]) -> None:
 
 
 def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
-    """The status for an error; an exception other than an OpError becomes INTERNAL.
+    """Converts an error to a status; an exception other than an OpError becomes INTERNAL.
 
     Args:
       error: the exception.
@@ -239,18 +239,18 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
 
 
 def _class_name(error: OpError) -> str:
-    """The name of the class that `error_of` makes again."""
-    own = type(error).__name__
-    return own if own == _MOVED or own in _OF_EFFECTS else class_name(error)
+    """Returns the name of the class as which `error_of` recreates an error."""
+    name = type(error).__name__
+    return name if name == _MOVED_CLASS or name in _EFFECT_ERRORS else class_name(error)
 
 
 def state_to_proto(state: StateId) -> pb_tensor.StateId:
-    """A name of state as a message."""
+    """Converts the id of state to protobuf."""
     return pb_tensor.StateId(**state._asdict())
 
 
 def state_from_proto(message: pb_tensor.StateId) -> StateId:
-    """The state that a message names. Raises InvalidArgumentError if its device is malformed."""
+    """Converts the id of state from protobuf; InvalidArgumentError if its device is malformed."""
     try:
         Device.parse(message.device)
     except ValueError as error:
@@ -259,12 +259,12 @@ def state_from_proto(message: pb_tensor.StateId) -> StateId:
 
 
 def _text(text: str) -> str:
-    """Text that protobuf accepts: valid Unicode, truncated so that the message can be sent."""
+    """Returns text that protobuf accepts: valid Unicode, truncated so that it can be sent."""
     return text[:_MAX_TEXT].encode(errors="replace").decode()
 
 
 def error_of(status: pb_tensor.Status) -> OpError:
-    """The error for a status other than success."""
+    """Converts a status other than success to an OpError."""
     error = _error_of(status)
     error.is_rolled_back = status.is_rolled_back
     return error
@@ -273,12 +273,12 @@ def error_of(status: pb_tensor.Status) -> OpError:
 def _error_of(status: pb_tensor.Status) -> OpError:
     if not status.code:
         return UnknownError("expected the status of an error, got success")
-    if status.error_class == _MOVED:
+    if status.error_class == _MOVED_CLASS:
         error = MovedError(status.message, op=status.op or None, task=status.task or None)
         error.moved = dict(zip(map(state_from_proto, status.moved), status.devices, strict=False))
         return error
-    if status.error_class in _OF_EFFECTS:
-        return _OF_EFFECTS[status.error_class](
+    if status.error_class in _EFFECT_ERRORS:
+        return _EFFECT_ERRORS[status.error_class](
             status.message, op=status.op or None, task=status.task or None
         )
     return from_code(

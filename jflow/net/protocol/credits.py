@@ -29,7 +29,7 @@ and the calls themselves, a client that does not read costs less than 32 MB. One
 larger: it is sent from the memory of its values, in chunks, as the client reads."""
 
 UNKNOWN_BYTES = 4 << 20
-"""What a reply is expected to take whose step has not run before, if no more is known."""
+"""The expected size of a step's first reply, if nothing else is known of it."""
 
 SMALL_BYTES = 64 << 10
 """Replies up to this size take no credits: messages of calls take as much. See `Unsent`."""
@@ -39,11 +39,11 @@ MAX_UNSENT_BYTES = 4 << 20
 read: a caller that does not read its answers gets no new ones."""
 
 MESSAGE_BYTES = 1024
-"""What a reply takes beside its values."""
+"""The size of a reply without its values."""
 
 
 def total_bytes(values: Sequence[Array]) -> int:
-    """How many bytes some values take; a plain loop, because each call has one."""
+    """Returns the total size of values in bytes; a plain loop, because each call runs it."""
     total = 0
     for value in values:
         total += value.nbytes
@@ -65,7 +65,7 @@ class Credits:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def acquire(self, n_bytes: int) -> None:
-        """Takes credits for a reply; waits, in order, until there are enough or none is in use."""
+        """Acquires credits for a reply; waits, in order, until enough are free, or all of them."""
         if not self._waiters and self._has(n_bytes):
             self._n_taken += n_bytes
             return
@@ -79,14 +79,14 @@ class Credits:
             raise
 
     def give(self, n_bytes: int) -> None:
-        """Gives credits back; takes more, without waiting, if `n_bytes` is negative."""
+        """Releases credits; a negative `n_bytes` acquires more without waiting."""
         self._n_taken -= n_bytes
         while self._waiters:
-            wanted, waiter = self._waiters[0]
+            n_wanted, waiter = self._waiters[0]
             if not waiter.done():
-                if not self._has(wanted):
+                if not self._has(n_wanted):
                     return
-                self._n_taken += wanted
+                self._n_taken += n_wanted
                 waiter.set_result(None)
             self._waiters.popleft()
 
@@ -95,11 +95,11 @@ class Credits:
 
 
 class Reservation:
-    """The credits of one reply; they are given back by `resize(0)`.
+    """The credits of one reply; `resize(0)` releases them.
 
     Args:
-      of_stream: those of the stream.
-      n_bytes: what the reply is expected to take.
+      of_stream: the credits of the stream.
+      n_bytes: the expected size of the reply.
     """
 
     def __init__(self, of_stream: Credits, n_bytes: int) -> None:
@@ -108,20 +108,20 @@ class Reservation:
         self._n_bytes = 0
 
     async def acquire(self) -> None:
-        """Waits for the credits, unless they were taken."""
+        """Acquires the credits, unless it has them already."""
         if self._n_bytes:
             return
         await self._credits.acquire(self._expected)
         self._n_bytes = self._expected
 
     def resize(self, n_bytes: int) -> None:
-        """The reply takes this much, now that it is known; 0 when it was sent."""
+        """Sets the credits to the actual size of the reply, or to 0 once it was sent."""
         self._credits.give(self._n_bytes - n_bytes)
         self._n_bytes = n_bytes
 
 
 class Unsent:
-    """How much the small replies of one stream take that are being sent, and whether any leaves.
+    """Counts the bytes of a stream's small replies that are being sent, and detects a stall.
 
     Args:
       n_taken: gives a number that grows when a part of a large reply is taken.
@@ -145,11 +145,11 @@ class Unsent:
 
     @contextmanager
     def sending(self, values: Sequence[Array]) -> Iterator[None]:
-        """A block that sends a reply."""
+        """Context manager that counts a reply while it is being sent."""
         n_bytes = total_bytes(values)
         # Larger ones are sent from the memory of their values, and credits limit them.
-        counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
-        self.n_bytes += counted
+        n_counted = MESSAGE_BYTES + (n_bytes if n_bytes <= SMALL_BYTES else 0)
+        self.n_bytes += n_counted
         self._n_sending += 1
         if self._timer is None:
             self._watch()
@@ -158,34 +158,34 @@ class Unsent:
         finally:
             self._n_sending -= 1
             self._n_sent += 1
-            self.n_bytes -= counted
+            self.n_bytes -= n_counted
             if self._waiter is not None and self.n_bytes <= MAX_UNSENT_BYTES:
                 if not self._waiter.done():
                     self._waiter.set_result(None)
                 self._waiter = None
 
     async def below_limit(self) -> None:
-        """Waits until there is less than the limit. One caller at a time."""
+        """Waits until the replies being sent are within the limit. One caller at a time."""
         while self.n_bytes > MAX_UNSENT_BYTES:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
     def close(self) -> None:
-        """Stops watching."""
+        """Stops watching for a stall."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _watch(self) -> None:
-        """Looks again later whether something was taken meanwhile."""
-        seen = self._n_sent + self._n_taken()
+        """Starts a timer that checks whether the caller has taken anything meanwhile."""
+        n_seen = self._n_sent + self._n_taken()
         later = asyncio.get_running_loop().call_later
-        self._timer = later(settings.UNREAD_S, self._look, seen)
+        self._timer = later(settings.UNREAD_S, self._look, n_seen)
 
-    def _look(self, seen: int) -> None:
+    def _look(self, n_seen: int) -> None:
         self._timer = None
         if not self._n_sending:
             return
-        if self._n_sent + self._n_taken() == seen:
+        if self._n_sent + self._n_taken() == n_seen:
             self._stalled()
         else:
             self._watch()

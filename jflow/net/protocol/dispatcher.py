@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 S = TypeVar("S")
 Reply = tuple[pb.Envelope, Sequence[Array]]
 CALL_CANCELLED = "the call was cancelled"
-"""The message of a cancelled call's answer; "; " and what it was waiting for may follow."""
+"""The message of a cancelled call's reply; "; " and what it was waiting for may follow."""
 
 
 class Dispatcher(Generic[S]):
@@ -83,7 +83,7 @@ class Dispatcher(Generic[S]):
         stream.watch_long(self._watch)
         stream.offer_first(self._take_now)
         self._all: set[asyncio.Task[None]] = set()
-        self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     async def serve(self) -> None:
         """Serves messages until the stream ends.
@@ -93,7 +93,7 @@ class Dispatcher(Generic[S]):
           BrokenStreamError: if the stream broke.
         """
         self._read_on()
-        error = await self._over
+        error = await self._outcome
         if error is not None:
             raise error
 
@@ -112,10 +112,10 @@ class Dispatcher(Generic[S]):
         close()
 
     def _give_up(self) -> None:
-        """Ends the stream of a caller that takes no answers."""
-        if not self._over.done():
+        """Ends the stream of a caller that reads no replies."""
+        if not self._outcome.done():
             message_text = f"it has taken no answer for {settings.UNREAD_S:g} s"
-            self._over.set_result(BrokenStreamError(message_text))
+            self._outcome.set_result(BrokenStreamError(message_text))
 
     def _read_on(self) -> None:
         self._start(self._read())
@@ -127,23 +127,23 @@ class Dispatcher(Generic[S]):
         return task
 
     def _watch(self, message: pb.Envelope) -> None:
-        """Takes the beginning of a long message: while it comes, its call may become hopeless."""
+        """Watches, while a long request arrives, for a failure that makes its call pointless."""
         call, rpc = message.id, self._rpcs.get(name_of(message))
         watching = None if rpc is None else rpc.watch(self._session, message)
         if watching is not None and call and call not in self._coming:
             self._coming[call] = self._start(self._fail_early(call, watching))
 
     async def _fail_early(self, call: int, watching: Awaitable[None]) -> None:
-        """Answers a call before the rest of its message is there, once it can only fail."""
+        """Replies with an error, before the whole request is there, once its call can only fail."""
         try:
             await watching
         except OpError as error:
             if call in self._coming:
                 self._coming[call] = None
-                await self._send(self._failed(call, error), ())
+                await self._send(self._failure_reply(call, error), ())
 
     def _has_failed(self, call: int) -> bool:
-        """Whether a call, whose message is there now, was answered already."""
+        """Whether a call, whose request is complete now, has already failed in `_fail_early`."""
         if call not in self._coming:
             return False
         watching = self._coming.pop(call)
@@ -176,8 +176,8 @@ class Dispatcher(Generic[S]):
                 return
         except Exception as caught:
             error = caught
-        if not self._over.done():  # it is if `serve` was cancelled
-            self._over.set_result(error)
+        if not self._outcome.done():  # it is if `serve` was cancelled
+            self._outcome.set_result(error)
 
     async def _take(
         self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
@@ -199,10 +199,10 @@ class Dispatcher(Generic[S]):
                 await self._dispatch(message, tensors)
 
     def _take_now(self, message: TemplateMessage) -> bool:
-        """Takes a message outside of tasks: begins the call, and answers it if it need not wait.
+        """Begins a call outside of asyncio tasks, and replies if it need not wait.
 
         Returns:
-          False if the task that reads has to take what is left of it.
+          False if the reading task has to complete it.
         """
         if self._coming or self._unsent.n_bytes > MAX_UNSENT_BYTES:
             return False
@@ -213,7 +213,7 @@ class Dispatcher(Generic[S]):
         return not message.varying.id or self._answer_now(message, reply)
 
     def _begin(self, message: TemplateMessage) -> None:
-        """Begins a call in this plain function, as far as it need not wait."""
+        """Begins a call in this plain function, up to its first wait."""
         rpc, envelope = self._rpcs.get(message.template.name), message.template.envelope
         if rpc is None:
             return
@@ -227,7 +227,7 @@ class Dispatcher(Generic[S]):
             message.early_result = error
 
     def _answer_now(self, message: TemplateMessage, reply: TemplateReply) -> bool:
-        """Answers a call, if the answer is small and can leave at once."""
+        """Replies to a call if the reply is small and can leave at once."""
         n_bytes, size = total_bytes(reply.tensors), message.size
         if n_bytes > SMALL_BYTES:
             return False
@@ -241,7 +241,7 @@ class Dispatcher(Generic[S]):
         return True
 
     async def _take_template(self, message: TemplateMessage, hand_over: Callable[[], None]) -> None:
-        """Takes a message that has a template; as `_take`, but begun without a coroutine."""
+        """Serves a message that has a template: as `_take`, but begun without a coroutine."""
         call, envelope = message.varying.id, message.template.envelope
         if self._coming and self._has_failed(call):
             return
@@ -261,7 +261,7 @@ class Dispatcher(Generic[S]):
                 await self._send_template(call, on_begin)
         elif isinstance(on_begin, Exception):
             if call:
-                await self._send(self._failed(call, on_begin), ())
+                await self._send(self._failure_reply(call, on_begin), ())
             elif not isinstance(on_begin, AbortedError):
                 raise on_begin
         elif call:
@@ -279,15 +279,15 @@ class Dispatcher(Generic[S]):
         work: Callable[[], Awaitable[Reply | TemplateReply]],
         n_fed: int = 0,
     ) -> None:
-        """Completes a call and answers it.
+        """Completes a call and sends its reply.
 
         Args:
           request: its envelope; it may be shared.
-          call: its id.
-          size: that of the last reply to such a call; None if it takes no credits.
+          call: the id of the call.
+          size: the size of the last reply to such a call; None if it takes no credits.
           hand_over: lets another task read on.
-          work: does what the call asks for.
-          n_fed: the bytes of what it is given, which are kept while it waits for credits.
+          work: executes the call.
+          n_fed: the size of the fed values, which are kept while the call waits for credits.
         """
         reserved = None
         if size is not None and size.n_bytes > SMALL_BYTES:
@@ -296,8 +296,8 @@ class Dispatcher(Generic[S]):
             if reserved is not None and n_fed > SMALL_BYTES:
                 # Nothing is read meanwhile, or what waits for credits would take memory instead.
                 await reserved.acquire()
-            answer = self._answer(request, call, work, reserved)
-            reply = await noticing(answer, hand_over)
+            replying = self._reply_to(request, call, work, reserved)
+            reply = await noticing(replying, hand_over)
             if isinstance(reply, TemplateReply):
                 values, has_failed = reply.tensors, False
             else:
@@ -319,12 +319,12 @@ class Dispatcher(Generic[S]):
                 reserved.resize(0)
 
     def _reply_size(self, message: pb.Envelope) -> ReplySize | None:
-        """The size of the last reply to such a call; None if it takes no credits."""
+        """Returns the size of the last reply to such a call; None if it takes no credits."""
         rpc = self._rpcs.get(name_of(message))
         return None if rpc is None else rpc.reply_size(self._session, message)
 
     def _cancel(self, key: int) -> None:
-        """Cancels the work for a call; an answer that is being sent is completed."""
+        """Cancels the work for a call; a reply that is being sent is completed."""
         if key in self._working:
             self._working[key].cancel()
 
@@ -337,7 +337,7 @@ class Dispatcher(Generic[S]):
         message, values = await rpc.serve(self._session, incoming)
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
 
-    async def _answer(
+    async def _reply_to(
         self,
         request: pb.Envelope,
         call: int,
@@ -357,9 +357,9 @@ class Dispatcher(Generic[S]):
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
             reason = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
-            reply = self._failed(call, CancelledError(message=reason, op=waited.op)), ()
+            reply = self._failure_reply(call, CancelledError(message=reason, op=waited.op)), ()
         except Exception as error:  # any error is reported to the caller
-            reply = self._failed(call, error), ()
+            reply = self._failure_reply(call, error), ()
         self._working.pop(call, None)
         return reply
 
@@ -369,10 +369,10 @@ class Dispatcher(Generic[S]):
             try:
                 await self._stream.send(reply, values)
             except ResourceExhaustedError as error:
-                await self._stream.send(self._failed(reply.id, error))
+                await self._stream.send(self._failure_reply(reply.id, error))
 
     async def _send_template(self, call: int, reply: TemplateReply) -> None:
-        """Answers a call, by a template if the reply can have one."""
+        """Sends the reply to a call, by a template if the reply can have one."""
         control = self._stream.encoder.control(reply.key, Varying(call), reply.tensors, reply.make)
         if control is None:
             envelope = reply.make()
@@ -384,8 +384,8 @@ class Dispatcher(Generic[S]):
             with suppress(BrokenStreamError), self._unsent.sending(reply.tensors):
                 await sending
 
-    def _failed(self, call: int, error: BaseException) -> pb.Envelope:
-        """The answer to a call that failed."""
+    def _failure_reply(self, call: int, error: BaseException) -> pb.Envelope:
+        """Logs the failure of a call, and returns the reply that reports it."""
         if not isinstance(error, OpError):
             _LOG.error("a call failed with an unexpected error", exc_info=error)
         elif _LOG.isEnabledFor(logging.INFO):

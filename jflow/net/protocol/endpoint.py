@@ -27,7 +27,7 @@ class Endpoint:
     Args:
       server: the server.
       secret: the token, which callers must prove to have.
-      location: where it is reached.
+      location: the addresses and the machine by which the server is reached.
       cluster_name: the name of its cluster; "" if it has none.
     """
 
@@ -46,7 +46,7 @@ class Endpoint:
         self._closing = TaskSet()
 
     def services(self) -> Services:
-        """The function that serves a stream, by the service's name."""
+        """Returns the functions that serve a stream, by the names of the services."""
 
         def serving(service: Service[Any]) -> Any:
             return lambda stream: self._serve(service, stream)
@@ -76,9 +76,9 @@ class Endpoint:
         try:
             await dispatcher.serve()
         except BrokenStreamError as error:
-            of = "" if caller is None else str(caller)
+            caller_name = "" if caller is None else str(caller)
             role, reason = service.role, str(error)
-            event(_LOG, logging.INFO, "stream_lost", caller=of, role=role, reason=reason)
+            event(_LOG, logging.INFO, "stream_lost", caller=caller_name, role=role, reason=reason)
             raise
         finally:
             self._closing.start(dispatcher.end(session.close))

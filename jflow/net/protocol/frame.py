@@ -36,7 +36,7 @@ Encoder = Callable[[int, bytes, Sequence[ByteBuffer], bool], Iterator[F]]
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 16
-"""That a frame of this size is taken is a sign of life: buffers on the way are small."""
+"""A frame of this size exceeds the buffers on its way, so that it was sent is a sign of life."""
 LONG_BYTES = 16 << 20
 """A payload of this size may take long to come."""
 SMALL_BYTES = 4096
@@ -60,11 +60,11 @@ MAX_FRAME_BYTES = _HEADER.size + MAX_CONTROL_BYTES + CHUNK_BYTES
 
 
 new_tuple = tuple.__new__
-"""Makes a named tuple of all its fields, without the call of Python that its constructor is."""
+"""Makes a named tuple from all its fields, without the Python call of its constructor."""
 
 
 class Message(NamedTuple):
-    """A complete message; the codec reads its tensors from `payload`, if it has not got them."""
+    """A complete message; its tensors are encoded in `payload`, unless `tensors` has them."""
 
     id: int
     control: bytes
@@ -76,21 +76,21 @@ class Message(NamedTuple):
 
 
 def aligned(n_bytes: int) -> int:
-    """The number of payload bytes of a tensor of `n_bytes`, with its padding."""
+    """Rounds the size of a tensor, in bytes, up to the alignment of payloads."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def encode(
     message_id: int, control: bytes, tensors: Sequence[ByteBuffer], are_numbers: bool = True
 ) -> Iterator[bytes]:
-    """The frames of a message. Arguments and errors as of `encode_parts`."""
+    """Encodes a message as frames of bytes. Arguments and errors as of `encode_parts`."""
     return map(b"".join, encode_parts(message_id, control, tensors))
 
 
 def encode_parts(
     message_id: int, control: bytes, tensors: Sequence[ByteBuffer], are_numbers: bool = True
 ) -> Iterator[Buffers]:
-    """The frames of a message, each as the buffers that make it up.
+    """Encodes a message as frames, each a list of buffers.
 
     Args:
       message_id: not 0, and not in use by another message in flight on the stream.
@@ -115,7 +115,7 @@ def encode_parts(
 
 
 def start_encoding(frames: Iterator[F]) -> Iterator[F]:
-    """Encodes the first frame now, so that its caller gets the error; returns all frames."""
+    """Encodes the first frame now, so that errors are raised here; returns all frames."""
     return chain([next(frames)], frames)
 
 
@@ -128,7 +128,7 @@ def check_control(control: bytes) -> None:
 
 
 def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Buffers]:
-    """The padded payload in chunks of at most CHUNK_BYTES, each as parts to be joined."""
+    """Yields the padded payload in chunks of at most CHUNK_BYTES, each as buffers to be joined."""
     parts: Buffers = []
     room = CHUNK_BYTES
     for tensor in tensors:
@@ -153,11 +153,11 @@ def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[Buffers]:
 
 
 def head_bytes(frame: ByteBuffer | bytearray, size: int) -> int:
-    """The size of the header and the control part of a frame.
+    """Returns the size of the header and the control part of a frame.
 
     Args:
       frame: it begins the frame, with the whole header if the frame has one.
-      size: that of the whole frame.
+      size: the size of the whole frame.
 
     Raises:
       InvalidArgumentError: if the frame is too short for them.
@@ -173,7 +173,7 @@ def head_bytes(frame: ByteBuffer | bytearray, size: int) -> int:
 
 
 def message_id_of(frame: ByteBuffer | bytearray) -> int:
-    """The id of the message of a frame, of which at least the header is given."""
+    """Returns the message id of a frame, of which at least the header is given."""
     return int(_HEADER.unpack_from(frame)[1])
 
 
@@ -186,7 +186,7 @@ class _Partial:
         self._filled = 0
 
     def next(self, n_bytes: int) -> memoryview:
-        """The memory of the next chunk, which the caller fills; see `is_complete`."""
+        """Returns the memory of the next chunk, for the caller to fill."""
         start, end = self._filled, self._filled + n_bytes
         if end > len(self.message.payload):
             raise InvalidArgumentError(
@@ -198,7 +198,7 @@ class _Partial:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the payload is complete, once the chunks that were asked for are filled."""
+        """Whether `next` has returned the memory of the whole payload."""
         return self._filled == len(self.message.payload)
 
 
@@ -225,7 +225,7 @@ class Assembler:
         self.on_long: Callable[[Message], object] = lambda _: None
 
     def feed(self, frame: bytes) -> Message | None:
-        """Takes a frame; returns the message that it completes, or None.
+        """Adds a frame; returns the message that it completes, or None.
 
         Raises:
           InvalidArgumentError: if the frame is malformed or out of order.
@@ -241,14 +241,14 @@ class Assembler:
         return self.end_frame(message_id)
 
     def begin_frame(self, head: bytes, n_bytes: int) -> memoryview:
-        """Takes the head of a frame, see `head_bytes`.
+        """Adds the header and control part of a frame; see `head_bytes`.
 
         Args:
           head: its header and control part.
           n_bytes: the size of the rest.
 
         Returns:
-          The memory that the caller fills with the rest before it calls `end`.
+          The memory that the caller fills with the rest before it calls `end_frame`.
 
         Raises: as `feed`.
         """
@@ -273,7 +273,7 @@ class Assembler:
         return partial.next(n_bytes)
 
     def end_frame(self, message_id: int) -> Message | None:
-        """The message whose frame was begun last and is filled, if that completes it."""
+        """Ends the frame that was begun last; returns the message that it completes, or None."""
         partial = self.unfinished[message_id]
         if not partial.is_complete:
             return None

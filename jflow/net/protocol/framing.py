@@ -38,41 +38,41 @@ class Framing(Protocol):
     def write_now(self) -> Callable[[int, bytes, Sequence[Array]], bool | None] | None: ...
 
     def frames(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[Any]:
-        """What the stream writes for a message.
+        """Encodes a message as the frames that the stream writes.
 
         Raises:
           ResourceExhaustedError: if it is too large.
         """
 
     def feed(self, read: Any) -> Message | None:
-        """Takes what the stream has read; returns the message that it completes.
+        """Adds what the stream has read; returns the message that it completes, or None.
 
         Raises:
           OpError: if it is malformed, or the message too large.
         """
 
     def offer_first(self, first: Callable[[Message], object | None]) -> None:
-        """Sets what is offered each message, as it comes, while a task waits to read it.
+        """Sets the function that is offered each arriving message while a task waits to read.
 
         It is called on the event loop outside of tasks. What it returns is read in place of the
         message; None if it has taken it. A transport need not offer anything.
         """
 
     def watch_long(self, on_long: Callable[[Message], object]) -> None:
-        """Sets what is called with messages that have begun and take long to come.
+        """Sets the function that is called with long messages as they begin to arrive.
 
         Their payload is not there yet. It may raise what `feed` raises.
         """
 
     def close(self) -> None:
-        """Ends the reading of the stream, and frees what has come and was not read."""
+        """Stops reading the stream, and frees the messages that were not read."""
 
     def is_sign_of_life(self, frame: Any) -> bool:
-        """Whether the other end must have read something for the stream to take this frame."""
+        """Whether a written frame is so large that the other end must be reading."""
 
 
 class ByteFraming:
-    """Each frame is one piece of bytes, which the stream delimits."""
+    """Framing of a stream that delimits frames itself: each frame is one bytes object."""
 
     write_now = None
 
@@ -94,17 +94,17 @@ class ByteFraming:
         self._assembler.close()
 
     def offer_first(self, first: Callable[[Message], object | None]) -> None:
-        """Nothing is offered: the stream has tasks of its own."""
+        """Does nothing: the stream has tasks of its own."""
 
     def is_sign_of_life(self, frame: bytes) -> bool:
         return len(frame) >= LARGE_BYTES
 
 
 class PartsFraming:
-    """A frame is written as its buffers; what is read are messages, because the stream parses.
+    """Framing of a stream that writes lists of buffers, and parses what it reads itself.
 
     Args:
-      parser: that of the stream.
+      parser: the parser of the stream.
       encode: makes the frames.
       write_now: writes a small frame, which has its length in front; as that of a `Framing`.
       offer_first: see `Framing`.

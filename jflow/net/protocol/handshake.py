@@ -1,4 +1,4 @@
-"""The handshake that begins every stream: the server that is meant, proof of the token; no I/O.
+"""The handshake that begins every stream: proves the token and which server it is; no I/O.
 
     caller → server   prefix | Hello             a nonce, and the server that is meant
     server → caller   prefix | Challenge | mac   a nonce
@@ -46,13 +46,13 @@ from jflow.errors import (
 from jflow.net.protocol.v1 import handshake_pb2 as pb
 
 VERSION = 5
-"""Of everything that streams carry. It grows with each change that the other end must know of."""
+"""The version of everything that streams carry; it grows with each change of the protocol."""
 MAX_BYTES = 4096
-"""Of Hello, and of Challenge with its mac."""
+"""The largest size of a Hello, and of a Challenge with its mac."""
 NONCE_BYTES = 32
 MAC_BYTES = 32
 ANY_MACHINE = "*"
-"""Where a target leads through a tunnel: the machine of the server is not that of the caller."""
+"""Matches every machine; for targets that lead through a tunnel to another one."""
 N_ANSWERS = 2
 """How many frames a server sends in the handshake."""
 INFO_ID = 1
@@ -61,7 +61,7 @@ INFO_ID = 1
 _MAGIC = b"jflow\0"
 _PREFIX = struct.Struct("<6sH")
 _OWN_PREFIX = _PREFIX.pack(_MAGIC, VERSION)
-_OF_CALLER, _OF_SERVER, _OF_OTHER_SERVER, _OF_ANSWER = b"\x01", b"\x02", b"\x03", b"\x04"
+_FROM_CALLER, _FROM_SERVER, _FROM_OTHER_SERVER, _OF_REPLY = b"\x01", b"\x02", b"\x03", b"\x04"
 _SAME_TOKEN = "both ends need the same ~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW_TOKEN"
 
 M = TypeVar("M", bound=Message)
@@ -71,14 +71,14 @@ class Secret:
     """The token of a cluster, as one key for each service.
 
     Args:
-      token: what both ends have.
+      token: the shared secret of both ends.
     """
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     def key(self, service: str) -> bytes:
-        """The key, u8[32], of all proofs on streams to a service."""
+        """Returns the key, u8[32], of all proofs on streams to a service."""
         return hmac.digest(self._token, b"jflow key for " + service.encode(), "sha256")
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Caller:
       secret: the token.
       service: the service that its streams lead to.
       target: the server that it means.
-      task, address: its own, if it is a server.
+      task, address: the task and the address of the caller, if it is a server.
     """
 
     secret: Secret = field(repr=False)
@@ -120,7 +120,7 @@ class CallerHandshake:
         self._nonce = nonce
         self._key = caller.secret.key(caller.service)
         self._target = target
-        self._server = _named(target)
+        self._server = _server_text(target)
         self._is_other = False
         self._challenge = b""
         self.hello = b""
@@ -154,7 +154,7 @@ class CallerHandshake:
         return self.hello
 
     def prove(self, frame: bytes) -> bytes:
-        """Checks the answer to `hello`; returns the frame that proves the caller.
+        """Checks the server's challenge; returns the frame that proves the caller.
 
         Raises:
           UnauthenticatedError: if the server does not prove that it has the token.
@@ -171,8 +171,8 @@ class CallerHandshake:
                 "install the same version of jflow on both",
             )
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
-        is_meant = self._is_mac(mac, _OF_SERVER, signed)
-        self._is_other = self._is_mac(mac, _OF_OTHER_SERVER, signed)
+        is_meant = self._is_mac(mac, _FROM_SERVER, signed)
+        self._is_other = self._is_mac(mac, _FROM_OTHER_SERVER, signed)
         if not (is_meant or self._is_other):
             raise self._error(
                 UnauthenticatedError, f"does not have the token of its caller; {_SAME_TOKEN}"
@@ -181,17 +181,17 @@ class CallerHandshake:
         if challenge is None or len(challenge.nonce) != NONCE_BYTES:
             raise self._error(UnavailableError, "sent a malformed challenge")
         self._challenge = signed
-        return _mac(self._key, _OF_CALLER, self.hello, signed)
+        return _mac(self._key, _FROM_CALLER, self.hello, signed)
 
     def opened(self, frame: bytes) -> bytes:
-        """Checks the server's last frame, which answers the proof; returns the answer in it.
+        """Checks the mac of the server's last frame; returns the reply in it.
 
         Raises:
           UnauthenticatedError: if the frame is not one of this handshake by an owner of the token.
         """
         signed, mac = frame[:-MAC_BYTES], frame[-MAC_BYTES:]
         is_whole = bool(self._challenge) and signed[: _PREFIX.size] == _OWN_PREFIX
-        if not (is_whole and self._is_mac(mac, _OF_ANSWER, self._challenge, signed)):
+        if not (is_whole and self._is_mac(mac, _OF_REPLY, self._challenge, signed)):
             raise self._error(
                 UnauthenticatedError,
                 "answered the handshake with what it has not proven: something on the way changes "
@@ -200,7 +200,7 @@ class CallerHandshake:
         return signed[_PREFIX.size :]
 
     def check_meant(self) -> None:
-        """Checks, once the server's answer was no error, that it is the one that was meant.
+        """Checks that the server is the intended one, once its reply was no error.
 
         Raises:
           UnavailableError: if it has proven that it is not.
@@ -244,13 +244,13 @@ class ServerHandshake:
         self._challenge = b""
 
     def challenge(self, nonce: bytes, *, is_other: bool) -> bytes:
-        """The frame that answers the hello.
+        """Returns the frame that replies to the hello.
 
         Args:
           nonce: 32 random bytes, used for nothing else.
           is_other: whether the caller means another server.
         """
-        end = _OF_OTHER_SERVER if is_other else _OF_SERVER
+        end = _FROM_OTHER_SERVER if is_other else _FROM_SERVER
         signed = self._challenge = _frame(pb.Challenge(nonce=nonce))
         return signed + _mac(self._key, end, self._hello_frame, signed)
 
@@ -260,20 +260,20 @@ class ServerHandshake:
         Raises:
           UnauthenticatedError: if it is not one of this handshake by an owner of the token.
         """
-        expected = _mac(self._key, _OF_CALLER, self._hello_frame, self._challenge)
+        expected = _mac(self._key, _FROM_CALLER, self._hello_frame, self._challenge)
         if not self._challenge or not hmac.compare_digest(frame, expected):
             raise UnauthenticatedError(
                 f"the caller did not prove that it has the token; {_SAME_TOKEN}"
             )
 
     def seal(self, answer: bytes) -> bytes:
-        """The frame with the answer to a caller that has proven itself."""
+        """Returns the frame with the reply to a caller that has proven itself."""
         signed = _OWN_PREFIX + answer
-        return signed + _mac(self._key, _OF_ANSWER, self._hello_frame, self._challenge, signed)
+        return signed + _mac(self._key, _OF_REPLY, self._hello_frame, self._challenge, signed)
 
 
 def version_of(frame: bytes) -> int | None:
-    """The version of the protocol of a frame of the handshake; None if it is something else."""
+    """Returns the protocol version of a handshake frame; None if it is something else."""
     if not _PREFIX.size <= len(frame) <= MAX_BYTES:
         return None
     magic, version = _PREFIX.unpack_from(frame)
@@ -281,12 +281,12 @@ def version_of(frame: bytes) -> int | None:
 
 
 def refusal_of_version(frame: bytes) -> bytes | None:
-    """What to answer a hello of another version, which cannot go on; None if it is of this one."""
+    """Returns the frame that refuses a hello of another version; None for any other frame."""
     return None if version_of(frame) in (None, VERSION) else _OWN_PREFIX
 
 
 def _mac(key: bytes, end: bytes, *frames: bytes) -> bytes:
-    """The mac, u8[32], of one end over frames, none of which can pass for a part of another."""
+    """Returns the mac, u8[32], of one end over frames, each prefixed with its length."""
     parts = [part for frame in frames for part in (len(frame).to_bytes(4, "little"), frame)]
     return hmac.digest(key, b"".join((end, *parts)), "sha256")
 
@@ -296,7 +296,7 @@ def _frame(message: Message) -> bytes:
 
 
 def _message(kind: type[M], frame: bytes) -> M | None:
-    """The message behind a prefix; None if it is malformed."""
+    """Parses the message behind the prefix of a frame; None if it is malformed."""
     message = kind()
     try:
         message.ParseFromString(frame[_PREFIX.size :])
@@ -305,5 +305,5 @@ def _message(kind: type[M], frame: bytes) -> M | None:
     return message
 
 
-def _named(target: Target) -> str:
+def _server_text(target: Target) -> str:
     return f"{target.task or 'the server'} at {target.address}"

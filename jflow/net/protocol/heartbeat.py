@@ -1,4 +1,4 @@
-"""Heartbeat: detects that the other end of an open stream does not answer.
+"""Heartbeat: detects that the other end of an open stream does not respond.
 
 A process that is stopped, or whose event loop hangs, keeps its connections. Transports notice the
 first, with signals that their own threads answer; only an answer of the event loop shows the
@@ -28,12 +28,12 @@ MOST_S = 3600.0
 TICKS = 13
 """How many ticks there are in that time; one more than it takes, as the first may come at once."""
 
-_ASKS_AT = 8
-_LOST_AT = 12
+_PING_TICK = 8
+_LOST_TICK = 12
 
 
 def liveness_s() -> float:
-    """After how many seconds without a sign of life the other end of a stream counts as lost.
+    """Returns the silence, in seconds, after which the other end of a stream counts as lost.
 
     Raises:
       InvalidArgumentError: if the environment variable is not a number of seconds, or out of range.
@@ -53,12 +53,12 @@ def liveness_s() -> float:
 
 
 def silence(seconds: float) -> str:
-    """Why a stream was given up, as part of a message."""
+    """Describes the silence for which a stream was given up, as part of a message."""
     return f"it has not answered for {seconds_text(seconds)}"
 
 
 class Beat(Enum):
-    """What a tick asks for."""
+    """What to do at a tick of the heartbeat."""
 
     NOTHING = 0
     ASK = 1
@@ -66,23 +66,23 @@ class Beat(Enum):
 
 
 class Heartbeat:
-    """The state of one stream: how many ticks it has been silent while an answer is waited for."""
+    """Counts the ticks for which a stream has been silent while a reply is awaited."""
 
     def __init__(self) -> None:
         self._n_silent = 0
-        self._heard = 0
+        self._last_heard = 0
 
     def tick(self, heard: int, *, is_waiting: bool) -> Beat:
-        """A tick passes.
+        """Counts a tick; returns what to do.
 
         Args:
           heard: a number that has changed if there was a sign of life since the last tick.
           is_waiting: whether an answer is waited for.
         """
-        if not is_waiting or heard != self._heard:
-            self._n_silent, self._heard = 0, heard
+        if not is_waiting or heard != self._last_heard:
+            self._n_silent, self._last_heard = 0, heard
             return Beat.NOTHING
         self._n_silent += 1
-        if self._n_silent >= _LOST_AT:
+        if self._n_silent >= _LOST_TICK:
             return Beat.LOST
-        return Beat.ASK if self._n_silent == _ASKS_AT else Beat.NOTHING
+        return Beat.ASK if self._n_silent == _PING_TICK else Beat.NOTHING

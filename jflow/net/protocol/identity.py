@@ -19,14 +19,14 @@ from jflow.net.protocol.v1 import handshake_pb2 as pb
 
 @dataclass(frozen=True)
 class ServerLocation:
-    """Where a server is reached.
+    """The addresses and the machine by which a server is reached.
 
     Attributes:
-      hosts: the hosts by which it can be, in lower case, besides the one in the cluster.
+      hosts: the hosts by which it is reached, in lower case, besides the one in the cluster.
       advertised: further addresses that lead to it, "host:port" in lower case, such as that of a
         proxy before it.
       machine: identifies its machine; "" where that is not known.
-      is_local: whether processes of its machine only can reach it.
+      is_local: whether only processes of its machine can reach it.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -37,14 +37,14 @@ class ServerLocation:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """What a server is.
+    """The identity of a server, with which the claims of callers are compared.
 
     Attributes:
       task: its task.
-      incarnation: which life of its process.
+      incarnation: the incarnation of its process.
       cluster: the tasks and their addresses, as it knows them.
       cluster_name: the name of the cluster; "" if it has none.
-      location: where it is reached.
+      location: the addresses and the machine by which it is reached.
     """
 
     task: Task
@@ -54,7 +54,7 @@ class ServerIdentity:
     location: ServerLocation = ServerLocation()
 
     def refusal(self, hello: pb.Hello) -> OpError | None:
-        """The error for a caller that means another server; None if it means this one.
+        """Returns the error for a caller that means another server; None if it means this one.
 
         What the caller does not know is not compared, except that a server calls only servers whose
         cluster does not contradict its own.
@@ -71,41 +71,42 @@ class ServerIdentity:
         return None
 
     def _difference(self, hello: pb.Hello) -> tuple[str, str, str]:
-        """What the caller expected, what this is, and what to do; empty if they agree."""
+        """Returns the expected server, the actual one and advice, as texts; empty if they agree."""
         is_named = bool(hello.cluster and self.cluster_name)
         if is_named and hello.cluster != self.cluster_name:
             expected, got = f"cluster {hello.cluster!r}", f"cluster {self.cluster_name!r}"
             return expected, got, "use the present address of the server, or the same JFLOW_CLUSTER"
         if hello.task and hello.task != str(self.task):
             return hello.task, str(self.task), "correct the address, or give all tasks one cluster"
-        own = self._address_of(str(self.task))
-        if not self._is_at(hello.address, own):
+        own_address = self._address_of(str(self.task))
+        if not self._is_at(hello.address, own_address):
             advice = (
-                f"use {own}, or add '?at={own}' to the target if a tunnel leads there; where all "
-                f"callers use it, set JFLOW_ADVERTISE={hello.address} for that server"
+                f"use {own_address}, or add '?at={own_address}' to the target if a tunnel leads "
+                f"there; where all callers use it, set JFLOW_ADVERTISE={hello.address} for that "
+                "server"
             )
-            return f"a server at {hello.address}", f"one at {own}", advice
+            return f"a server at {hello.address}", f"one at {own_address}", advice
         if not self._is_on(hello.machine, hello.address):
             expected = f"a server on machine {hello.machine or '(not said)'}"
             advice = (
                 "this address leads to the caller's own machine, so something there passes calls "
-                f"on; if it is a tunnel that is meant, add '?at={own}' to the target"
+                f"on; if it is a tunnel that is meant, add '?at={own_address}' to the target"
             )
             return expected, f"one on machine {self.location.machine or '(unknown)'}", advice
-        known = "" if is_named else self._address_of(hello.caller)
-        if known and known != hello.caller_address:
+        known_address = "" if is_named else self._address_of(hello.caller)
+        if known_address and known_address != hello.caller_address:
             expected = f"a cluster with {hello.caller} at {hello.caller_address}"
             advice = (
-                f"if {hello.caller} has restarted under another address, start it at {known} "
-                f"again, or all tasks with {hello.caller_address} in the cluster; if this is a "
-                "task of another cluster, correct the address; if one cluster has several "
-                "addresses for a task, give all tasks one JFLOW_CLUSTER"
+                f"if {hello.caller} has restarted under another address, start it at "
+                f"{known_address} again, or all tasks with {hello.caller_address} in the cluster; "
+                "if this is a task of another cluster, correct the address; if one cluster has "
+                "several addresses for a task, give all tasks one JFLOW_CLUSTER"
             )
-            return expected, f"one with {hello.caller} at {known}", advice
+            return expected, f"one with {hello.caller} at {known_address}", advice
         return "", "", ""
 
     def _address_of(self, name: str) -> str:
-        """The address of a task in the cluster; "" if it is not known."""
+        """Returns the address of a task in the cluster; "" if it is not known."""
         for task in self.cluster.tasks():
             if str(task) == name:
                 address = self.cluster.task_address(task.job, task.index)
@@ -125,8 +126,10 @@ class ServerIdentity:
         return port == own_port and host.lower() in self.location.hosts | {own_host.lower()}
 
     def _is_on(self, machine: str, dialled: str) -> bool:
-        """Whether this is on the machine that a caller means, which has to say it if no other one
-        reaches this server, or if the address that it dialled is one of each machine.
+        """Whether this server is on the machine that a caller means.
+
+        The caller has to name its machine if only processes on it can reach this server, or if
+        every machine has the address that was dialled.
 
         Otherwise a process on the caller's machine, at the same loopback address as this server,
         could pass the handshake on.
@@ -138,7 +141,7 @@ class ServerIdentity:
 
 
 def caller_of(hello: pb.Hello) -> Task | None:
-    """The task that a caller claims to be; None if it claims none."""
+    """Returns the task that a caller claims to be; None if it claims none."""
     try:
         return Task.parse(hello.caller)
     except ValueError:
@@ -148,14 +151,14 @@ def caller_of(hello: pb.Hello) -> Task | None:
 def certificate_refusal(
     names: frozenset[str] | None, hello: pb.Hello, *, is_of_servers: bool
 ) -> OpError | None:
-    """The error for a caller whose certificate does not allow what it wants.
+    """Returns the error for a caller whose certificate does not allow its stream, or None.
 
     Every certificate of the cluster allows clients' calls. Those between servers need the
     certificate of the task that the caller says it is.
 
     Args:
       names: the names in the certificate; None if the connection has none.
-      hello: what the caller says.
+      hello: the claims of the caller.
       is_of_servers: whether the stream is for calls between servers.
     """
     if names is None or not is_of_servers:
@@ -173,7 +176,7 @@ def certificate_refusal(
 
 
 def restarted(task: str, expected: int, got: int) -> RestartedError:
-    """The error for a caller that means an earlier life of a task."""
+    """Returns the error for a caller that means an earlier incarnation of a task."""
     return RestartedError(
         f"{task} has restarted since the state of this call was created "
         f"(incarnation {expected:x} is now {got:x}): its variables and registered steps are gone; "

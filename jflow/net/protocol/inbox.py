@@ -19,14 +19,14 @@ class Inbox:
     Attributes:
       n_bytes: the size of the messages that it has kept since it was last empty.
       is_over: whether nothing more comes.
-      error: what is raised then, behind the messages; None for the end of the stream.
+      error: raised after the last message; None for the end of the stream.
     """
 
     def __init__(self, on_wait: Callable[[], object] = lambda: None) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_wait = on_wait
         self._messages: deque[Any] = deque()
-        self._first: Callable[[Message], object | None] | None = None
+        self._offer: Callable[[Message], object | None] | None = None
         self._reader: asyncio.Future[None] | None = None
         self.n_bytes = 0
         self.is_over = False
@@ -37,24 +37,24 @@ class Inbox:
 
     def offer_first(self, first: Callable[[Message], object | None]) -> None:
         """See `protocol.framing.Framing`."""
-        self._first = first
+        self._offer = first
 
     def put(self, message: Message) -> None:
-        """Takes a message: offers it if the task waits, and keeps what is left of it to read."""
-        left: object | None = message
+        """Adds a message; if the reader waits, offers it first and keeps only what that leaves."""
+        rest: object | None = message
         reader = self._reader
         is_awaited = reader is not None and not reader.done() and not self._messages
-        if is_awaited and self._first is not None:
-            left = self._first(message)
-        if left is not None:
+        if is_awaited and self._offer is not None:
+            rest = self._offer(message)
+        if rest is not None:
             if not self._messages:
                 self.n_bytes = 0
             self.n_bytes += len(message.payload)
-            self._messages.append(left)
+            self._messages.append(rest)
             self._wake()
 
     async def get(self) -> Any:
-        """The next message, or what is left of it to read; None at the end of the stream."""
+        """Waits for the next message, or what an offer left of it; None at the stream's end."""
         while not self._messages:
             if self.is_over:
                 if self.error is None:
@@ -69,15 +69,15 @@ class Inbox:
         return self._messages.popleft()
 
     def end(self, error: Exception | None) -> None:
-        """Nothing more comes; what has come is still read, but not offered."""
+        """Marks the end of the stream; messages already received can still be read."""
         self.is_over, self.error = True, error
-        self._first = None
+        self._offer = None
         self._wake()
 
     def close(self) -> None:
         """Drops the messages that were not read."""
         self._messages.clear()
-        self._first = None
+        self._offer = None
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():

@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 
 class Interrupts:
-    """The interrupts of one call of a thread; of threads other than the main one there are none.
+    """Context manager around code that must not be interrupted; this base class defers nothing.
 
-    A `with` block around what must not be interrupted.
+    Threads other than the main one use this class, because Python never interrupts them.
     """
 
     def __enter__(self) -> Interrupts:
@@ -37,12 +37,12 @@ class Interrupts:
         pass
 
     def waiting(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls a function, which an interrupt ends at once."""
+        """Calls a function that interrupts may end at once."""
         return function(*args, **kwargs)
 
 
 class _MainInterrupts(Interrupts):
-    """Those of the main thread.
+    """Defers the interrupts of the main thread.
 
     Attributes:
       innermost: the block that the main thread is in; no other thread reads or writes it.
@@ -93,7 +93,7 @@ class _MainInterrupts(Interrupts):
 
 
 class _Nested(Interrupts):
-    """A block of the main thread inside another one, which is what defers and allows interrupts."""
+    """A context inside another one of the main thread, which does the deferring."""
 
     def __enter__(self) -> Interrupts:
         return _MainInterrupts.innermost or self
@@ -103,7 +103,7 @@ _NONE = Interrupts()
 
 
 def deferred_interrupts() -> Interrupts:
-    """A `with` block around what must not be interrupted; blocks may be nested."""
+    """Returns a context manager around code that must not be interrupted; may be nested."""
     if threading.get_ident() != threading.main_thread().ident:
         return _NONE
     innermost = _MainInterrupts.innermost

@@ -29,7 +29,7 @@ class DataOffer:
       path: of the Unix socket; "" if there is none.
       boot_id: of the machine that the path is on.
       nonce: 32 random bytes, used for nothing else.
-      port: at the server's addresses, where it takes data streams over TCP; 0 if it takes none.
+      port: of the server, for data streams over TCP; 0 if it accepts none.
     """
 
     path: str
@@ -39,12 +39,12 @@ class DataOffer:
 
     @property
     def caller_proof(self) -> bytes:
-        """What the caller sends first, u8[32]."""
+        """The proof that the caller sends first, u8[32]."""
         return hmac.digest(self.nonce, b"jflow data stream, caller", "sha256")
 
     @property
     def server_proof(self) -> bytes:
-        """What the server answers, u8[32]."""
+        """The proof with which the server replies, u8[32]."""
         return hmac.digest(self.nonce, b"jflow data stream, server", "sha256")
 
     def __repr__(self) -> str:
@@ -67,13 +67,13 @@ class OpenOffers(Generic[K]):
         self._open[offer.caller_proof] = (offer, value, now + OFFER_S)
 
     def pop(self, proof: bytes, now: float) -> tuple[DataOffer, K] | None:
-        """The offer of a caller's proof, which is taken by that; None if there is none."""
+        """Removes and returns the offer that a caller's proof is for; None if there is none."""
         self._drop_expired(now)
         offer = self._open.pop(proof, None)
         return None if offer is None else offer[:2]
 
     def cancel(self, offer: DataOffer) -> None:
-        """Ends an offer; does nothing if it was taken or has expired."""
+        """Cancels an offer; does nothing if it was taken or has expired."""
         self._open.pop(offer.caller_proof, None)
 
     def _drop_expired(self, now: float) -> None:

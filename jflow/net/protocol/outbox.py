@@ -12,7 +12,7 @@ from jflow.net.protocol.frame import F
 
 
 class Outbox(Generic[F]):
-    """Takes messages from any thread; one thread at a time reads their frames.
+    """A queue of messages: any thread adds them, and one thread at a time reads their frames.
 
     Messages alternate, so that small ones overtake large ones.
     """
@@ -29,7 +29,7 @@ class Outbox(Generic[F]):
         self._messages.put((key, message))
 
     def close(self) -> None:
-        """Ends the sequence."""
+        """Ends the sequence of frames."""
         self._messages.put(None)
 
     @property
@@ -38,7 +38,7 @@ class Outbox(Generic[F]):
         return not self._sending and self._messages.empty()
 
     def frames(self) -> Iterator[F]:
-        """The frames to send; waits for messages."""
+        """Yields the frames to send; blocks while there are none."""
         while True:
             if not self._sending or not self._messages.empty():
                 item = self._messages.get()
@@ -50,7 +50,7 @@ class Outbox(Generic[F]):
                 yield frame
 
     def next_frame(self) -> F | None:
-        """The next frame to send, None if there is none now."""
+        """Returns the next frame to send; None if there is none now."""
         while True:
             try:
                 item = self._messages.get_nowait()
@@ -68,7 +68,7 @@ class Outbox(Generic[F]):
         self._sending[key] = itertools.chain(self._sending.get(key, ()), message)
 
     def _next(self) -> F | None:
-        """The next frame, of one message after another; None if that message has no more."""
+        """Returns the next frame, round-robin over the messages; None if that message has ended."""
         key, message = self._sending.popitem(last=False)
         frame = next(message, None)
         if frame is not None:

@@ -40,7 +40,7 @@ _WHOLE = struct.Struct("<IBQIQ")
 
 
 def delimited_message(message_id: int, control: bytes, payload: bytes) -> bytes:
-    """A small message as a byte stream has it: the only frame of it, behind its length.
+    """Encodes a small message for a byte stream: its length, then its only frame.
 
     Args:
       message_id: as for `frame.encode_parts`.
@@ -54,7 +54,7 @@ def delimited_message(message_id: int, control: bytes, payload: bytes) -> bytes:
 
 
 def delimited(frame: Sequence[ByteBuffer]) -> Buffers:
-    """A frame as a byte stream has it, in few buffers: what is small is joined."""
+    """Prefixes a frame with its length for a byte stream, and joins small buffers."""
     size = sum(map(len, frame))
     parts = [_LENGTH.pack(size), *frame]
     if size < SCRATCH_BYTES:
@@ -64,7 +64,7 @@ def delimited(frame: Sequence[ByteBuffer]) -> Buffers:
 
 
 class Parser:
-    """Takes the bytes of one stream and gives its messages.
+    """Parses messages from the bytes of one stream.
 
     Receive into `buffer()`, then call `received`. After an error the stream cannot be used.
 
@@ -95,11 +95,11 @@ class Parser:
         return self._missing is not None
 
     def buffer(self) -> memoryview:
-        """Where to put the bytes that come next; at least one byte long."""
+        """Returns the buffer for the bytes that come next; at least one byte long."""
         return self._scratch[self._end :] if self._missing is None else self._missing
 
     def received(self, n_bytes: int) -> list[Message]:
-        """Takes the bytes that were put into `buffer()`; returns the messages that they complete.
+        """Parses the bytes that were put into `buffer()`; returns the messages that they complete.
 
         Raises:
           InvalidArgumentError: if a frame is malformed or out of order.
@@ -119,20 +119,20 @@ class Parser:
         self._missing = None
 
     def _parse(self) -> list[Message]:
-        """Takes what is complete in the scratch buffer."""
+        """Parses the complete frames in the scratch buffer; returns the messages they complete."""
         messages = [] if self.assembler.unfinished else self._take_small()
         if self._start == self._end:
             self._start = self._end = 0
             return messages
-        while (needed := self._needed()) <= self._end - self._start:
-            message = self._take(needed)
+        while (n_needed := self._n_needed()) <= self._end - self._start:
+            message = self._take(n_needed)
             if message is not None:
                 messages.append(message)
-        self._make_room(needed)
+        self._make_room(n_needed)
         return messages
 
     def _take_small(self) -> list[Message]:
-        """Takes the small messages of one frame each that are in front, as `_take` would."""
+        """Parses the leading small messages of one frame each; a fast path of `_take`."""
         messages: list[Message] = []
         scratch, start, end = self._scratch, self._start, self._end
         while end - start >= _WHOLE.size:
@@ -149,8 +149,8 @@ class Parser:
         self._start = start
         return messages
 
-    def _needed(self) -> int:
-        """How many bytes have to be in the scratch buffer before the next frame can be taken."""
+    def _n_needed(self) -> int:
+        """Returns how many bytes the scratch buffer must hold before the next frame can be read."""
         n_bytes = self._end - self._start
         if n_bytes < _LENGTH.size:
             return _LENGTH.size
@@ -172,7 +172,7 @@ class Parser:
         return int(size)
 
     def _take(self, n_bytes: int) -> Message | None:
-        """Takes the first `n_bytes`: the next frame, or its head if it is large."""
+        """Consumes `n_bytes`, a frame or the head of a large one; returns a completed message."""
         rest_bytes = _LENGTH.size + self._frame_bytes() - n_bytes
         frame = bytes(self._scratch[self._start + _LENGTH.size : self._start + n_bytes])
         self._start += n_bytes
@@ -181,23 +181,23 @@ class Parser:
                 return self._segments.receive(frame)
             return self.assembler.feed(frame)
         rest = self.assembler.begin_frame(frame, rest_bytes)
-        here = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
-        rest[: len(here)] = here
-        self._start += len(here)
+        received = self._scratch[self._start : min(self._start + rest_bytes, self._end)]
+        rest[: len(received)] = received
+        self._start += len(received)
         self._message_id = message_id_of(frame)
-        if len(here) == rest_bytes:
+        if len(received) == rest_bytes:
             return self.assembler.end_frame(self._message_id)
-        self._missing = rest[len(here) :]
+        self._missing = rest[len(received) :]
         return None
 
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, n_needed: int) -> None:
         """Makes the scratch buffer large enough for the bytes that are needed next."""
         if self._start == self._end:
             self._start = self._end = 0
-        if self._start + needed <= len(self._scratch):
+        if self._start + n_needed <= len(self._scratch):
             return
-        left = self._scratch[self._start : self._end]
-        if needed > len(self._scratch):
-            self._scratch = memoryview(bytearray(needed))
-        self._scratch[: len(left)] = left
-        self._start, self._end = 0, len(left)
+        rest = self._scratch[self._start : self._end]
+        if n_needed > len(self._scratch):
+            self._scratch = memoryview(bytearray(n_needed))
+        self._scratch[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)

@@ -88,13 +88,13 @@ class Peer:
 
     @property
     def connection(self) -> int:
-        """The number of the connection, 0 if there is none; what is registered ends with it."""
+        """The number of the connection, 0 if there is none; registered plans are lost with it."""
         link = self._link
         return 0 if link is None or link.is_broken else link.number
 
     @property
     def incarnation(self) -> int:
-        """The life of the task that it is, or was last, connected to; 0 if it never was."""
+        """The incarnation of the task at the last connection; 0 if there was none."""
         return 0 if self._link is None else self._link.info.incarnation
 
     async def connect(
@@ -197,7 +197,7 @@ class Peer:
         """See `TaskProxy.begin_plans`."""
 
     def deliver(self, step: int, values: Mapping[int, Array | None]) -> Awaitable[None] | None:
-        """Sends values, and signals (None), by their edges of a step; together unless large.
+        """Sends values and signals (None) of a step by edge; batches them unless they are large.
 
         They never overtake the call of `run` that begins the step, if that goes the same way: the
         other end may not read on before it has begun.
@@ -214,7 +214,7 @@ class Peer:
         return link.deliver(step, values)
 
     async def _deliver_over_new(self, step: int, values: Mapping[int, Array | None]) -> None:
-        """As `deliver`, once there is a connection."""
+        """Like `deliver`, after opening a connection."""
         link = await self._open_link()
         sending = None if link is None else link.deliver(step, values)
         if sending is not None:
@@ -234,7 +234,7 @@ class Peer:
             await link.close()
 
     async def _open_link(self) -> PeerLink | None:
-        """The connection, opened if there is none or it broke."""
+        """Returns the connection; opens one if there is none or it broke."""
         if self._link is None or self._link.is_broken:
             # As a task: a timeout needs to know the task that it cancels (see `begin`).
             is_lost = self._link is not None
@@ -256,7 +256,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What takes values for the plans of the task that calls.
+    """Receives values for the plans of the calling task.
 
     Attributes:
       task: the name of that task.
@@ -280,14 +280,16 @@ class _Connector:
         self._caller = caller
 
     async def connect(self, number: int, refused_s: float | None) -> PeerLink:
-        """The connection of this number, after the handshake.
+        """Opens the connection with this number, and performs the handshake.
 
         `refused_s` is as in `Transport.connect`.
         """
         task, address = self._task, self._caller.target.address
         # No warning: the caller whose call waits for it is told.
-        noted = partial(event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address)
-        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, noted)
+        log_silence = partial(
+            event, _LOG, logging.INFO, "task_silent", silent=str(task), at=address
+        )
+        notice = asyncio.get_running_loop().call_later(settings.NOTICE_AFTER_S, log_silence)
         try:
             if (action := async_failpoint("peer.before_connect")) is not None:
                 await action

@@ -26,27 +26,27 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 
 
 class PendingReply:
-    """The reply to one call, and the wait for it. Use it on the event loop only.
+    """A future of the reply to one call. Use it on the event loop only.
 
     A wait that is cancelled leaves the reply that is on its way, as `asyncio.shield` would, but
     without the pass of the event loop that a shield adds to each reply.
     """
 
-    __slots__ = ("_answer", "_arrival")
+    __slots__ = ("_arrival", "_reply")
 
     def __init__(self) -> None:
-        self._answer: Received | OpError | None = None
+        self._reply: Received | OpError | None = None
         self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, answer: Received | OpError) -> None:
-        """Takes the reply, or the error in its place, unless there is one already."""
-        if self._answer is None:
-            self._answer = answer
+        """Sets the reply, or the error in its place, unless it is set already."""
+        if self._reply is None:
+            self._reply = answer
             if not self._arrival.done():
                 self._arrival.set_result(None)
 
     def sent(self, sending: asyncio.Future[None]) -> None:
-        """The request was sent, or could not be."""
+        """Fails the call if its request could not be sent."""
         error = None if sending.cancelled() else sending.exception()
         if isinstance(error, OpError):
             self.put(error)
@@ -58,7 +58,7 @@ class PendingReply:
         await self._arrival
 
     async def after_cancel(self) -> Received:
-        """The reply to a call whose wait was cancelled, if it comes soon.
+        """Waits a grace period for the reply to a call whose wait was cancelled.
 
         The call may have been done before that was known, and the reply may hold an element that
         was taken from a queue, which must not be lost.
@@ -67,7 +67,7 @@ class PendingReply:
           asyncio.CancelledError: if the call was cancelled, or nothing comes.
           OpError: as `result`.
         """
-        if self._answer is None:
+        if self._reply is None:
             loop = asyncio.get_running_loop()
             self._arrival = arrival = loop.create_future()
             grace = loop.call_later(settings.GRACE_S, arrival.cancel)
@@ -75,19 +75,19 @@ class PendingReply:
                 with suppress(asyncio.CancelledError):  # the call was cancelled once already
                     await asyncio.wait([arrival])
             grace.cancel()
-        if self._answer is None:
+        if self._reply is None:
             raise asyncio.CancelledError
-        if isinstance(self._answer, CancelledError):
-            waited = Waited(self._answer.message.partition("; ")[2], self._answer.op)
+        if isinstance(self._reply, CancelledError):
+            waited = Waited(self._reply.message.partition("; ")[2], self._reply.op)
             raise asyncio.CancelledError(waited)
         return self.result()
 
     def result(self) -> Received:
-        """The reply, which is there. Raises the error in its place."""
-        assert self._answer is not None
-        if isinstance(self._answer, OpError):
-            raise self._answer
-        return self._answer
+        """Returns the reply, which must have come, or raises the error in its place."""
+        assert self._reply is not None
+        if isinstance(self._reply, OpError):
+            raise self._reply
+        return self._reply
 
 
 CALLER = "the server that called it"
@@ -97,8 +97,8 @@ class UnsentError(UnavailableError):
     """The stream had ended before any byte of a message was sent."""
 
 
-def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
-    """The values of each message: several unless they are large."""
+def _batches(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array | None]]:
+    """Groups values into messages of up to CHUNK_BYTES; a larger value gets its own."""
     n_bytes = 0
     some: dict[int, Array | None] = {}
     for edge, value in values.items():
@@ -112,7 +112,7 @@ def _together(values: Mapping[int, Array | None]) -> Iterator[Mapping[int, Array
 
 
 async def _all_sent(sending: Iterable[asyncio.Future[None]]) -> None:
-    """Waits until messages are sent, which a caller that is cancelled must not stop."""
+    """Waits until messages are sent; cancelling the wait does not cancel the sending."""
     for one in sending:
         await asyncio.shield(one)
 
@@ -181,14 +181,14 @@ class PeerLink:
         """See `Peer.deliver`."""
         if self._beginnings and (beginning := self._beginnings.get(step)) is not None:
             return self._deliver_after(beginning, step, values)
-        sending = [self._send(SEND_TENSORS.prepared(step, some)) for some in _together(values)]
-        left = [one for one in sending if one is not None]
-        return _all_sent(left) if left else None
+        sending = [self._send(SEND_TENSORS.prepared(step, some)) for some in _batches(values)]
+        unsent = [one for one in sending if one is not None]
+        return _all_sent(unsent) if unsent else None
 
     async def _deliver_after(
         self, beginning: asyncio.Future[None], step: int, values: Mapping[int, Array | None]
     ) -> None:
-        """As `deliver`, once the call that begins the step has left."""
+        """Like `deliver`, once the call that begins the step has left."""
         await asyncio.wait([beginning])
         if (sending := self.deliver(step, values)) is not None:
             await sending
@@ -200,7 +200,7 @@ class PeerLink:
         await self._stream.close()
 
     def _send(self, request: CallRequest, call: int = 0) -> asyncio.Future[None] | None:
-        """Sends a request; returns None if it has left, or what to wait for.
+        """Sends a request; returns None if it has left, else the future of its sending.
 
         A caller that is cancelled must not cancel that: a message that is sent in part, or a write
         that the transport sees cancelled, would break the stream.
@@ -209,12 +209,12 @@ class PeerLink:
           UnavailableError: if the connection has ended.
         """
         if self.is_broken:
-            raise self._lost(self._cause)
+            raise self._loss_error(self._cause)
         control = request.control(self._stream.encoder, call, self.info.incarnation)
         waiting = self._stream.send_now(control, request.tensors)
         if waiting is None:
             return None
-        sending = begin(self._sent(waiting))
+        sending = begin(self._wait_until_sent(waiting))
         if sending.done() and sending.exception() is None:
             return None
         sending.add_done_callback(retrieve)  # the caller may be cancelled before it fails
@@ -222,18 +222,18 @@ class PeerLink:
 
     async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
         if self.is_broken:
-            raise self._lost(self._cause)
-        await self._sent(self._stream.send_control(control, tensors))
+            raise self._loss_error(self._cause)
+        await self._wait_until_sent(self._stream.send_control(control, tensors))
 
-    async def _sent(self, sending: Awaitable[None]) -> None:
+    async def _wait_until_sent(self, sending: Awaitable[None]) -> None:
         """Waits until a message is sent. Raises UnavailableError if the stream ends before."""
         try:
             await sending
         except EndedStreamError as error:
             self.is_broken = True
-            raise UnsentError(self._lost(error).message, task=str(self._task)) from None
+            raise UnsentError(self._loss_error(error).message, task=str(self._task)) from None
         except BrokenStreamError as error:
-            raise self._lost(error) from None
+            raise self._loss_error(error) from None
 
     async def _read(self) -> None:
         cause: object = "it closed the connection"
@@ -251,13 +251,13 @@ class PeerLink:
             self._watcher.cancel()
 
     def _lose(self, cause: object) -> None:
-        """Fails what waits for the other end."""
+        """Marks the stream as broken, and fails the calls that wait for replies."""
         self.is_broken, self._cause = True, cause
         for reply in self._pending.values():
-            reply.put(self._lost(cause))
+            reply.put(self._loss_error(cause))
 
     async def _watch(self, liveness: float) -> None:
-        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        """Pings the other end after a long silence, and closes the stream if it stays silent."""
         heartbeat = Heartbeat()
         while not self.is_broken:
             await asyncio.sleep(liveness / TICKS)
@@ -275,7 +275,7 @@ class PeerLink:
             await self._send_control(ping.SerializeToString(), ())
 
     def _take(self, received: TemplateMessage) -> bool:
-        """Takes a reply as it comes; False if it is an error."""
+        """Completes the call of an arriving reply; returns False if the reply is an error."""
         if received.template.is_error:
             return False
         reply = self._pending.get(received.varying.id)
@@ -293,6 +293,6 @@ class PeerLink:
         if reply is not None:
             reply.put(error_of(envelope.status) if envelope.status.code else received)
 
-    def _lost(self, cause: object) -> OpError:
-        where = f"{self._task} at {self._address}"
-        return stream_error(cause, where, CALLER, str(self._task))
+    def _loss_error(self, cause: object) -> OpError:
+        server = f"{self._task} at {self._address}"
+        return stream_error(cause, server, CALLER, str(self._task))

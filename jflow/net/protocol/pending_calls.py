@@ -1,4 +1,4 @@
-"""`PendingCalls`: the calls of a client that wait for answers; `Outcome`: the future of one."""
+"""`PendingCalls`: the calls of a client that wait for replies; `Outcome`: the future of one."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from jflow.net.protocol.receiver import CallAnswer, Reply
 
 
 class Answers(Protocol):
-    """What receives the answer to one call."""
+    """Receives the reply to one call."""
 
     def put(self, answer: CallAnswer, /) -> None:
-        """Takes an answer, on any thread."""
+        """Receives a reply; may be called on any thread."""
 
 
 def calls_back(answer: CallAnswer) -> TypeGuard[Reply]:
-    """Whether an answer is a call of one of this client's functions instead of the final one."""
+    """Whether a reply is a callback, a call of a function of this client, and not the final one."""
     return isinstance(answer, tuple) and answer[0].HasField("call_back")
 
 
 def answer_timeout(deadline: Deadline) -> float | None:
-    """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
+    """Returns how long to wait for the reply to a call, in seconds; None for no limit."""
     return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
 class Outcome(Future[list[Array]]):
-    """Receives the values of a step for which no thread waits."""
+    """The future of a step's values, for which no thread waits."""
 
     def __init__(self, cancel_call: Callable[[int], None]) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Outcome(Future[list[Array]]):
 
 
 class PendingCalls:
-    """The calls of a client that wait for their answers; thread-safe.
+    """The calls of a client that wait for their replies; thread-safe.
 
     Invariant: a call is in `calls` from before its request is sent until its final answer, its
     caller or the end of the session removes it. Calls are added only while `end` is None, which the
@@ -85,7 +85,7 @@ class PendingCalls:
             self.calls[call] = answers
 
     def give_up(self, call: int) -> bool:
-        """Ends the wait for an answer; returns whether the answer may still come."""
+        """Ends the wait for a reply; returns whether the reply may still come."""
         with self._lock:
             is_expected = self.calls.pop(call, None) is not None and self.end is None
             if is_expected:
@@ -93,14 +93,14 @@ class PendingCalls:
         return is_expected
 
     def answered(self, call: int, *, is_final: bool) -> tuple[Answers | None, bool]:
-        """The receiver of an answer, None if there is none; and whether the call was given up."""
+        """Returns the receiver of a reply, or None, and whether the call was given up."""
         with self._lock:
-            answers = self.calls.pop(call, None)
-            if answers is not None and not is_final:
-                self.calls[call] = answers
+            receiver = self.calls.pop(call, None)
+            if receiver is not None and not is_final:
+                self.calls[call] = receiver
             is_given_up = call in self.given_up
             self.given_up.discard(call)
-        return answers, is_given_up
+        return receiver, is_given_up
 
     def finish(self, end: OpError) -> None:
         """Ends the session: all calls that are left fail with the first error that ended it."""
@@ -109,6 +109,6 @@ class PendingCalls:
                 self.end = end
             pending = list(self.calls.values())
             self.calls.clear()
-        for answers in pending:
+        for receiver in pending:
             # A new error for each: one exception must not be raised in several threads.
-            answers.put(copy.copy(self.end))
+            receiver.put(copy.copy(self.end))

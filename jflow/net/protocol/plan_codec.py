@@ -31,7 +31,7 @@ from jflow.plan import (
 
 
 def plan_to_proto(plan: Plan) -> pb_plan.Plan:
-    """A plan as a message."""
+    """Converts a plan to protobuf."""
     message = pb_plan.Plan(device=str(plan.device), n_slots=plan.n_slots)
     for variable in plan.variables:
         key = variable.key
@@ -43,13 +43,13 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
     for stage in plan.stages:
         message.stages.add(instructions=[*map(_instruction_to_proto, stage)])
     message.unordered = bool(plan.after)
-    for sent, after in zip(message.stages, plan.after, strict=False):
-        sent.after.extend(after)
+    for stage_message, after in zip(message.stages, plan.after, strict=False):
+        stage_message.after.extend(after)
     return message
 
 
 async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
-    """Reads the plans of a step; off the event loop if they are large.
+    """Decodes the plans of a step; off the event loop if they are large.
 
     Raises:
       InvalidArgumentError: as `plan_from_proto`.
@@ -69,13 +69,13 @@ def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
     check_size(n_instructions=sum(len(stage.instructions) for stage in stages))
     if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
         sizes = sum(len(variable.shape) for plan in messages for variable in plan.variables)
-        named = sum(_n_operands(one) for stage in stages for one in stage.instructions)
-        check_size(n_operands=sizes + named)
+        n_operands = sum(_n_operands(one) for stage in stages for one in stage.instructions)
+        check_size(n_operands=sizes + n_operands)
     return [plan_from_proto(plan) for plan in messages]
 
 
 def _n_operands(instruction: pb_plan.Instruction) -> int:
-    """How many slots, variables, resources and constants an instruction names."""
+    """Counts the slots, variables, resources and constants that an instruction names."""
     lists: tuple[Sized, ...] = ()
     match instruction.WhichOneof("kind"):
         case "run":
@@ -92,7 +92,7 @@ def _n_operands(instruction: pb_plan.Instruction) -> int:
 
 
 def plan_from_proto(message: pb_plan.Plan) -> Plan:
-    """Reads a plan from a message and verifies it.
+    """Decodes a plan from protobuf and verifies it.
 
     Raises:
       InvalidArgumentError: if an instruction is of an unknown kind, a device name is incomplete, or
@@ -215,8 +215,10 @@ def _instruction_from_proto(message: pb_plan.Instruction) -> Instruction:
 def _run_from_proto(message: pb_plan.Run) -> Run:
     program = None
     if message.HasField("program"):
-        sent = message.program
-        program = Program(sent.digest, tuple(sent.constants), tuple(sent.donated))
+        program_message = message.program
+        program = Program(
+            program_message.digest, tuple(program_message.constants), tuple(program_message.donated)
+        )
     return Run(
         program=program,
         reads=tuple(message.reads),

@@ -40,11 +40,11 @@ class TaskProxy(Protocol):
 
     @property
     def connection(self) -> int:
-        """The number of the connection, 0 if there is none; what is registered ends with it."""
+        """The number of the connection, 0 if there is none; registered plans are lost with it."""
 
     @property
     def incarnation(self) -> int:
-        """The life of the task that it is, or was last, connected to; 0 if it never was."""
+        """The incarnation of the task at the last connection; 0 if there was none."""
 
     async def connect(
         self, connect_timeout: float, deadline: Deadline = FOREVER, *, is_lost: bool = False
@@ -62,7 +62,7 @@ class TaskProxy(Protocol):
 
         Args:
           method: the method, such as `StateSaves.take`.
-          incarnation: that of the task that is meant.
+          incarnation: the expected incarnation of the task.
           args, kwargs: its arguments.
         """
 
@@ -97,7 +97,7 @@ class TaskProxy(Protocol):
     def begin_plans(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
-        """See `WorkerService.begin_plans`; None if it is not direct."""
+        """See `WorkerService.begin_plans`; returns None unless `is_direct`."""
 
     async def release(self, incarnation: int, handle: int) -> None:
         """Releases registered plans if the task is connected, in the same incarnation."""

@@ -15,7 +15,7 @@ W = TypeVar("W")
 
 
 class Readers(Generic[W]):
-    """The participants of one stream. Calls must not be concurrent; nothing here blocks.
+    """The threads that wait on one stream. Calls must not be concurrent; nothing here blocks.
 
     Attributes:
       leader: the one that reads; None if none waits.
@@ -26,7 +26,7 @@ class Readers(Generic[W]):
         self._followers: dict[int, W] = {}
 
     def enter(self, participant: W) -> bool:
-        """Adds one that begins to wait; returns whether it leads."""
+        """Adds a participant that begins to wait; returns whether it leads."""
         if self.leader is None:
             self.leader = participant
         elif self.leader is not participant:
@@ -34,7 +34,7 @@ class Readers(Generic[W]):
         return self.leader is participant
 
     def leave(self, participant: W) -> W | None:
-        """Removes one that has stopped waiting; returns the new leader, if that changes."""
+        """Removes a participant that stops waiting; returns the new leader, if that changes."""
         if self.leader is not participant:
             self._followers.pop(id(participant), None)
             return None

@@ -16,15 +16,15 @@ from jflow.net.protocol.v1 import service_pb2 as pb
 
 Reply = tuple[pb.Envelope, list[Array]]
 CallAnswer = Reply | OpError
-"""What answers a call: a message with its tensors, or an error."""
+"""The reply to a call: a message with its tensors, or an error."""
 
 
 class Answered(NamedTuple):
-    """An answer to a call.
+    """A reply to a call.
 
     Attributes:
-      call: its id.
-      answer: what it returns, or the error with which it failed.
+      call: the id of the call.
+      answer: the result of the call, or the error with which it failed.
       is_final: whether no other answer to that call follows.
     """
 
@@ -34,7 +34,7 @@ class Answered(NamedTuple):
 
 
 class Receiver:
-    """The challenge of the server, its answer, and then messages, in the order in which they come.
+    """Decodes what a server sends, in order: its challenge, its reply to the proof, then messages.
 
     Args:
       handshake: of the client.
@@ -49,20 +49,20 @@ class Receiver:
         self._decoder = TemplateDecoder()
 
     def frame(self, frame: bytes) -> Answered | None:
-        """Takes a frame of the first stream; returns the answer that it completes, or None.
+        """Decodes a frame of the first stream; returns the reply that it completes, or None.
 
         Raises:
-          OpError: if the frame is not what may come now; the session cannot go on.
+          OpError: if the frame must not come now; the session cannot go on.
         """
         return self._next(frame)
 
     def message(self, message: Message) -> Answered:
-        """Takes a message. Raises as `frame`."""
+        """Decodes a message. Raises as `frame`."""
         opened = self._decoder.open(message)
         if opened is not None and opened.template.is_plain:
-            answer = opened.template.envelope, opened.tensors
-            return new_tuple(Answered, (opened.varying.id, answer, True))
-        return _answered(*(open_message(message) if opened is None else opened.common))
+            reply = opened.template.envelope, opened.tensors
+            return new_tuple(Answered, (opened.varying.id, reply, True))
+        return _reply_in(*(open_message(message) if opened is None else opened.common))
 
     def _challenge(self, frame: bytes) -> None:
         self._next = self._introduction
@@ -70,14 +70,14 @@ class Receiver:
 
     def _introduction(self, frame: bytes) -> Answered:
         self._next = self._chunk
-        return _answered(answer_in(frame, self._handshake), [])
+        return _reply_in(answer_in(frame, self._handshake), [])
 
     def _chunk(self, frame: bytes) -> Answered | None:
         message = self._assembler.feed(frame)
         return None if message is None else self.message(message)
 
 
-def _answered(envelope: pb.Envelope, tensors: list[Array]) -> Answered:
-    failed = envelope.status.code
-    answer = error_of(envelope.status) if failed else (envelope, tensors)
-    return Answered(envelope.id, answer, is_final=not envelope.HasField("call_back"))
+def _reply_in(envelope: pb.Envelope, tensors: list[Array]) -> Answered:
+    code = envelope.status.code
+    reply = error_of(envelope.status) if code else (envelope, tensors)
+    return Answered(envelope.id, reply, is_final=not envelope.HasField("call_back"))

@@ -29,11 +29,11 @@ class DeviceRecord:
 
     Attributes:
       device: the device.
-      platform: what `jax.export` calls it.
-      incarnation: which life of the process it is of.
+      platform: its platform, as `jax.export` names it.
+      incarnation: the incarnation of its process.
       transport: what carries messages between its task and the server that reports it, "grpc",
         "unix", "tcp" or "inproc"; "" if they are the same.
-      memory_limit_bytes: what it can keep; 0 if that is not known.
+      memory_limit_bytes: the memory that it can use; 0 if that is not known.
       file_system: identifies the file system that its task sees; "" if that is not known.
     """
 
@@ -47,7 +47,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server sends about itself in the handshake.
+    """A server's description of itself in the handshake.
 
     Attributes:
       task: the task of the server.
@@ -78,13 +78,13 @@ class ServerInfo:
         return [str(record.device) for record in self.devices]
 
     def over(self, transport: str) -> ServerInfo:
-        """The same, and what carries messages to the server."""
+        """Returns a copy whose devices name the transport to the server."""
         return replace(self, devices=tuple(replace(d, transport=transport) for d in self.devices))
 
 
 @dataclass(frozen=True)
 class Registered:
-    """The handle of registered plans; or the digests to send with the same call again.
+    """The handle of registered plans, or the digests of missing artifacts to send again with them.
 
     Attributes:
       n_bytes: the size of what they fetch of the results of programs, as far as that is known
@@ -98,7 +98,7 @@ class Registered:
 
 @dataclass(frozen=True)
 class Piggybacked:
-    """Values that plans send at their end to the task that runs them, on the reply to its call.
+    """Values that plans send to the calling task with the reply to its call.
 
     Attributes:
       caller: the task.
@@ -110,7 +110,7 @@ class Piggybacked:
 
 
 def device_to_proto(record: DeviceRecord) -> pb.Device:
-    """A device as a message."""
+    """Converts a device to protobuf."""
     return pb.Device(
         name=str(record.device),
         platform=record.platform,
@@ -122,7 +122,7 @@ def device_to_proto(record: DeviceRecord) -> pb.Device:
 
 
 def device_from_proto(message: pb.Device) -> DeviceRecord:
-    """The device of a message. Raises ValueError if its name is malformed."""
+    """Converts a device from protobuf. Raises ValueError if its name is malformed."""
     device = Device.parse(message.name)
     return DeviceRecord(
         device,
@@ -135,7 +135,7 @@ def device_from_proto(message: pb.Device) -> DeviceRecord:
 
 
 def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
-    """Server info as a message."""
+    """Converts server info to protobuf."""
     cluster, offer = info.cluster, info.data_offer
     return pb.ServerInfo(
         task=str(info.task),
@@ -153,7 +153,7 @@ def _offer_to_proto(offer: DataOffer) -> pb.DataOffer:
 
 
 def info_from_proto(message: pb.ServerInfo) -> ServerInfo:
-    """The server info of a message. Raises InternalError if it is malformed."""
+    """Converts server info from protobuf. Raises InternalError if it is malformed."""
     try:
         return _info(message)
     except (TypeError, ValueError) as error:
@@ -177,14 +177,14 @@ def _info(message: pb.ServerInfo) -> ServerInfo:
 
 
 def _offer(message: pb.DataOffer) -> DataOffer | None:
-    """The offer of a message; None if it is not one that this version can take."""
+    """Converts an offer from protobuf; None if this version cannot take it."""
     if len(message.nonce) != OFFER_NONCE_BYTES or not (message.path or 0 < message.port < 1 << 16):
         return None
     return DataOffer(message.path, message.boot_id, message.nonce, message.port)
 
 
 def effect_to_proto(effect: Effect) -> pb.Effect:
-    """An effect as a message."""
+    """Converts an effect to protobuf."""
     return pb.Effect(
         client=effect.client,
         epoch=effect.epoch,
@@ -196,7 +196,7 @@ def effect_to_proto(effect: Effect) -> pb.Effect:
 
 
 def effect_from_proto(message: pb.Effect) -> Effect:
-    """The effect in a message. Raises InvalidArgumentError as `Effect`."""
+    """Converts an effect from protobuf. Raises InvalidArgumentError as `Effect`."""
     return Effect(
         message.client,
         message.epoch,

@@ -44,7 +44,7 @@ class Incoming(NamedTuple):
 
 
 def deadline_of(timeout_s: float, remaining_s: float) -> Deadline:
-    """The deadline of a call, by the clock of this machine; 0 s remain if there is no limit."""
+    """Returns the deadline of a call by this machine's clock; 0 remaining seconds are no limit."""
     return Deadline(timeout_s, remaining_s) if remaining_s > 0 else FOREVER
 
 
@@ -53,10 +53,10 @@ Outgoing = tuple[Any, Sequence[Array]]
 
 
 class RepeatedCall(NamedTuple):
-    """What a request has in common with others of its RPC, for the template of their messages.
+    """The template key of a request's message, and the values that vary between such messages.
 
     Attributes:
-      key: tells its message from others, but for the numbers.
+      key: identifies the template among those of the RPC.
       numbers: see `templates`.
       tensors: its tensors.
     """
@@ -110,13 +110,13 @@ class CallRequest:
         timeout_s: float = 0.0,
         remaining_s: float = 0.0,
     ) -> bytes:
-        """The control part of the request's message.
+        """Encodes the control part of the request's message.
 
         Args:
-          encoder: that of the stream.
+          encoder: the encoder of the stream.
           call: the id of the call; 0 if it has no reply.
-          incarnation: that of the process that is meant.
-          timeout_s, remaining_s: what the caller allowed and what is left of it; 0 for no limit.
+          incarnation: the expected incarnation of the server.
+          timeout_s, remaining_s: the caller's timeout and the rest of it; 0 for no limit.
         """
 
         def common() -> pb.Envelope:
@@ -145,14 +145,14 @@ class Rpc(Generic[S_contra, P, R]):
     """A remote procedure of a service S, which takes arguments P and returns an R.
 
     Attributes:
-      name: tells it from the others of its service.
+      name: identifies the RPC among those of its service.
       request: makes the request message and its tensors from the arguments.
       serve: calls the method of the service; returns the reply message and its tensors.
       result: decodes the reply message and its tensors.
       reply: the field of `Envelope` that holds the reply message; empty if there is none.
       doing: describes a request, for messages about deadlines.
       reply_size: gives the size of the last reply to such a request; None if it takes no credits.
-      repeated: says what its requests have in common; None for one that is like no other.
+      repeated: returns the template key and the rest of a request; None if it has no template.
       begin: as `serve`, for a request that has a template: begins the call in a plain
         function, maybe outside of tasks. Returns the reply, or what completes the call if it has to
         wait; await that in a task. None for a request that it cannot begin, nothing of which is
@@ -181,17 +181,17 @@ class Rpc(Generic[S_contra, P, R]):
     deadline_of: Callable[[Sequence[Any], Mapping[str, Any]], Deadline] = _no_method
 
     def prepared(self, *args: P.args, **kwargs: P.kwargs) -> CallRequest:
-        """The request to send."""
+        """Returns the request for these arguments."""
         make = partial(self.envelope, *args, **kwargs)
         return CallRequest(self.body or self.name, make, self.repeated(*args, **kwargs))
 
     def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
-        """The request with its tensors."""
+        """Returns the envelope of the request for these arguments, and its tensors."""
         message, tensors = self.request(*args, **kwargs)
         return pb.Envelope(**{self.body or self.name: message}), tensors
 
     def read(self, envelope: pb.Envelope, tensors: list[Array]) -> R:
-        """The result in a reply. Raises InternalError if the reply is malformed."""
+        """Decodes the result in a reply. Raises InternalError if the reply is malformed."""
         try:
             return self.result(getattr(envelope, self.reply) if self.reply else None, tensors)
         except (TypeError, ValueError, InvalidArgumentError) as error:
@@ -199,7 +199,7 @@ class Rpc(Generic[S_contra, P, R]):
 
 
 def name_of(envelope: pb.Envelope) -> str:
-    """The name of the RPC that a request is for; "" if it is none."""
+    """Returns the name of the RPC that a request is for; "" if it is none."""
     body: str | None = envelope.WhichOneof("body")
     return envelope.method_call.name if body == "method_call" else body or ""
 

@@ -38,10 +38,10 @@ _DONE: Outgoing = (None, ())
 
 
 def _nothing(_: Any, __: list[Array]) -> None:
-    """The result of an RPC that returns nothing."""
+    """Decodes the result of an RPC that returns nothing."""
 
 
-def _registered(message: pb.Registered, _: list[Array]) -> Registered:
+def _read_registered(message: pb.Registered, _: list[Array]) -> Registered:
     return Registered(message.handle, tuple(message.missing), message.n_bytes)
 
 
@@ -92,7 +92,7 @@ REGISTER_STEP = Rpc(
     "register_step",
     _register_step,
     _serve_register_step,
-    _registered,
+    _read_registered,
     "registered",
     lambda body: (
         "registering the step on "
@@ -153,14 +153,14 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
 
 
 REGISTER_PLANS = Rpc(
-    "register_plans", _register_plans, _serve_register_plans, _registered, "registered"
+    "register_plans", _register_plans, _serve_register_plans, _read_registered, "registered"
 )
 
 
 # The table --------------------------------------------------------------------------------------
 
 
-def _by_name(*rpcs: Rpc[S_contra, ..., Any]) -> dict[str, Rpc[S_contra, ..., Any]]:
+def _table(*rpcs: Rpc[S_contra, ..., Any]) -> dict[str, Rpc[S_contra, ..., Any]]:
     return {rpc.name: rpc for rpc in rpcs}
 
 
@@ -168,7 +168,7 @@ MASTER: Service[MasterSession] = Service(
     "jflow.v1.Master/Session",
     "a master",
     lambda server, _: server.open_master_session(),
-    _by_name(
+    _table(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, RELEASE),
         *rpcs_of(MasterSession).values(),
     ),
@@ -178,7 +178,7 @@ WORKER: Service[WorkerSession] = Service(
     "jflow.v1.Worker/Peer",
     "a worker",
     lambda server, caller: server.open_worker_session(caller),
-    _by_name(
+    _table(
         *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE),
         *rpcs_of(WorkerSession).values(),
     ),

@@ -46,11 +46,11 @@ def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
 
 
 def _nothing(_: Any, __: list[Array]) -> None:
-    """The result of an RPC that returns nothing."""
+    """Decodes the result of an RPC that returns nothing."""
 
 
 def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
-    """What an effect has in common with those of other runs of a step, and its numbers."""
+    """Splits an effect into a key that the runs of a step share, and the two numbers that vary."""
     if effect is None:
         return None, 0, 0
     key = effect.client, effect.epoch, effect.attempt, effect.is_saved
@@ -121,17 +121,17 @@ def _begin_step(
     effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.template.envelope.timeout_s, varying.remaining_s)
     run = session.begin_step(body.handle, deadline, call.tensors, effect)
-    return None if run is None else _fetched(run)
+    return None if run is None else _fetch_reply(run)
 
 
-def _fetched(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
-    """The fetched values as a reply."""
+def _fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply | Rest:
+    """Returns the fetched values as a reply, or a function that waits for them."""
     if not run.is_done:
-        return partial(_fetched_later, run)
+        return partial(_late_fetch_reply, run)
     return new_tuple(TemplateReply, (run.result, None, pb.Envelope))
 
 
-async def _fetched_later(run: Started[Sequence[Array]]) -> TemplateReply:
+async def _late_fetch_reply(run: Started[Sequence[Array]]) -> TemplateReply:
     return TemplateReply(await run.rest())
 
 
@@ -154,11 +154,11 @@ RUN_STEP = Rpc(
 
 @dataclass(frozen=True)
 class PlansRequest:
-    """What a task is given to run its plans of a step.
+    """The request to a task to run its plans of a step.
 
     Attributes:
       step, handle, feeds, staging: as for `WorkerSession.run_plans`.
-      is_traced: whether what the task notes is returned, too.
+      is_traced: whether the task returns its trace records, too.
       asker: the name of the task that takes piggybacked values; "" if it takes none.
     """
 
@@ -219,7 +219,7 @@ def _begin_plans(
         effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     elif (running := worker.begin_plans(numbers[0], body.handle, call.tensors)) is not None:
-        return _fetched(running)  # nothing is piggybacked: it sends nothing
+        return _fetch_reply(running)  # nothing is piggybacked: it sends nothing
     piggybacked = Piggybacked(parsed_task(body.asker)) if body.asker else None
     run = Started(
         worker.run_plans(
@@ -227,7 +227,7 @@ def _begin_plans(
         )
     )
     if piggybacked is None:
-        return _fetched(run)
+        return _fetch_reply(run)
     return (
         _reply_of(run.result, piggybacked)
         if run.is_done
@@ -240,7 +240,7 @@ async def _reply_later(run: Started[Sequence[Array]], piggybacked: Piggybacked) 
 
 
 def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateReply:
-    """The fetched values, and those that are piggybacked, as a reply."""
+    """Returns a reply with the fetched values and those that are piggybacked."""
     if not piggybacked.values:
         return TemplateReply(fetched)
     tensors = {edge: value for edge, value in piggybacked.values.items() if value is not None}
@@ -253,7 +253,7 @@ def _reply_of(fetched: Sequence[Array], piggybacked: Piggybacked) -> TemplateRep
 
 
 def piggybacked_values(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
-    """Takes the values that are piggybacked on a reply, by edge, out of its tensors.
+    """Removes the piggybacked values from the tensors of a reply; returns them by edge.
 
     Raises:
       InternalError: if the reply is malformed.
@@ -270,7 +270,7 @@ def piggybacked_values(message: pb.RanPlans, tensors: list[Array]) -> dict[int, 
 
 @lru_cache(256)
 def parsed_task(name: str) -> Task:
-    """A task by its name. Raises InvalidArgumentError if that is malformed."""
+    """Parses the name of a task. Raises InvalidArgumentError if it is malformed."""
     try:
         return Task.parse(name)
     except ValueError as error:
@@ -299,14 +299,14 @@ def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
 
 async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.send_tensors
-    await _delivered(worker, body, body.step, call.tensors)
+    await _deliver_all(worker, body, body.step, call.tensors)
     return _DONE
 
 
-async def _delivered(
+async def _deliver_all(
     worker: WorkerSession, body: pb.SendTensors, step: int, tensors: list[Array]
 ) -> None:
-    """Hands over values and signals of a step."""
+    """Delivers the values and signals of a step to the worker."""
     if len(body.edges) != len(tensors):
         raise InvalidArgumentError(
             f"expected a tensor for each of {len(body.edges)} edges, got {len(tensors)}"
@@ -334,11 +334,11 @@ def _begin_tensors(
     worker: WorkerSession, call: TemplateMessage, __: ClientFunctions
 ) -> TemplateReply | Rest:
     body, (step, *_) = call.template.envelope.send_tensors, call.varying.numbers
-    delivered = Started(_delivered(worker, body, step, call.tensors))
-    return _RECEIVED if delivered.is_done else partial(_received, delivered)
+    delivered = Started(_deliver_all(worker, body, step, call.tensors))
+    return _RECEIVED if delivered.is_done else partial(_confirm_delivery, delivered)
 
 
-async def _received(delivered: Started[None]) -> TemplateReply:
+async def _confirm_delivery(delivered: Started[None]) -> TemplateReply:
     await delivered.rest()
     return _RECEIVED
 
@@ -356,7 +356,7 @@ SEND_TENSORS = Rpc(
 async def serve_traced(
     run: Callable[[list[TaskRecord]], Awaitable[Sequence[Array]]],
 ) -> Outgoing:
-    """Runs a step, or the plans of one, and makes the reply of its values and records.
+    """Runs a step or the plans of one; returns a reply with its values and trace records.
 
     Args:
       run: adds the records of tasks to a list, and returns the values.
@@ -371,13 +371,13 @@ async def serve_traced(
 def without_records(
     message: pb.Traced, tensors: Sequence[Array], sent: float, records: list[TaskRecord]
 ) -> list[Array]:
-    """The fetched values of the reply to a traced call, which has just come.
+    """Returns the values of the reply to a traced call, and appends its trace records.
 
     Args:
       message: the body of the reply.
       tensors: its values and records.
-      sent: when the request left, by this process's clock.
-      records: the records are added to it, by this process's clock.
+      sent: when the request left, by this process's clock; the reply has just come.
+      records: the records are appended to it, by this process's clock.
 
     Raises:
       InternalError: if the reply is malformed.

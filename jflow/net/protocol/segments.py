@@ -42,18 +42,18 @@ NUMBER_BYTES = _NUMBER.size
 
 
 class SegmentFrames(Protocol):
-    """What takes the frames about segments."""
+    """Receives the frames about segments."""
 
     def receive(self, frame: bytes) -> Message | None:
-        """Takes a frame; returns the message if there is one in a segment.
+        """Receives a frame; returns the message if one lies in the frame's segment.
 
         Raises:
-          OpError: if the frame is malformed, or says what cannot be.
+          OpError: if the frame is malformed, or contradicts the state of the segments.
         """
 
 
 class InSegment(NamedTuple):
-    """A message that lies in a segment."""
+    """The frame of a message whose payload lies in a segment."""
 
     message_id: int
     control: bytes
@@ -62,20 +62,20 @@ class InSegment(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """A new segment, whose file descriptor comes with the frame."""
+    """The frame that shares a new segment, sent together with its file descriptor."""
 
     number: int
     capacity: int
 
 
 class Freed(NamedTuple):
-    """A segment that its receiver gives back."""
+    """The frame with which the receiver gives a segment back."""
 
     number: int
 
 
 class Dropped(NamedTuple):
-    """A segment that its sender has dropped."""
+    """The frame which says that the sender has dropped a segment."""
 
     number: int
 
@@ -84,7 +84,7 @@ SegmentFrame = InSegment | Shared | Freed | Dropped
 
 
 def segment_frame(frame: SegmentFrame) -> Buffers:
-    """The encoding of a frame."""
+    """Encodes a frame about a segment."""
     match frame:
         case InSegment():
             length = NUMBER_BYTES + len(frame.control)
@@ -99,7 +99,7 @@ def segment_frame(frame: SegmentFrame) -> Buffers:
 
 
 def parse_segment_frame(frame: bytes) -> SegmentFrame:
-    """The frame that bytes encode. Raises InvalidArgumentError if they are malformed."""
+    """Decodes a frame about a segment. Raises InvalidArgumentError if it is malformed."""
     kind, name, length, n_bytes = unpack_header(frame)
     if kind == IN_SEGMENT and NUMBER_BYTES <= length == len(frame) - HEADER_BYTES:
         (number,) = _NUMBER.unpack_from(frame, HEADER_BYTES)
@@ -127,7 +127,7 @@ N_MISSED = 2
 
 @dataclass
 class _Sent(Generic[M]):
-    """A segment at the end that sends."""
+    """A segment of the sender."""
 
     memory: M
     capacity: int
@@ -136,39 +136,39 @@ class _Sent(Generic[M]):
 
 
 class SentSegments(Generic[M]):
-    """The segments of the end that sends."""
+    """The sender's pool of shared-memory segments."""
 
     def __init__(self) -> None:
         self._segments: dict[int, _Sent[M]] = {}
         self._n_made = 0
         self._missed: Counter[int] = Counter()
-        self._making = 0  # the capacity of the one that is being made
+        self._making_bytes = 0  # the capacity of the one that is being made
 
     def __len__(self) -> int:
         return len(self._segments)
 
     @property
     def n_bytes(self) -> int:
-        """The size of all of them, and of the one that is being made."""
-        return sum(one.capacity for one in self._segments.values()) + self._making
+        """The size of all segments, and of the one that is being made, in bytes."""
+        return sum(one.capacity for one in self._segments.values()) + self._making_bytes
 
     def allocate(self, n_bytes: int) -> tuple[int, M] | None:
-        """The smallest free segment that a message fits into: its number, and its memory."""
-        fitting = [
+        """Allocates the smallest free segment that fits; returns its number and memory, or None."""
+        candidates = [
             (one.capacity, number)
             for number, one in self._segments.items()
             if one.is_free and one.capacity >= n_bytes
         ]
-        if not fitting:
+        if not candidates:
             self._missed[capacity_for(n_bytes)] += 1
             return None
-        number = min(fitting)[1]
+        number = min(candidates)[1]
         segment = self._segments[number]
         segment.is_free, segment.was_used = False, True
         return number, segment.memory
 
     def freed(self, number: int) -> None:
-        """The other end has given a segment back, or nothing was sent in it.
+        """Marks a segment as free: the other end has given it back, or nothing was sent in it.
 
         Raises:
           InvalidArgumentError: if it is not in use.
@@ -179,11 +179,11 @@ class SentSegments(Generic[M]):
         segment.is_free = True
 
     def to_make(self) -> tuple[int | None, list[int]]:
-        """The size of a segment to make now, if there is one, and those that it displaces.
+        """Returns the size of a segment to make now, or None, and the segments that it displaces.
 
         Call `made` or `not_made` then.
         """
-        if self._making or not self._missed:
+        if self._making_bytes or not self._missed:
             return None, []
         capacity, n_missed = max(self._missed.items(), key=lambda item: (item[1], item[0]))
         if n_missed < N_MISSED:
@@ -203,19 +203,19 @@ class SentSegments(Generic[M]):
             return None, []
         for number in displaced:
             del self._segments[number]
-        self._making = capacity
+        self._making_bytes = capacity
         return capacity, displaced
 
     def made(self, memory: M) -> int:
-        """The segment that was to be made can be used once it was shared; returns its number."""
+        """Adds the new segment, which can be used once it was shared; returns its number."""
         self._n_made += 1
-        self._segments[self._n_made] = _Sent(memory, self._making)
-        self._making = 0
+        self._segments[self._n_made] = _Sent(memory, self._making_bytes)
+        self._making_bytes = 0
         return self._n_made
 
     def not_made(self) -> None:
-        """There can be no such segment now."""
-        self._making = 0
+        """Records that the new segment could not be made."""
+        self._making_bytes = 0
 
     def sweep(self) -> list[int]:
         """Drops the segments that were not used since the last sweep; returns their numbers."""
@@ -231,12 +231,12 @@ class SentSegments(Generic[M]):
 
 
 class ReceivedSegments(Generic[M]):
-    """The segments of the end that receives."""
+    """The receiver's view of the sender's shared-memory segments."""
 
     def __init__(self) -> None:
         self._segments: dict[int, tuple[M, int]] = {}
         self._in_use: set[int] = set()
-        self._last = 0
+        self._last_number = 0
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -253,16 +253,18 @@ class ReceivedSegments(Generic[M]):
                 f"a segment of {capacity} bytes is shared beside {len(self)} of "
                 f"{n_bytes - capacity}; the limits are {MAX_SEGMENTS} and {MAX_SEGMENTS_BYTES}"
             )
-        if number <= self._last:
-            raise InvalidArgumentError(f"segment {number} is shared after segment {self._last}")
+        if number <= self._last_number:
+            raise InvalidArgumentError(
+                f"segment {number} is shared after segment {self._last_number}"
+            )
 
     def shared(self, number: int, memory: M, capacity: int) -> None:
         """Adds a segment that was checked."""
         self._segments[number] = memory, capacity
-        self._last = number
+        self._last_number = number
 
     def received(self, number: int, n_bytes: int) -> M:
-        """A message lies in a segment; returns its memory.
+        """Marks a segment as in use by a message; returns its memory.
 
         Raises:
           InvalidArgumentError: if there is no such free segment, or it is too small.
@@ -276,11 +278,11 @@ class ReceivedSegments(Generic[M]):
         return memory
 
     def given_back(self, number: int) -> None:
-        """The last array on a segment was freed."""
+        """Marks a segment as free, after its last array was freed."""
         self._in_use.remove(number)
 
     def dropped(self, number: int) -> None:
-        """The other end has dropped a segment.
+        """Removes a segment that the other end has dropped.
 
         Raises:
           InvalidArgumentError: if there is no such free segment.

@@ -52,7 +52,7 @@ class WatchedCluster(Protocol):
     async def inspect(
         self, request: StatusRequest, tasks: Sequence[Task], seconds: float, deadline: Deadline
     ) -> Sequence[TaskReport]:
-        """What tasks are, hold and do; the task of this master first."""
+        """Reports the state and the activity of tasks; the task of this master first."""
 
     @remote(doing="stopping tasks")
     async def stop(
@@ -78,7 +78,7 @@ class WorkerService(Protocol):
 
     @property
     def claims(self) -> ClaimedRuns:
-        """What runs under claims."""
+        """The runs under claims."""
 
     async def register(
         self,
@@ -104,7 +104,7 @@ class WorkerService(Protocol):
         staging: Staging | None = None,
         piggybacked: Piggybacked | None = None,
     ) -> Sequence[Array]:
-        """Runs registered plans; values are in the order of their indices.
+        """Runs registered plans; returns the fetched values in the order of their indices.
 
         `client` is given only on the task that the client is connected to. If there are `records`,
         the step is traced, and what this task notes is added to them. With `staging`, what the
@@ -120,19 +120,19 @@ class WorkerService(Protocol):
     def begin_plans(
         self, step: int, handle: int, feeds: Sequence[Array], staging: Staging | None = None
     ) -> Started[Sequence[Array]] | None:
-        """Begins `run` in one plain function, maybe outside of tasks.
+        """Begins `run_plans` in one plain function, possibly outside of asyncio tasks.
 
         Returns:
-          None unless nothing in the plans waits for other steps or takes long; nothing was done.
+          None if the plans wait for other steps or take long; nothing was done then.
         """
 
     @remote()
     async def inspect(self, request: StatusRequest) -> Array:
-        """What the task is, holds and does: a packed `TaskStatus`, u8[n]."""
+        """Reports the state and the activity of the task: a packed `TaskStatus`, u8[n]."""
 
     @remote()
     async def stop(self) -> None:
-        """Stops the server of the task soon, after this call was answered."""
+        """Stops the server of the task shortly after the reply to this call."""
 
     @remote()
     async def reset(self, containers: Sequence[str]) -> None:
@@ -146,17 +146,17 @@ class WorkerSession(WorkerService, Protocol):
     """A worker service for one caller."""
 
     def deliver(self, step: int, edge: int, tensor: Array | None) -> bool:
-        """Receives what another task sends under an edge of a step.
+        """Receives a value or signal (None) that another task sends under an edge of a step.
 
         Returns:
           Whether the caller has sent too much for steps that have not begun here.
         """
 
     async def make_room(self) -> None:
-        """Waits until the caller may send more for such steps."""
+        """Waits until the caller may send more for steps that have not begun here."""
 
     def needs_task(self, handle: int) -> bool:
-        """Whether plans must be run in a task from the beginning, because of what may end them."""
+        """Whether plans must run in an asyncio task from the start, for a later claim to cancel."""
 
     def close(self) -> None:
         """Forgets everything that the caller registered, after its running calls were cancelled."""
@@ -175,13 +175,13 @@ class MasterSession(Protocol):
 
     @property
     def state(self) -> ClusterState:
-        """What the session does with the state of the cluster."""
+        """The operations of the session on the state of the cluster."""
 
     @remote(doing="listing the devices of {tasks}")
     async def list_devices(
         self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
     ) -> Sequence[DeviceRecord]:
-        """The devices of tasks; with `only_up` those that do not answer are omitted."""
+        """Lists the devices of tasks; `only_up` omits tasks that do not respond."""
 
     async def register(
         self,
@@ -215,7 +215,7 @@ class MasterSession(Protocol):
     def begin_step(
         self, handle: int, deadline: Deadline, feeds: Sequence[Array], effect: Effect | None = None
     ) -> Started[Sequence[Array]] | None:
-        """Begins `run` in a plain function, maybe outside of tasks.
+        """Begins `run_step` in a plain function, possibly outside of asyncio tasks.
 
         Returns:
           None if it cannot be begun so; nothing was done then.
@@ -223,16 +223,16 @@ class MasterSession(Protocol):
 
     @remote()
     async def find_waits(self) -> SessionWaits:
-        """What the calls of this session wait for, as far as tasks answer within a second."""
+        """Reports what the calls of this session wait for, from tasks that reply within 1 s."""
 
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
-        """Waits until a task is lost that a registered step needs; None if it needs no other one.
+        """Waits until a task that a registered step needs is lost; None if it needs no other one.
 
         It goes on for ever if none is. It raises what the step would raise if it began then.
         """
 
     def reply_size(self, handle: int) -> ReplySize | None:
-        """The size of a step's last reply; None if the step may wait for others, or is unknown."""
+        """Returns the size of a step's last reply; None if it may wait for others or is unknown."""
 
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""
@@ -245,7 +245,7 @@ class MasterSession(Protocol):
         deadline: Deadline,
         tasks: Sequence[Task] = (),
     ) -> None:
-        """Frees containers on tasks, all if none are given, and closes this server's sessions.
+        """Frees containers on the given tasks, or on all, and closes this server's sessions.
 
         Raises:
           InvalidArgumentError: if the cluster has no such task.
@@ -259,7 +259,7 @@ class ServerRoles(Protocol):
     """The roles of a server: a master for clients, a worker for other servers."""
 
     def info(self) -> ServerInfo:
-        """The current server info."""
+        """Returns the current server info."""
 
     def open_master_session(self) -> MasterSession:
         """Opens a session for a client."""

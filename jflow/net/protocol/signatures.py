@@ -1,4 +1,4 @@
-"""RPCs that follow from the signatures of methods.
+"""Derives RPCs from the signatures of methods.
 
 A method of a service that is marked `remote` is an RPC: its arguments and its result travel as
 MessagePack records whose types its annotations say (msgspec), and arrays as the tensors of the
@@ -46,22 +46,22 @@ _BOUNDS = {
     float: Annotated[float, msgspec.Meta(ge=0.0, le=sys.float_info.max)],
     int: Annotated[int, msgspec.Meta(ge=0)],
 }
-"""What parameters may be: seconds and numbers are finite, and not negative."""
+"""The types of numeric parameters: finite and not negative."""
 
 
 class Since(NamedTuple):
-    """Annotates a parameter with the version of the protocol that it came with."""
+    """Annotates a parameter with the version of the protocol that introduced it."""
 
     version: int
 
 
 def rpc_of(method: Callable[..., Any]) -> Rpc[Any, ..., Any]:
-    """The RPC that a method of a service is, which `rpcs_of` has derived."""
+    """Returns the RPC that `rpcs_of` has derived from a method of a service."""
     return _RPCS[method]
 
 
 def rpcs_of(service: type[Any]) -> dict[Callable[..., Any], Rpc[Any, ..., Any]]:
-    """The RPCs of a service, and of the services that it has as properties, by their methods."""
+    """Derives the RPCs of a service, and of the services that it has as properties, by method."""
     return dict(_derive_rpcs(service, ()))
 
 
@@ -84,7 +84,7 @@ def _derive_rpcs(
 
 
 def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) -> Rpc[Any, ..., Any]:
-    """The RPC of a method that is found in a session under a path of attributes."""
+    """Derives the RPC of a method that a session has under a path of attributes."""
     name = ".".join(path)
     signature, of_session = MethodSignature(method, name), attrgetter(name)
 
@@ -118,11 +118,11 @@ def _rpc(method: Callable[..., Any], mark: RemoteMark, path: tuple[str, ...]) ->
 
 
 class MethodSignature:
-    """How the arguments and the result of a method travel.
+    """Encodes and decodes the arguments and the result of a method.
 
     Args:
       method: the method, of which every parameter but `self` is annotated.
-      name: what messages call it.
+      name: its name in messages.
 
     Raises:
       TypeError: if values of an annotated type cannot travel.
@@ -147,7 +147,7 @@ class MethodSignature:
     def encode(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], version: int = VERSION
     ) -> tuple[bytes, Sequence[Array]]:
-        """The arguments of a call as a record of a version, and its arrays."""
+        """Encodes the arguments of a call for a version, as a record and its arrays."""
         arguments = self._defaults | dict(zip(self._names, args, strict=False)) | dict(kwargs)
         codec = self._arguments(version)
         values = (one.sent(arguments[one.name]) for one in self._sent if one.since <= version)
@@ -156,38 +156,38 @@ class MethodSignature:
     def decode(
         self, record: bytes, tensors: Sequence[Array], version: int = VERSION
     ) -> dict[str, Any]:
-        """The arguments of a call by name. Raises InvalidArgumentError if they are malformed."""
+        """Decodes arguments, by name. Raises InvalidArgumentError if they are malformed."""
         values = self._arguments(version).decode(record, tensors)
         return {one.name: getattr(values, one.name, one.default) for one in self._sent}
 
     def encode_result(self, result: Any) -> tuple[bytes, Sequence[Array]]:
-        """A result as a record and its arrays."""
+        """Encodes a result as a record and its arrays."""
         return self._result.encode(result)
 
     def decode_result(self, record: bytes, tensors: Sequence[Array]) -> Any:
-        """The result in a record. Raises InvalidArgumentError if it is malformed."""
+        """Decodes a result. Raises InvalidArgumentError if it is malformed."""
         return self._result.decode(record, tensors)
 
     def with_deadline(self, arguments: Mapping[str, Any], deadline: Deadline) -> list[Any]:
-        """All arguments in their order."""
+        """Returns all arguments in order, with the deadline among them."""
         return [deadline if one == self._deadline else arguments[one] for one in self._names]
 
     def deadline_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Deadline:
-        """The deadline among the arguments of a call."""
+        """Returns the deadline among the arguments of a call."""
         assert self._deadline is not None, f"{self._name} has no deadline"
         arguments = dict(zip(self._names, args, strict=False)) | dict(kwargs)
         deadline: Deadline = arguments[self._deadline]
         return deadline
 
     def _arguments_of(self, version: int) -> _ArrayCodec:
-        """What encodes the arguments of a call for a version of the protocol."""
+        """Returns the codec for the arguments of a call in a version of the protocol."""
         fields = [(one.name, one.type) for one in self._sent if one.since <= version]
         kind = msgspec.defstruct(self._name.replace(".", "_"), fields, forbid_unknown_fields=True)
         return _ArrayCodec(kind, f"arguments of {self._name!r}")
 
 
 class _SentParameter:
-    """A parameter whose arguments travel."""
+    """A parameter whose arguments are sent; all are, except the deadline."""
 
     def __init__(self, parameter: Parameter, hint: Any) -> None:
         extras = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
@@ -199,12 +199,12 @@ class _SentParameter:
         self._is_float = plain is float
 
     def sent(self, argument: Any) -> Any:
-        """An argument as it is encoded: seconds may be given as an integer."""
+        """Converts an argument for encoding: seconds may be given as an integer."""
         return float(argument) if self._is_float else argument
 
 
 class _FormattedArgument:
-    """An argument in the description of a call: items of a list are written with commas."""
+    """Formats an argument in the description of a call; a list with commas."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -221,11 +221,11 @@ class _FormattedArgument:
 
 
 class _ArrayCodec:
-    """Encodes values of one type, and decodes them.
+    """Encodes and decodes values of one type.
 
     Args:
       kind: the type.
-      what: what messages call a value.
+      what: the name of a value in error messages.
     """
 
     def __init__(self, kind: Any, what: str) -> None:
@@ -233,12 +233,12 @@ class _ArrayCodec:
         self._what = what
 
     def encode(self, value: Any) -> tuple[bytes, Sequence[Array]]:
-        """A value as a record and its arrays."""
+        """Encodes a value as a record and its arrays."""
         table = _ArrayTable(())
         return msgspec.msgpack.encode(value, enc_hook=table.plain), table.arrays
 
     def decode(self, record: bytes, arrays: Sequence[Array]) -> Any:
-        """The value of a record. Raises InvalidArgumentError if it is malformed."""
+        """Decodes a value. Raises InvalidArgumentError if the record is malformed."""
         table = _ArrayTable(arrays)
         try:
             value = msgspec.msgpack.decode(record, type=self.kind, dec_hook=table.read)
@@ -254,21 +254,21 @@ class _ArrayCodec:
 
 
 class _ArrayTable:
-    """What of a value is not in its record: its arrays; and the forms of what is no plain value."""
+    """The arrays of a value, which its record has by number; converts errors and arrays."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.arrays = [*arrays]
         self._n_read = 0
 
     def plain(self, value: Any) -> Any:
-        """An error as its status, and an array as its number."""
+        """Returns the encoding of an error, its status, or of an array, its number."""
         if isinstance(value, OpError):
             return error_to_status(value, value.task or "").SerializeToString(deterministic=True)
         self.arrays.append(value)
         return len(self.arrays) - 1
 
     def read(self, kind: Any, plain: Any) -> Any:
-        """The error or array that a plain value stands for. Raises ValueError if it is none."""
+        """Decodes an error or array from a plain value. Raises ValueError if it is none."""
         if kind is OpError:
             return error_of(pb_tensor.Status.FromString(plain))
         if kind != Array:

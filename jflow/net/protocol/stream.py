@@ -70,11 +70,11 @@ class MessageStream:
         await self.send_control(control_of(envelope, tensors), tensors)
 
     async def send_control(self, control: bytes, tensors: Sequence[Array] = ()) -> None:
-        """As `send`, for a control part that is made already."""
+        """Like `send`, for a control part that is already encoded."""
         await self._write_all(self._framing.frames(next(self._frame_ids), control, tensors))
 
     def send_now(self, control: bytes, tensors: Sequence[Array] = ()) -> Awaitable[None] | None:
-        """As `send_control`, without waiting if the stream takes the message at once.
+        """Like `send_control`, without waiting if the stream accepts the message at once.
 
         Returns:
           What to wait for; None if the message is sent.
@@ -87,7 +87,7 @@ class MessageStream:
         return self._write_all(iter(([],)))
 
     def try_send(self, control: bytes, tensors: Sequence[Array] = ()) -> bool:
-        """As `send_now`, unless that would wait; what the kernel leaves is sent in the background.
+        """Like `send_now`, unless that would wait; sends what is left over in the background.
 
         Returns:
           False if nothing was done.
@@ -108,41 +108,41 @@ class MessageStream:
         return write_now(next(self._frame_ids), control, tensors)
 
     async def _flush(self) -> None:
-        """Sends what the kernel has left of a message."""
+        """Sends the rest of a message that the kernel has accepted only in part."""
         with suppress(BrokenStreamError):  # the task that reads finds the reason
             await self._write_all(iter(([],)))
 
     async def _write_all(self, frames: Iterator[Any]) -> None:
-        """Sends the frames of a message."""
+        """Writes the frames of a message; other messages may pass between them."""
         n_sent = 0
         framing = self._framing
         for frame in frames:
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
-                    raise _ended("the stream has ended", n_sent)
+                    raise _end_error("the stream has ended", n_sent)
                 try:
                     await self._stream.write(frame)
                 except self._errors as error:
                     broken = self._stream.broken(error)
                     if isinstance(broken, EndedStreamError):
-                        broken = _ended(str(broken), n_sent)
+                        broken = _end_error(str(broken), n_sent)
                     raise broken from error
                 n_sent += bool(frame)  # one without bytes lets other messages pass
                 self.n_taken += framing.is_sign_of_life(frame)
 
     @property
     def kind(self) -> str:
-        """What carries the messages: "grpc", "unix", "tcp" or "inproc"."""
+        """The transport of the messages: "grpc", "unix", "tcp" or "inproc"."""
         return self._stream.kind
 
     @property
     def n_signs(self) -> int:
-        """How many signs of life there were: something came, or a large frame was taken."""
+        """The number of signs of life: received frames, and large frames that were sent."""
         return self.n_taken + self._framing.n_received
 
     def watch_long(self, on_begin: Callable[[pb.Envelope], object]) -> None:
-        """Sets what is called with the envelope of a message that takes long to come.
+        """Sets the function that is called with the envelope of a long message as it begins.
 
         It is called when the message begins, in the task that receives; not for large envelopes.
         """
@@ -156,7 +156,7 @@ class MessageStream:
         self._framing.watch_long(open_begun)
 
     def offer_first(self, take: Callable[[TemplateMessage], bool]) -> None:
-        """Sets what is offered messages that have templates before `receive_any` gives them.
+        """Sets the function that is offered messages with templates before `receive_any`.
 
         It is called as they come, on the event loop outside of tasks, if the transport can do so,
         and returns whether it has taken the message.
@@ -182,12 +182,12 @@ class MessageStream:
         self._framing.close()
 
     async def receive(self) -> Received | None:
-        """The next message in its common form; otherwise as `receive_any`."""
+        """Waits for the next message, in its common form; otherwise like `receive_any`."""
         received = await self.receive_any()
         return received.common if isinstance(received, TemplateMessage) else received
 
     async def receive_any(self) -> Received | TemplateMessage | None:
-        """The next message, or None at the end of the stream. One caller at a time.
+        """Waits for the next message; None at the end of the stream. One caller at a time.
 
         Raises:
           OpError: if the message is malformed or too large.
@@ -213,11 +213,11 @@ class MessageStream:
                 return envelope, await computed(cost, opened, message)
 
     async def close(self) -> None:
-        """Ends the stream and frees its connection, and what has come and was not read."""
+        """Ends the stream, frees its connection and drops the messages that were not read."""
         await self._stream.close()
         self._framing.close()
 
 
-def _ended(details: str, n_sent: int) -> BrokenStreamError:
-    """The error for a stream that has ended after some frames of a message."""
+def _end_error(details: str, n_sent: int) -> BrokenStreamError:
+    """Returns the error for a stream that ended after `n_sent` frames of a message."""
     return BrokenStreamError(details) if n_sent else EndedStreamError(details)

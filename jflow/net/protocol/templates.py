@@ -46,7 +46,7 @@ CallNumbers = tuple[int, int, int]
 
 
 class Varying(NamedTuple):
-    """What differs from one message to the next with the same template.
+    """The fields that differ between messages with the same template.
 
     Attributes:
       id: the call; 0 for messages without a reply.
@@ -78,7 +78,7 @@ Rest = Callable[[], Awaitable[TemplateReply]]
 
 
 class _Slot(NamedTuple):
-    """Where a tensor is in the payload."""
+    """The shape, the dtype and the offset of a tensor in the payload."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -89,13 +89,13 @@ class EnvelopeTemplate:
     """An envelope that many messages share; it must not be changed.
 
     Args:
-      envelope: the envelope without what varies.
+      envelope: the envelope, without the fields that vary.
 
     Attributes:
       envelope: the same.
       name: the field of its body; "" if it has none.
-      is_plain: whether it says nothing, and the message is its tensors.
-      is_error: whether it says that a call failed.
+      is_plain: whether it has no body, so that the message is only its tensors.
+      is_error: whether it reports the failure of a call.
 
     Raises:
       InvalidArgumentError: if one of its tensors is malformed, has no elements or is not numbers.
@@ -122,7 +122,7 @@ class EnvelopeTemplate:
             start += aligned(n_bytes)
 
     def tensors(self, payload: Array) -> list[Array]:
-        """The tensors of a message. Raises InvalidArgumentError if they do not fit its payload."""
+        """Decodes the tensors of a message; InvalidArgumentError if they do not fit its payload."""
         if self._n_bytes > len(payload):
             return open_tensors(self.envelope, payload)
         tensors = []
@@ -136,11 +136,11 @@ class TemplateMessage:
 
     Attributes:
       template: the template.
-      varying: what else it says.
+      varying: the fields that differ from other messages with this template.
       tensors: its tensors.
       early_result: of a call that was begun before a task took the message: its reply or error,
         or what completes it; None if it was not begun.
-      size: that of the last reply to such a call, once it was begun; None if it takes no credits.
+      size: the size of the last reply to such a call, once begun; None if it takes no credits.
     """
 
     __slots__ = ("__dict__", "early_result", "size", "template", "tensors", "varying")
@@ -156,7 +156,7 @@ class TemplateMessage:
 
     @cached_property
     def envelope(self) -> pb.Envelope:
-        """The same as an envelope of its own."""
+        """An envelope of its own for this message, with what varies filled in."""
         whole = pb.Envelope()
         whole.CopyFrom(self.template.envelope)
         whole.id, whole.remaining_s, numbers = self.varying
@@ -167,18 +167,18 @@ class TemplateMessage:
 
     @property
     def common(self) -> tuple[pb.Envelope, list[Array]]:
-        """The message as any other one: its envelope and its tensors."""
+        """The message in its common form: its envelope and its tensors."""
         return self.envelope, self.tensors
 
 
 class TemplateDecoder:
-    """Decodes the control parts with templates of one stream."""
+    """Decodes control parts with templates, for one stream."""
 
     def __init__(self) -> None:
         self._templates: dict[bytes, EnvelopeTemplate] = {}
 
     def open(self, message: Message) -> TemplateMessage | None:
-        """A message that has a template; None if its control part has the other form.
+        """Decodes a message that has a template; returns None if it has the common form.
 
         Raises:
           InvalidArgumentError: if the message is malformed.
@@ -192,12 +192,12 @@ class TemplateDecoder:
         return content
 
     def envelope(self, message: Message) -> pb.Envelope | None:
-        """The envelope of a message whose payload may be missing; otherwise as `open`."""
+        """Decodes the envelope of a message whose payload may be missing; otherwise like `open`."""
         content = self._take(message)
         return None if content is None else content.envelope
 
     def _take(self, message: Message) -> TemplateMessage | None:
-        """As `open`, without tensors."""
+        """Like `open`, but without tensors."""
         control = message.control
         if not control or control[0] != MARK:
             return None
@@ -220,7 +220,7 @@ class TemplateDecoder:
 
 
 class TemplateEncoder:
-    """Encodes the control parts with templates of one stream; thread-safe."""
+    """Encodes control parts with templates, for one stream; thread-safe."""
 
     def __init__(self) -> None:
         self._templates: dict[Hashable, bytes] = {}
@@ -232,13 +232,13 @@ class TemplateEncoder:
         tensors: Sequence[Array],
         make: Callable[[], pb.Envelope],
     ) -> bytes | None:
-        """The control part of a message; None if it cannot have this form.
+        """Encodes the control part of a message; returns None if it cannot have a template.
 
         Args:
           key: identifies the envelope, among those of the same tensors.
-          varying: what differs from the other messages with this envelope.
+          varying: the fields that differ from other messages with this envelope.
           tensors: the tensors of the message.
-          make: makes the envelope, without tensors; what varies may be in it.
+          make: makes the envelope, without tensors; it may have the fields that vary.
         """
         whole: Hashable = key
         for tensor in tensors:
@@ -264,7 +264,7 @@ class TemplateEncoder:
 
 
 def _strip(envelope: pb.Envelope) -> None:
-    """Takes out of an envelope what varies."""
+    """Clears the fields of an envelope that vary between messages."""
     envelope.id, envelope.remaining_s = 0, 0.0
     name = envelope.WhichOneof("body")
     if name in _RENUMBER:

@@ -11,7 +11,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Ticker:
-    """Calls functions at an interval while there are any; thread-safe.
+    """Calls functions at an interval, from one thread that ends when there are none; thread-safe.
 
     Args:
       interval: in seconds.
@@ -35,7 +35,7 @@ class Ticker:
                 threading.Thread(target=self._run, name="jflow heartbeat", daemon=True).start()
 
     def remove(self, function: Callable[[], object]) -> None:
-        """Stops calling a function, except for a call that has begun."""
+        """Stops calling a function; a call that has begun is completed."""
         with self._changed:
             self._functions.discard(function)
             self._changed.notify()
@@ -57,5 +57,5 @@ class Ticker:
 
 @cache
 def ticker(interval: float) -> Ticker:
-    """The ticker of this process with that interval, in seconds."""
+    """Returns this process's ticker for an interval, in seconds."""
     return Ticker(interval)

@@ -78,13 +78,13 @@ class FrameStream(Protocol):
     def machine(self) -> str: ...
 
     def broken(self, error: Exception) -> BrokenStreamError:
-        """The error for one of `errors`."""
+        """Converts one of `errors` to a BrokenStreamError."""
 
     def offer(self) -> Upgrade | None:
-        """Of a server's end: a data stream to offer to the caller; None if there can be none."""
+        """Offers a data stream, at a server's end; returns None if there can be none."""
 
     async def attach(self, offer: DataOffer | None) -> DataStream | None:
-        """Of a caller's end: attaches the data stream that it was offered.
+        """Attaches the data stream that was offered, at a caller's end.
 
         Returns:
           The stream that carries the messages from now on; None if this one does.
@@ -121,11 +121,11 @@ class Upgrade(Protocol):
     def offer(self) -> DataOffer | None: ...
 
     async def chosen(self) -> tuple[FrameStream, Framing | None]:
-        """What the caller has chosen by its first message: the data stream, or the first one."""
+        """Waits for the caller's first message, and returns the stream that it has chosen."""
 
 
 class ClientData(Protocol):
-    """A client's end of a data stream, which the threads that wait for answers read.
+    """A client's end of a data stream, which the threads that wait for replies read.
 
     Attributes:
       kind: "unix", "tcp" or "inproc".
@@ -135,14 +135,14 @@ class ClientData(Protocol):
     def kind(self) -> str: ...
 
     def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
-        """Sends a message; those of one key in order. Never blocks.
+        """Sends a message; messages of one key are sent in order. Never blocks.
 
         Raises:
           ResourceExhaustedError: if it is too large.
         """
 
     def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
-        """Sends a message if it can leave at once; otherwise as `send`.
+        """Sends a message if it can leave at once; otherwise does nothing.
 
         Call it in a block of `deferred_interrupts`.
 
@@ -151,7 +151,7 @@ class ClientData(Protocol):
         """
 
     def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
-        """An item of a queue that `received` fills; meanwhile the stream is read.
+        """Waits for an item of a queue that `received` fills, and reads the stream meanwhile.
 
         Call it in a block of `deferred_interrupts`, which `interrupts` is of.
 
@@ -160,7 +160,7 @@ class ClientData(Protocol):
         """
 
     def expect(self, n: int) -> None:
-        """Adds to the number of expected messages that no thread waits for."""
+        """Adds `n` to the number of expected messages for which no thread waits."""
 
     def complete(self, function: Callable[[], object]) -> None:
         """Calls a function on a thread of the stream, and expects one message less.
@@ -169,11 +169,11 @@ class ClientData(Protocol):
         """
 
     def tick(self) -> None:
-        """Reads what is there, if no thread reads. Call it now and then."""
+        """Reads what has arrived, if no thread is reading; call it periodically."""
 
     @property
     def n_signs(self) -> int:
-        """A number that grows when something is received, or a large frame is taken."""
+        """A number that grows when something is received or a large frame was sent."""
 
     def close(self) -> None:
         """Ends the stream and frees its connection; thread-safe."""
@@ -228,7 +228,7 @@ class Listener(Protocol):
 
         Args:
           hosts: the numeric addresses to listen at, one or more.
-          port: the same for all.
+          port: the port, the same at all of them.
 
         Raises:
           UnknownError: if an address cannot be bound, for example because it is in use.
@@ -287,13 +287,13 @@ class Transport(Protocol):
         """Makes a listener that is not bound to an address yet.
 
         Args:
-          services: what it serves to callers that prove themselves.
-          is_serving: what it tells all others, if the transport has a way to.
+          services: the services for callers that prove themselves.
+          is_serving: the health that it reports to other callers, if the transport can.
         """
 
 
 def stream_error(cause: object, server: str, caller: str, task: str | None) -> OpError:
-    """The error that a caller gets when a stream failed.
+    """Returns the error that a caller gets when a stream failed.
 
     Args:
       cause: the error of the transport, or a reason.

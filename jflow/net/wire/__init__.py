@@ -1,4 +1,4 @@
-"""Transports of the protocol's frames; the only room that imports gRPC."""
+"""Transports of the protocol's frames; the only package of jflow that imports gRPC."""
 
 import os
 

@@ -37,11 +37,11 @@ gRPC's port through may leave attempts without an answer."""
 
 
 class UnattachedError(Exception):
-    """There can be no data stream; the reason is part of a sentence."""
+    """No data stream can be attached; the reason is part of a sentence."""
 
 
 class Wait(NamedTuple):
-    """What a generator waits for; it is resumed with whether it is ready in time.
+    """A wait for a socket, as a generator yields it; it is resumed with whether that is ready.
 
     Attributes:
       descriptor: of a socket.
@@ -59,7 +59,7 @@ Resumable = Generator[Wait, bool, T]
 
 
 async def run_on_loop(waiting: Resumable[T]) -> T:
-    """Runs a generator on the event loop."""
+    """Runs a `Resumable` generator on the event loop; returns its result."""
     is_ready = False
     try:
         wait = next(waiting)
@@ -74,7 +74,7 @@ async def run_on_loop(waiting: Resumable[T]) -> T:
 
 
 async def _is_ready(wait: Wait) -> bool:
-    """Waits on the event loop; False if it takes too long."""
+    """Waits on the event loop for a socket; False if that takes too long."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     is_input = wait.events == select.POLLIN
@@ -98,7 +98,7 @@ async def _is_ready(wait: Wait) -> bool:
 
 
 def run_in_thread(waiting: Resumable[T], limit: Deadline) -> T:
-    """Runs a generator in this thread.
+    """Runs a `Resumable` generator in this thread; returns its result.
 
     Raises:
       OpError: if the limit passes.
@@ -109,8 +109,8 @@ def run_in_thread(waiting: Resumable[T], limit: Deadline) -> T:
             poll = select.poll()
             poll.register(wait.descriptor, wait.events)
             until = now() + wait.seconds
-            left = limit.remaining()
-            seconds = wait.seconds if left is None else min(wait.seconds, left)
+            remaining_s = limit.remaining()
+            seconds = wait.seconds if remaining_s is None else min(wait.seconds, remaining_s)
             is_ready = bool(poll.poll(seconds * 1000))
             if not is_ready and now() < until:
                 # Not without the data stream then: the server may have attached it.
@@ -124,7 +124,7 @@ def run_in_thread(waiting: Resumable[T], limit: Deadline) -> T:
 
 
 def connect_socket(connecting: socket.socket, address: str | tuple[object, ...]) -> Resumable[None]:
-    """Connects a socket that does not block. Raises OSError."""
+    """Connects a non-blocking socket. Raises OSError."""
     error = connecting.connect_ex(address)
     if error == errno.EINPROGRESS:
         if not (yield Wait(connecting.fileno(), select.POLLOUT, CONNECT_S)):
@@ -135,7 +135,7 @@ def connect_socket(connecting: socket.socket, address: str | tuple[object, ...])
 
 
 def encrypt(connection: TlsConnection) -> Resumable[None]:
-    """Performs the handshake of TLS. Raises OSError."""
+    """Performs the TLS handshake. Raises OSError."""
     handshake = connection.handshake()
     for events in handshake:
         if not (yield Wait(connection.fileno(), events)):
@@ -145,17 +145,17 @@ def encrypt(connection: TlsConnection) -> Resumable[None]:
 
 def send_all(connection: DataConnection, data: bytes) -> Resumable[None]:
     """Sends bytes. Raises OSError."""
-    left: Buffers = [data]
-    while left or connection.has_unsent:
+    rest: Buffers = [data]
+    while rest or connection.has_unsent:
         try:
-            left = unsent(left, connection.send(left))
+            rest = unsent(rest, connection.send(rest))
         except BlockingIOError:
             if not (yield Wait(connection.fileno(), select.POLLOUT)):
-                raise _late() from None
+                raise _timeout_error() from None
 
 
 def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
-    """Receives `n_bytes`, fewer at the end of the stream. Raises OSError."""
+    """Receives `n_bytes`, or fewer at the end of the stream. Raises OSError."""
     buffer = memoryview(bytearray(n_bytes))
     n_received = 0
     while n_received < n_bytes:
@@ -163,7 +163,7 @@ def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
             n_more = connection.receive_into(buffer[n_received:], close_in_thread)
         except BlockingIOError:
             if not (yield Wait(connection.fileno(), select.POLLIN)):
-                raise _late() from None
+                raise _timeout_error() from None
             continue
         if not n_more:
             break
@@ -171,7 +171,7 @@ def receive_all(connection: DataConnection, n_bytes: int) -> Resumable[bytes]:
     return bytes(buffer[:n_received])
 
 
-def _late() -> TimeoutError:
+def _timeout_error() -> TimeoutError:
     return TimeoutError(errno.ETIMEDOUT, f"no answer within {settings.HELLO_S:g} s")
 
 
@@ -180,7 +180,7 @@ class _Candidate(NamedTuple):
 
     Attributes:
       family: of the socket.
-      address: what to connect it to.
+      address: the address to connect to.
       name: of the place, for messages.
     """
 
@@ -191,10 +191,10 @@ class _Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialler:
-    """How a caller attaches data streams to sessions with one server.
+    """Attaches data streams to a caller's sessions with one server.
 
     Attributes:
-      choice: whether it does.
+      choice: whether it does, and over what.
       context: for TLS; without it, nothing is encrypted.
       addresses: the numeric addresses of the server's host.
       name: the name that the server's certificate must have.
@@ -208,7 +208,7 @@ class Dialler:
     is_direct: bool = True
 
     async def attach(self, offer: DataOffer | None) -> SocketStream | None:
-        """The data stream of an offer, on the event loop; None if gRPC carries the messages.
+        """Attaches the offered data stream, on the event loop; None if gRPC carries the messages.
 
         Raises:
           UnavailableError: if there can be none and there must be one, or the server may have
@@ -223,7 +223,7 @@ class Dialler:
             return None
 
     def attach_here(self, offer: DataOffer | None, limit: Deadline) -> DataConnection | None:
-        """The connection of a data stream, for use by threads; otherwise as `attach`.
+        """Attaches the offered data stream, in this thread; otherwise like `attach`.
 
         Raises:
           OpError: if the limit passes, too.
@@ -237,7 +237,7 @@ class Dialler:
             return None
 
     def attaching(self, offer: DataOffer | None) -> Resumable[DataConnection]:
-        """Attaches the data stream of an offer.
+        """Attaches the offered data stream; a generator that yields its waits.
 
         Raises:
           UnattachedError: if there can be none.
@@ -266,7 +266,7 @@ class Dialler:
         raise UnattachedError("; ".join(reasons) or "the server's host has no address")
 
     def _reasons(self, offer: DataOffer) -> list[str]:
-        """Why there can be no data stream of the kinds that might be used."""
+        """Returns why some of the allowed kinds of data streams cannot be used."""
         reasons = []
         if self.choice.has_unix and not _is_near(offer):
             elsewhere = "the server is on another machine"
@@ -276,7 +276,7 @@ class Dialler:
         return reasons
 
     def _candidates(self, offer: DataOffer) -> Iterator[_Candidate]:
-        """Where to try, the best one first."""
+        """Yields the addresses to try, the best one first."""
         if self.choice.has_unix and _is_near(offer):
             yield _Candidate(socket.AF_UNIX, offer.path, "its socket")
         if self.choice.has_tcp and offer.port:
@@ -290,7 +290,7 @@ class Dialler:
     def _open_connection(
         self, connecting: socket.socket, candidate: _Candidate
     ) -> Resumable[DataConnection]:
-        """Connects a socket, encrypted if that is how it has to be. Raises OSError."""
+        """Connects a socket, with TLS unless it is local or TLS is off. Raises OSError."""
         connecting.setblocking(False)
         yield from connect_socket(connecting, candidate.address)
         is_near = candidate.family == socket.AF_UNIX
@@ -315,17 +315,17 @@ def _is_near(offer: DataOffer) -> bool:
 def _prove_offer(
     connection: DataConnection, offer: DataOffer, candidate: _Candidate
 ) -> Resumable[None]:
-    """Proves the offer, and has the server prove it, too.
+    """Sends the proof of the offer, and checks the server's proof.
 
     No other candidate is tried then: the server may have attached this one, and a process that
     listens in its place has got the proof.
     """
     try:
         yield from send_all(connection, offer.caller_proof)
-        answer = yield from receive_all(connection, PROOF_BYTES)
-        if not answer:
+        proof = yield from receive_all(connection, PROOF_BYTES)
+        if not proof:
             raise UnattachedError("the server has refused the data stream")
-        if not hmac.compare_digest(answer, offer.server_proof):
+        if not hmac.compare_digest(proof, offer.server_proof):
             raise UnattachedError(f"another process listens at {candidate.name}")
     except TimeoutError as error:
         connection.close()

@@ -1,4 +1,4 @@
-"""Makes the certificates of a cluster: an authority, one for each task and one for clients.
+"""Makes the certificates of a cluster: a CA's, one for each task and one for clients.
 
 It needs the package `cryptography`, which nothing else of jflow uses: running with certificates
 needs only what gRPC and Python have.
@@ -30,7 +30,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list[Path]:
-    """Writes the certificates of a cluster; an authority that the directory has is used again.
+    """Writes the certificates of a cluster; reuses the CA of the directory if there is one.
 
     Args:
       directory: where to write; created if it does not exist, for its owner only.
@@ -66,16 +66,16 @@ def write_certificates(directory: Path, cluster: ClusterSpec, days: int) -> list
     key, authority = _authority(directory)
     written = []
     for name, hosts in names.items():
-        own = ec.generate_private_key(ec.SECP256R1())
-        certificate = _identity(name, hosts, own, (key, authority), days)
+        task_key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _identity(name, hosts, task_key, (key, authority), days)
         path = directory / f"{name.removesuffix(OF_TASKS)}.pem"
-        _write(path, _pem(own) + certificate.public_bytes(serialization.Encoding.PEM))
+        _write(path, _pem(task_key) + certificate.public_bytes(serialization.Encoding.PEM))
         written.append(path)
     return written
 
 
 def _hosts(host: str) -> tuple[str, ...]:
-    """The names by which callers reach a task that know its address only."""
+    """Returns the host names of a task's certificate, for callers that know its address only."""
     if host.lower().rstrip(".").endswith(OF_TASKS) or "*" in host:
         raise ValueError(
             f"certificates cannot be made for the host {host!r}: names that end in {OF_TASKS} are "
@@ -86,13 +86,13 @@ def _hosts(host: str) -> tuple[str, ...]:
 
 
 def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """The authority in a directory, which is made if there is none."""
+    """Loads the CA of a directory; makes one if there is none."""
     key_path, path = directory / _AUTHORITY_KEY_FILE, directory / AUTHORITY_FILE
     if key_path.exists() != path.exists():
-        there, missing = (key_path, path) if key_path.exists() else (path, key_path)
+        existing, missing = (key_path, path) if key_path.exists() else (path, key_path)
         raise ValueError(
-            f"{directory} has {there.name} and no {missing.name}; run the command where both are, "
-            "or in an empty directory for a new authority"
+            f"{directory} has {existing.name} and no {missing.name}; run the command where both "
+            "are, or in an empty directory for a new authority"
         )
     if path.exists():
         private_key = serialization.load_pem_private_key(read_private(key_path), None)
@@ -102,7 +102,7 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"jflow authority {secrets.token_hex(4)}")
     certificate = (
-        _dated(key, name, name, _AUTHORITY_DAYS)
+        _certificate_builder(key, name, name, _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -119,29 +119,29 @@ def _identity(
     authority: tuple[ec.EllipticCurvePrivateKey, x509.Certificate],
     days: int,
 ) -> x509.Certificate:
-    """The certificate of a task or of clients, which cannot be used as that of a server."""
+    """Makes the certificate of a task, or of clients, which no server can use."""
     authority_key, issuer = authority
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if name != CLIENT_NAME:
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
-    known = [x509.DNSName(name), *map(_alternative, hosts)]
+    names = [x509.DNSName(name), *map(_alternative, hosts)]
     issued_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
-        _dated(key, _name(name), issuer.subject, days)
+        _certificate_builder(key, _name(name), issuer.subject, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-        .add_extension(x509.SubjectAlternativeName(known), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(issued_by, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
 
 
-def _dated(
+def _certificate_builder(
     key: ec.EllipticCurvePrivateKey, subject: x509.Name, issuer: x509.Name, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    of_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -150,7 +150,7 @@ def _dated(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCKS)
         .not_valid_after(now + timedelta(days=days))
-        .add_extension(of_key, critical=False)
+        .add_extension(key_id, critical=False)
     )
 
 
@@ -189,7 +189,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replaces a file, which only its owner can read, at once."""
+    """Atomically replaces a file, which only its owner can read."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

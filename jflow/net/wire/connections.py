@@ -1,4 +1,4 @@
-"""`DataConnection`: one end of the connection of a data stream; no call of it blocks.
+"""`DataConnection`: one end of a data stream's connection; its calls never block.
 
 A Unix socket may pass file descriptors beside the bytes.
 """
@@ -45,16 +45,16 @@ class DataConnection(Protocol):
     def has_unsent(self) -> bool: ...
 
     def fileno(self) -> int:
-        """The descriptor of the socket, to poll."""
+        """Returns the file descriptor of the socket, to poll."""
 
     def shutdown(self, how: int) -> None:
-        """Ends one direction or both; see `socket.socket.shutdown`. Raises OSError."""
+        """Shuts down one or both directions; see `socket.socket.shutdown`. Raises OSError."""
 
     def close(self) -> None:
         """Closes the socket."""
 
     def receive_into(self, buffer: memoryview, take: Callable[[Sequence[int]], object]) -> int:
-        """Receives bytes; returns how many, 0 at the end.
+        """Receives bytes; returns their number, 0 at the end of the stream.
 
         Args:
           buffer: where the bytes go.
@@ -66,7 +66,7 @@ class DataConnection(Protocol):
         """
 
     def send(self, buffers: Buffers, descriptor: int | None = None) -> int:
-        """Sends the first of some buffers, as far as they are taken; returns how many bytes.
+        """Sends the first of some buffers, as far as possible now; returns the number of bytes.
 
         Args:
           buffers: what to send, perhaps nothing.
@@ -79,7 +79,7 @@ class DataConnection(Protocol):
 
 
 class SocketConnection:
-    """A socket of one machine (`AF_UNIX`) or of TCP, without encryption; see `DataConnection`.
+    """An unencrypted Unix or TCP socket; see `DataConnection`.
 
     Args:
       connected: the socket; it belongs to the connection from now on.
@@ -111,7 +111,7 @@ class SocketConnection:
 
 
 def without_delay(connected: socket.socket) -> None:
-    """Makes TCP send small messages at once."""
+    """Sets TCP_NODELAY, so that TCP sends small messages at once."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -131,7 +131,7 @@ _ROOM = socket.CMSG_SPACE(MAX_DESCRIPTORS * struct.calcsize("i"))
 
 
 def widen(connected: socket.socket) -> None:
-    """Makes the send buffer of a socket large, as far as the system allows it."""
+    """Enlarges the send buffer of a socket, as far as the system allows it."""
     with suppress(OSError):
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
 
@@ -139,7 +139,7 @@ def widen(connected: socket.socket) -> None:
 def receive_into(
     connected: socket.socket, buffer: memoryview, take: Callable[[Sequence[int]], object]
 ) -> int:
-    """Receives bytes; returns how many.
+    """Receives bytes and file descriptors; returns the number of bytes.
 
     Args:
       connected: the socket.
@@ -161,7 +161,7 @@ def receive_into(
 
 
 def send(connected: socket.socket, buffers: Buffers, descriptor: int | None = None) -> int:
-    """Sends the first of some buffers, as far as the kernel takes them; returns how many bytes.
+    """Sends the first of some buffers, as far as the kernel accepts them; returns how many bytes.
 
     Args:
       connected: the socket.
@@ -178,7 +178,7 @@ def send(connected: socket.socket, buffers: Buffers, descriptor: int | None = No
 
 
 def close_in_thread(descriptors: Sequence[int]) -> None:
-    """Closes file descriptors of unknown files, in a thread: closing some may block.
+    """Closes file descriptors from another process, in a thread, because closing may block.
 
     A socket whose other end does not read, for example, blocks for as long as its SO_LINGER says.
     """

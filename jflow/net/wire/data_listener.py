@@ -34,10 +34,10 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 @dataclass(frozen=True)
 class OpenOffer:
-    """An offer to one caller.
+    """An offer of a data stream to one caller.
 
     Attributes:
-      offer: what the caller is told.
+      offer: the offer as it is sent to the caller.
       caller_names: the DNS names in the certificate of the caller; None if nothing is encrypted.
       attached: the data stream, once the caller has attached it.
     """
@@ -48,7 +48,7 @@ class OpenOffer:
 
 
 class DataListener:
-    """Listens at a path of its own and at a port; makes offers for both. On the event loop only.
+    """Accepts data streams over a Unix socket and TCP, and makes offers. On the event loop only.
 
     Args:
       choice: whether it listens at both. Over TCP it listens where other machines reach the server,
@@ -67,7 +67,7 @@ class DataListener:
         self._proving = TaskSet()
 
     def start(self, hosts: Sequence[str]) -> None:
-        """Starts listening; without a place for a socket, no offers are made.
+        """Starts listening; if it can listen nowhere, no offers are made.
 
         Args:
           hosts: the numeric addresses of the server.
@@ -103,7 +103,7 @@ class DataListener:
         self._place = replace(self._place, port=port)
 
     def stop(self) -> None:
-        """Stops listening; streams that are attached are not ended by that."""
+        """Stops listening; attached streams go on."""
         for listening in self._listening:
             asyncio.get_running_loop().remove_reader(listening.fileno())
             listening.close()
@@ -115,7 +115,7 @@ class DataListener:
         self._proving.cancel()
 
     def offer(self, caller_names: frozenset[str] | None = None) -> OpenOffer | None:
-        """A new offer; None if nothing listens."""
+        """Makes a new offer; returns None if nothing listens."""
         if not self._listening:
             return None
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class DataListener:
         return opened
 
     def cancel(self, opened: OpenOffer) -> None:
-        """Ends an offer, and the stream that was attached by it and has no owner."""
+        """Cancels an offer, and ends the stream that was attached by it, if any."""
         self._offers.cancel(opened.offer)
         if opened.attached.done():
             if not opened.attached.cancelled():
@@ -158,7 +158,7 @@ class DataListener:
             self._proving.start(self._prove(TlsConnection(connected, self._context, None)))
 
     async def _prove(self, connection: SocketConnection | TlsConnection) -> None:
-        """Attaches a connection to the session whose offer it proves to have, or closes it."""
+        """Attaches a connection to the session whose offer it proves, or closes it."""
         is_taken = False
         try:
             async with self._unauthenticated.reading():
@@ -171,7 +171,7 @@ class DataListener:
                 connection.close()
 
     def _attach(self, connection: SocketConnection | TlsConnection, proof: bytes) -> bool:
-        """Makes a connection the stream of an offer; False if there is none of that proof."""
+        """Attaches a connection by its proof; returns False if no offer has that proof."""
         match = self._offers.pop(proof, asyncio.get_running_loop().time())
         if match is None or match[1].attached.done():
             return False
@@ -185,7 +185,7 @@ class DataListener:
 
 
 def _proof(connection: DataConnection) -> Resumable[bytes]:
-    """The proof of a caller, received over TLS if the connection is encrypted."""
+    """Receives the proof of a caller; performs the TLS handshake first if there is one."""
     if isinstance(connection, TlsConnection):
         yield from encrypt(connection)
     return (yield from receive_all(connection, PROOF_BYTES))

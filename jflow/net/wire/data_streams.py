@@ -25,7 +25,7 @@ class DataStreams(Enum):
 
     @property
     def has_inproc(self) -> bool:
-        """Whether a session on a server of its own process needs no stream of any kind."""
+        """Whether a session on a server of its own process may use no stream at all."""
         return self is DataStreams.WHERE_POSSIBLE
 
     @property
@@ -35,16 +35,16 @@ class DataStreams(Enum):
 
     @property
     def has_tcp(self) -> bool:
-        """Whether connections of TCP may be used."""
+        """Whether TCP connections may be used."""
         return self in (DataStreams.WHERE_POSSIBLE, DataStreams.TCP)
 
 
 DEFAULT = DataStreams.WHERE_POSSIBLE
-"""If the variable is not set."""
+"""The choice if the variable is not set."""
 
 
 def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
-    """The value of JFLOW_TRANSPORT. Raises InvalidArgumentError if it is not a valid one."""
+    """Reads JFLOW_TRANSPORT. Raises InvalidArgumentError if its value is not a valid one."""
     text = environ.get(VARIABLE, "")
     try:
         return DataStreams(text) if text else DEFAULT
@@ -55,7 +55,7 @@ def chosen_data_streams(environ: Mapping[str, str] = os.environ) -> DataStreams:
 
 
 def without_data_stream(choice: DataStreams, reason: str, server: str) -> None:
-    """Logs that a session has no data stream, and why.
+    """Logs why a session has no data stream.
 
     Raises:
       UnavailableError: if it must have one.
@@ -69,5 +69,5 @@ def without_data_stream(choice: DataStreams, reason: str, server: str) -> None:
 
 @cache
 def log_once(what: str) -> None:
-    """Logs something once in the life of the process."""
+    """Logs a message once in the life of the process."""
     _LOG.info("%s", what)

@@ -26,7 +26,7 @@ _ENOUGH = 1 << 16
 
 
 def raise_limit() -> int:
-    """Raises the soft limit of open files to the hard one; returns the limit that is in force."""
+    """Raises the soft limit of open files as far as possible; returns the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -39,7 +39,7 @@ def raise_limit() -> int:
 
 
 def max_connections(n_addresses: int) -> int:
-    """How many connections callers may have to each of a server's addresses.
+    """Returns how many connections to accept at each of a server's addresses.
 
     Together half of what this process may have open. The other half is for data streams, of which
     each has a connection beside it, and for connections to other tasks and files.
@@ -52,7 +52,7 @@ def max_connections(n_addresses: int) -> int:
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 
-_BOTH = [
+_COMMON_OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
@@ -61,7 +61,7 @@ _BOTH = [
     ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 
-_OF_CHANNELS = [
+_CHANNEL_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     # Despite its name it is also the limit of one connection attempt. Refused attempts are repeated
     # as quickly with it.
@@ -72,7 +72,7 @@ _OF_CHANNELS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
-_OF_SERVERS = [
+_SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
     # Connections that do not even begin HTTP/2 are kept for two minutes without this option.
     ("grpc.server_handshake_timeout_ms", int(HELLO_S * 1000)),
@@ -86,17 +86,17 @@ _OF_SERVERS = [
 
 
 def channel_options() -> list[tuple[str, int]]:
-    """The options of a client's end."""
-    return [*_keepalive(), *_BOTH, *_OF_CHANNELS]
+    """Returns the gRPC options of a client's end."""
+    return [*_keepalive(), *_COMMON_OPTIONS, *_CHANNEL_OPTIONS]
 
 
 def server_options() -> list[tuple[str, int]]:
-    """The options of a server's end."""
-    return [*_keepalive(), *_BOTH, *_OF_SERVERS]
+    """Returns the gRPC options of a server's end."""
+    return [*_keepalive(), *_COMMON_OPTIONS, *_SERVER_OPTIONS]
 
 
 def _keepalive() -> list[tuple[str, int]]:
-    """The options of keepalive, by which gRPC notices a stopped process or a lost machine."""
+    """Returns the keepalive options, by which gRPC notices a stopped process or a lost machine."""
     answer_ms = int(liveness_s() * 1000 / 3)
     return [
         ("grpc.keepalive_time_ms", 2 * answer_ms),
@@ -108,39 +108,39 @@ def _keepalive() -> list[tuple[str, int]]:
 
 
 def client_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.Channel:
-    """A channel for use by threads.
+    """Creates a channel for use by threads.
 
     Args:
       address: "host:port"; localhost is 127.0.0.1.
       tls: this end's certificates; without them, nothing is encrypted.
       name: the name that the server's certificate must have.
     """
-    where = _dialled(address)
+    uri = _channel_uri(address)
     if tls is None:
-        return grpc.insecure_channel(where, options=channel_options())
-    return grpc.secure_channel(where, tls.channel_credentials(), options=_meaning(name))
+        return grpc.insecure_channel(uri, options=channel_options())
+    return grpc.secure_channel(uri, tls.channel_credentials(), options=_options_for_name(name))
 
 
 def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.aio.Channel:
-    """A channel for use on an event loop. Arguments as of `client_channel`."""
-    where = _dialled(address)
+    """Creates a channel for use on an event loop. Arguments as of `client_channel`."""
+    uri = _channel_uri(address)
     if tls is None:
-        return grpc.aio.insecure_channel(where, options=channel_options())
-    return grpc.aio.secure_channel(where, tls.channel_credentials(), options=_meaning(name))
+        return grpc.aio.insecure_channel(uri, options=channel_options())
+    return grpc.aio.secure_channel(uri, tls.channel_credentials(), options=_options_for_name(name))
 
 
-def _dialled(address: str) -> str:
-    """The URI of an address, in which gRPC finds no other scheme; "unix:80" is a host and port."""
+def _channel_uri(address: str) -> str:
+    """Returns the `dns:///` URI of an address; gRPC would read the host "unix" as a scheme."""
     host, port = split_address(address)
     return "dns:///" + quote(join_address(numeric_host(host), port), safe="[]:")
 
 
-def _meaning(name: str) -> list[tuple[str, int | str]]:
+def _options_for_name(name: str) -> list[tuple[str, int | str]]:
     return [*channel_options(), ("grpc.ssl_target_name_override", name)]
 
 
 def aio_server(n_addresses: int = 1) -> grpc.aio.Server:
-    """A server for use on an event loop, which does not listen yet.
+    """Creates a server for use on an event loop, which does not listen yet.
 
     Args:
       n_addresses: how many addresses it is to listen at.
@@ -151,7 +151,7 @@ def aio_server(n_addresses: int = 1) -> grpc.aio.Server:
 
 
 def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | None = None) -> int:
-    """Binds a server to a port of all hosts; returns it, which the system chooses if it is 0.
+    """Binds a server to a port of all hosts; returns the port, which the system chooses for 0.
 
     Raises:
       UnknownError: if an address cannot be bound, for example because it is in use.
@@ -173,5 +173,5 @@ def bind(server: grpc.aio.Server, hosts: Sequence[str], port: int, tls: Tls | No
 
 
 def method_of(service: str) -> str:
-    """The path of the gRPC method that carries the streams of a service."""
+    """Returns the path of the gRPC method that carries the streams of a service."""
     return f"/{service}"

@@ -1,4 +1,4 @@
-"""Streams of frames over gRPC, and a client's end of them, on threads."""
+"""The gRPC transport, and a client's end of a gRPC stream, on threads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class GrpcClientStream:
         self.machine = machine_at(addresses)
         address, name = target.address, _certified_name(target)
         self._dialler = replace(dialler, addresses=addresses, name=name, is_direct=not target.at)
-        self._ended = ended
+        self._on_end = ended
         self._refusal: str | None = None
         self._is_decided = threading.Event()
         self._channel = client_channel(address, tls, name)
@@ -85,7 +85,7 @@ class GrpcClientStream:
         self._channel.close()
 
     def _read(self) -> None:
-        """Iterates over the stream, whose frames the deserializer has taken."""
+        """Iterates over the stream until it ends; its deserializer receives the frames."""
         cause: BrokenStreamError | None = None
         try:
             is_wanted = next(self._stream, False)
@@ -99,10 +99,10 @@ class GrpcClientStream:
             )
         finally:
             self._is_decided.set()
-            self._ended(cause)
+            self._on_end(cause)
 
     def _give_up(self, found: Future[str | None]) -> None:
-        """Ends the stream if the two ends do not agree on encryption: gRPC would go on trying."""
+        """Ends the stream if the ends disagree on encryption; gRPC would retry forever."""
         refusal = found.result()
         if refusal is not None:
             self._refusal = refusal
@@ -110,7 +110,7 @@ class GrpcClientStream:
 
 
 def _certified_name(target: Target) -> str:
-    """The name that the certificate of a server must have: of its task, else of its host."""
+    """Returns the name that a server's certificate must have: its task, or else its host."""
     if target.task is not None:
         return certified_name(target.task)
     return split_address(target.own_address)[0]

@@ -24,12 +24,12 @@ from jflow.net.wire.ports import check_alone
 from jflow.net.wire.tls import Tls
 
 _SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-_OF_THE_SERVER = (b"", b"\n\0")
+_WHOLE_SERVER_REQUESTS = (b"", b"\n\0")
 """Requests that name the service "", so that nothing of them needs to be parsed."""
 
 
 class HealthService(grpc.GenericRpcHandler):
-    """Answers `Check` for the server as a whole, which has the name ""; others are unknown.
+    """Serves gRPC's health `Check` for the service "", the whole server; knows no other.
 
     It is served as a stream, which is the same to callers: gRPC itself waits for the request of a
     unary call without a limit, and keeps the connection and what has come of the request.
@@ -43,12 +43,12 @@ class HealthService(grpc.GenericRpcHandler):
         self._hang_ups = hang_ups
         self._is_serving = is_serving
         self._unauthenticated = UnauthenticatedStreams()
-        self._check: Any = grpc.stream_stream_rpc_method_handler(self._answer)
+        self._check: Any = grpc.stream_stream_rpc_method_handler(self._handle_check)
 
     def service(self, details: Any) -> Any:
         return self._check if details.method == f"/{_SERVICE}/Check" else None
 
-    async def _answer(self, _: Any, context: Any) -> None:
+    async def _handle_check(self, _: Any, context: Any) -> None:
         refuse = self._hang_ups.refuse
         try:
             async with self._unauthenticated.reading():
@@ -62,8 +62,8 @@ class HealthService(grpc.GenericRpcHandler):
                 await refuse(context, grpc.StatusCode.NOT_FOUND, "only the service '' is known")
 
     async def _reply(self, context: Any) -> bool:
-        """Answers a request; returns whether it is one that is answered."""
-        if await context.read() not in _OF_THE_SERVER:
+        """Replies to a request if it is for the whole server; returns whether it is."""
+        if await context.read() not in _WHOLE_SERVER_REQUESTS:
             return False
         serving = health_pb2.HealthCheckResponse
         state = serving.SERVING if self._is_serving() else serving.NOT_SERVING
@@ -76,13 +76,13 @@ _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
 class GrpcServer:
-    """Serves streams on an address; see `protocol.transport.Listener`.
+    """Listens on the address of one task over gRPC; see `protocol.transport.Listener`.
 
     Args:
       services: the functions that serve the streams of each service.
       tls: the certificates of its task; without them, nothing is encrypted.
       data_streams: whether callers are offered data streams.
-      is_serving: what probes are told, which prove nothing.
+      is_serving: the health that is reported to probes, which prove nothing.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ async def _serve(
 
 
 class RefusalLog:
-    """Logs streams that were refused: one in `EACH_S`, with the number of the others.
+    """Logs refused streams at most once in `EACH_S`, with the number left out.
 
     Otherwise callers without the token could fill its disk.
     """
@@ -179,17 +179,17 @@ class RefusalLog:
         self._n_left_out = 0
 
     def add(self, peer: str, reason: str) -> None:
-        """Notes a stream that was refused."""
+        """Logs or counts a refused stream."""
         if now() < self._silent_until:
             self._n_left_out += 1
             return
-        others = f" (before it, {self._n_left_out} more were refused)" if self._n_left_out else ""
-        _LOG.warning("a stream from %s was refused: %s%s", peer, reason, others)
+        suffix = f" (before it, {self._n_left_out} more were refused)" if self._n_left_out else ""
+        _LOG.warning("a stream from %s was refused: %s%s", peer, reason, suffix)
         self._silent_until, self._n_left_out = now() + self.EACH_S, 0
 
 
 def certified_names(context: Any) -> frozenset[str]:
-    """The DNS names in a caller's certificate, where all callers have one.
+    """Returns the DNS names in a caller's certificate, where all callers have one.
 
     Other kinds of names, such as URIs and addresses of mail, may have the text of a task's name.
     """
@@ -197,4 +197,4 @@ def certified_names(context: Any) -> frozenset[str]:
 
 
 def _no_names(_: Any) -> None:
-    """The names of a caller where nothing is encrypted."""
+    """Returns None, for a connection without certificates."""

@@ -27,7 +27,7 @@ from jflow.net.wire.tls_refusal import look_for_refusal
 
 
 class _Call(Protocol):
-    """The interface that both ends of a gRPC stream have."""
+    """The part of gRPC's interface that both ends of a stream have."""
 
     async def read(self) -> Any: ...
 
@@ -35,14 +35,14 @@ class _Call(Protocol):
 
 
 class GrpcStream:
-    """One end of a stream; see `protocol.transport.FrameStream`.
+    """One end of a gRPC stream; see `protocol.transport.FrameStream`.
 
     Args:
       call: gRPC's object for this end.
       channel: closed with the stream.
       caller_names, machine: see `FrameStream`.
       dialler: how a caller's end attaches data streams; if None, it does not.
-      listener: where a server's end offers them.
+      listener: accepts the data streams that a server's end offers.
     """
 
     kind = "grpc"
@@ -73,7 +73,7 @@ class GrpcStream:
         return EndedStreamError(str(error))
 
     def unread(self, reading: asyncio.Future[Any]) -> None:
-        """Makes the next read give the result of one that was made before."""
+        """Pushes back a pending read, whose result the next `read` returns."""
         read = self.read
 
         def again() -> Awaitable[Any]:
@@ -93,7 +93,7 @@ class GrpcStream:
         return None if data is None else PairedStream(data, self)
 
     def end_data(self) -> None:
-        """Ends the data stream that a server's end has offered, if there is one."""
+        """Ends the data stream that a server's end has offered, if any."""
         if self._upgrade is not None:
             self._upgrade.end()
 
@@ -103,7 +103,7 @@ class GrpcStream:
 
 
 class GrpcUpgrade:
-    """A data stream that was offered beside a server's end; see `protocol.transport.Upgrade`."""
+    """An offer of a data stream, at a server's end; see `protocol.transport.Upgrade`."""
 
     def __init__(self, stream: GrpcStream, listener: DataListener, offer: OpenOffer) -> None:
         self.offer = offer.offer
@@ -129,7 +129,7 @@ class GrpcUpgrade:
         return self._stream, None
 
     def end(self) -> None:
-        """Ends the data stream, or the offer of it."""
+        """Ends the data stream, or cancels its offer."""
         if self._paired is not None:
             self._paired.end()
         else:
@@ -149,7 +149,7 @@ async def connect(
     name = certified_name(task)
     channel = aio_channel(address, tls, name)
     try:
-        await _ready(channel, task, address, refused_s, tls)
+        await _wait_until_ready(channel, task, address, refused_s, tls)
         method: Any = channel.stream_stream(method_of(service))
         dialler = replace(dialler, addresses=addresses, name=name)
         return GrpcStream(method(), channel, dialler=dialler, machine=machine_at(addresses))
@@ -158,14 +158,14 @@ async def connect(
         raise
 
 
-async def _ready(
+async def _wait_until_ready(
     channel: grpc.aio.Channel,
     task: Task,
     address: str,
     refused_s: float | None,
     tls: Tls | None,
 ) -> None:
-    """Waits until a channel is connected; at most for so long while it is refused."""
+    """Waits until a channel is connected; gives up after `refused_s` of refused attempts."""
     states = grpc.ChannelConnectivity
     clock = asyncio.get_running_loop().time
     refused_until = None
@@ -186,7 +186,7 @@ async def _ready(
                     f"{task} was lost: nothing answers at {address} any more", task=str(task)
                 )
             left_s = None if refused_until is None else refused_until - clock()
-            await _changed(channel, state, refusal, left_s)
+            await _wait_for_change(channel, state, refusal, left_s)
             if refusal is not None and refusal.done():
                 found_wrong = f"{task} at {address} {refusal.result()}"
                 raise UnauthenticatedError(found_wrong, task=str(task))
@@ -194,13 +194,13 @@ async def _ready(
         over.set()
 
 
-async def _changed(
+async def _wait_for_change(
     channel: grpc.aio.Channel,
     state: grpc.ChannelConnectivity,
     refusal: asyncio.Future[str | None] | None,
     seconds: float | None,
 ) -> None:
-    """Waits until a channel has another state, or the reason is known why it cannot connect."""
+    """Waits until a channel changes its state, or the reason is found why it cannot connect."""
     change = asyncio.ensure_future(channel.wait_for_state_change(state))
     try:
         awaited: set[asyncio.Future[Any]] = {change} if refusal is None else {change, refusal}
@@ -210,7 +210,7 @@ async def _changed(
 
 
 def broken(error: grpc.RpcError) -> BrokenStreamError:
-    """The error for a stream that gRPC ended."""
+    """Converts the error of a stream that gRPC ended to a BrokenStreamError."""
     code, details = error.code(), printable(error.details() or "")
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return BrokenStreamError(details, is_refused=True)
@@ -218,7 +218,7 @@ def broken(error: grpc.RpcError) -> BrokenStreamError:
 
 
 async def _resolve(task: Task, address: str) -> tuple[str, ...]:
-    """The numeric addresses of the host of an address."""
+    """Resolves the host of an address to numeric addresses."""
     try:
         return await asyncio.wrap_future(looked_up(address))
     except (OSError, UnicodeError) as error:

@@ -21,14 +21,14 @@ from jflow.net.protocol import settings
 
 
 class HangUps:
-    """Shuts down connections of one server, found among the open files of the process.
+    """Shuts down connections of one server, which it finds among the process's open files.
 
     Attributes:
-      port: that of the server.
+      port: the port of the server.
     """
 
     EACH_S = 0.25
-    """Looking at all open files takes long if there are many, so it is done for several at once."""
+    """Scanning all open files may take long, so one scan serves the connections of this time."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -36,7 +36,7 @@ class HangUps:
         self._task: asyncio.Task[None] | None = None
 
     async def refuse(self, context: Any, status: grpc.StatusCode, message: str) -> None:
-        """Ends a stream with a status, or with its connection if the caller does not take that."""
+        """Ends a stream with a status, or its connection if the caller does not read that."""
         try:
             async with asyncio.timeout(settings.READ_S):
                 await context.abort(status, message)
@@ -64,7 +64,7 @@ def _shut_down(peers: set[str], port: int) -> None:
 
 
 def _duplicate(fd: int) -> socket.socket:
-    """A socket of the process, which remains the same one if its own descriptor is closed.
+    """Returns a duplicate of a socket, which stays open when the original is closed.
 
     Raises:
       OSError: if it is no socket, or was closed.
@@ -81,7 +81,7 @@ def _duplicate(fd: int) -> socket.socket:
 
 
 def _peer(connection: socket.socket) -> str:
-    """The address of the other end as gRPC writes it; "" if it is not one of TCP."""
+    """Formats the address of the other end as gRPC does; "" if the socket is not TCP."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return ""
     host, port = connection.getpeername()[:2]

@@ -1,4 +1,4 @@
-"""`InprocTransport`: sessions on servers of this process stay in it, others use another transport.
+"""`InprocTransport`: keeps sessions on servers of this process in it; delegates all others.
 
 Whether a server is one of this process is never what anything says: it is looked up by the numeric
 addresses at which listeners of this process have bound their ports. What listens there is no other
@@ -70,9 +70,9 @@ class InprocTransport:
         return InprocListener(services, other, is_encrypted=self._is_encrypted)
 
     def _listener_of(self, target: Target, limit: Deadline) -> InprocListener | None:
-        """The listener of this process to which a target leads; None if there is none.
+        """Returns this process's listener to which a target leads; None if there is none.
 
-        What is meant to pass a tunnel passes it.
+        A target that leads through a tunnel is never short-circuited.
         """
         if target.at or not _SERVED:
             return None
@@ -85,7 +85,7 @@ class InprocTransport:
 
 
 class InprocListener:
-    """Serves the sessions of this process while another listener serves all others.
+    """Serves sessions within this process; another listener serves all others.
 
     Args:
       services: the functions that serve the streams of each service.
@@ -121,7 +121,7 @@ class InprocListener:
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
     ) -> InprocClient:
-        """Opens a client's stream; see `Transport.open`. Call it on any other thread."""
+        """Opens a client's stream; see `Transport.open`. Call it off the event loop."""
         client = InprocClient(self._loop, received, ended)
         self._loop.call_soon_threadsafe(self._begin, service, client, outgoing)
         return client

@@ -42,7 +42,7 @@ _LINGER_S = 1.0
 
 
 class InprocClient:
-    """A client's end, which carries its messages too; see `ClientStream` and `ClientData`.
+    """A client's end of a stream within the process; see `ClientStream` and `ClientData`.
 
     Args:
       loop: the event loop of the server.
@@ -60,8 +60,8 @@ class InprocClient:
     ) -> None:
         self.machine = machine_id()
         self._loop = loop
-        self._received = received
-        self._ended = ended
+        self._on_message = received
+        self._on_end = ended
         self._inbox: Inbox | None = None  # of the server's end, while there is one
         self._completions = _Completions()
         self._is_closed = False
@@ -76,7 +76,7 @@ class InprocClient:
         received: Callable[[Message], object],
         ended: Callable[[Exception | None], object],
     ) -> InprocClient:
-        self._received, self._ended = received, ended
+        self._on_message, self._on_end = received, ended
         return self
 
     def send(self, key: int, control: bytes, tensors: Sequence[Array]) -> None:
@@ -84,49 +84,49 @@ class InprocClient:
             self.send_now(control, tensors)
 
     def send_now(self, control: bytes, tensors: Sequence[Array]) -> bool:
-        self._call(self._put, _message(control, list(map(_copied, tensors))))
+        self._call(self._put, _message(control, list(map(_copy_tensor, tensors))))
         return True
 
     def get(self, answers: SimpleQueue[T], timeout: float | None, interrupts: Interrupts) -> T:
         return interrupts.waiting(answers.get, timeout=timeout)
 
     def expect(self, n: int) -> None:
-        """Nothing: the event loop takes what comes."""
+        """Does nothing: the event loop delivers what arrives."""
 
     def complete(self, function: Callable[[], object]) -> None:
         self._completions.add(function)
 
     def tick(self) -> None:
-        """Nothing: the event loop takes what comes."""
+        """Does nothing: the event loop delivers what arrives."""
 
     def close(self) -> None:
         self._is_closed = True
         self._call(self._end)
 
     def _call(self, function: Callable[..., object], *args: Any) -> None:
-        """Calls a function on the event loop soon."""
+        """Schedules a function on the event loop; does nothing if the loop is closed."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 
     # On the event loop ----------------------------------------------------------------------------
 
     def begin(self, inbox: Inbox) -> None:
-        """Takes the inbox of the server's end."""
+        """Sets the inbox of the server's end, to which messages go."""
         self._inbox = inbox
         if self._is_closed:
             self._end()
 
     def take(self, frame: Any) -> None:
-        """Takes a frame of the handshake, or a message."""
+        """Receives a frame of the handshake or a message from the server."""
         self.n_signs += 1
-        self._received(frame)
+        self._on_message(frame)
 
     def end(self, cause: BrokenStreamError | None) -> None:
-        """Takes the end of the stream, with the error if it broke."""
+        """Ends the stream from the server's end, with the error if it broke."""
         self._end()
         if not self._is_closed:
             # What ends with it may call functions of the user's, which may block.
-            self._completions.add(partial(self._ended, cause))
+            self._completions.add(partial(self._on_end, cause))
 
     def _put(self, message: Message) -> None:
         inbox = self._inbox
@@ -140,7 +140,7 @@ class InprocClient:
 
 
 class InprocStream:
-    """A server's end; see `protocol.transport.FrameStream`.
+    """A server's end of a stream within the process; see `protocol.transport.FrameStream`.
 
     Args:
       client: the other end.
@@ -173,14 +173,14 @@ class InprocStream:
         return _Upgrade(self)
 
     async def attach(self, offer: DataOffer | None) -> None:
-        """A server's end attaches nothing."""
+        """Does nothing: a server's end never attaches a data stream."""
 
     async def close(self) -> None:
         self.inbox.end(None)
 
 
 class _Upgrade:
-    """From the frames of the handshake to messages that are handed over."""
+    """Switches a stream from the frames of the handshake to whole messages."""
 
     offer = None
 
@@ -189,11 +189,11 @@ class _Upgrade:
 
     async def chosen(self) -> tuple[InprocStream, Framing]:
         self._stream.read = self._stream.inbox.get
-        return self._stream, _HandedOver(self._stream)
+        return self._stream, _ObjectFraming(self._stream)
 
 
-class _HandedOver:
-    """The framing of messages that are handed over: each is one frame; see `Framing`."""
+class _ObjectFraming:
+    """The framing of messages that are passed as objects: each is one frame; see `Framing`."""
 
     def __init__(self, stream: InprocStream) -> None:
         self._client = stream.client
@@ -203,17 +203,17 @@ class _HandedOver:
     def frames(
         self, message_id: int, control: bytes, tensors: Sequence[Array]
     ) -> Iterator[Message]:
-        yield _message(control, list(map(_shared, tensors)))
+        yield _message(control, list(map(_share_tensor, tensors)))
 
     def write_now(self, message_id: int, control: bytes, tensors: Sequence[Array]) -> bool:
-        self._client.take(_message(control, list(map(_shared, tensors))))
+        self._client.take(_message(control, list(map(_share_tensor, tensors))))
         return True
 
     def feed(self, read: Message) -> Message:
         return read
 
     def watch_long(self, on_long: Callable[[Message], object]) -> None:
-        """No message takes long to come."""
+        """Does nothing: no message arrives in parts."""
 
     def is_sign_of_life(self, frame: Message) -> bool:
         return False
@@ -224,8 +224,8 @@ def _message(control: bytes, tensors: Sequence[Array]) -> Message:
     return Message(0, control, NOTHING, tensors=tensors)
 
 
-def _copied(tensor: Array) -> Array:
-    """A copy in the form that a message gives a tensor; of large ones, in memory for messages."""
+def _copy_tensor(tensor: Array) -> Array:
+    """Copies a tensor for a message; large ones into a pooled buffer."""
     if is_string_tensor(tensor):
         strings, _ = read_strings(raw_bytes(tensor), tensor.size)
         return strings.reshape(tensor.shape)
@@ -236,8 +236,8 @@ def _copied(tensor: Array) -> Array:
     return copy.view(tensor.dtype).reshape(tensor.shape)
 
 
-def _shared(tensor: Array) -> Array:
-    """A read-only view; a copy of what is small, which takes less time than to avoid it."""
+def _share_tensor(tensor: Array) -> Array:
+    """Returns a read-only view of a tensor, or a copy if it is small, which is faster."""
     if tensor.nbytes <= SMALL_BYTES:
         return np.array(tensor)
     view = tensor.view()
@@ -246,7 +246,7 @@ def _shared(tensor: Array) -> Array:
 
 
 class _Completions:
-    """Calls functions one after the other, on a thread that is there while it is needed."""
+    """Calls functions one after the other, on a thread that exists while it is needed."""
 
     def __init__(self) -> None:
         self._functions: SimpleQueue[Callable[[], object]] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""Identity of machines, by their loopback interface, and of the file systems of processes."""
+"""Identifies machines, by their loopback interface, and the file systems of processes."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def file_system_id() -> str:
 
 
 def machine_at(addresses: Iterable[str]) -> str:
-    """The machine of a server at any of these numeric addresses; "" if they name one themselves."""
+    """Returns the machine of a server at numeric addresses; "" if they name it themselves."""
     return machine_id() if any(map(names_no_machine, addresses)) else ""

@@ -13,7 +13,7 @@ from jflow.errors import UnavailableError
 
 
 def looked_up(address: str) -> Future[tuple[str, ...]]:
-    """Resolves the host of an address, in a thread because that may take long.
+    """Starts to resolve the host of an address, in a thread because that may take long.
 
     Returns:
       A future of its numeric addresses; it fails with `OSError` if the host does not resolve.
@@ -40,7 +40,7 @@ def looked_up(address: str) -> Future[tuple[str, ...]]:
 
 
 def resolve(address: str, limit: Deadline) -> tuple[str, ...]:
-    """The numeric addresses of the host of an address."""
+    """Resolves the host of an address to numeric addresses, within a deadline."""
     try:
         return looked_up(address).result(limit.remaining())
     except TimeoutError:
@@ -53,7 +53,7 @@ def resolve(address: str, limit: Deadline) -> tuple[str, ...]:
 
 
 def unresolved(address: str, error: BaseException) -> str:
-    """The reason in a message about a host name that does not resolve."""
+    """Describes why a host name does not resolve, for a message."""
     host, _ = split_address(address)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return f"the host name {host!r} does not resolve ({reason})"

@@ -1,4 +1,4 @@
-"""Ports of servers: binds sockets of TCP, and checks that no other process has a server's port.
+"""Ports of servers: binds TCP sockets, and checks that no other process has a server's port.
 
 What has a port is known on Linux only.
 
@@ -30,12 +30,12 @@ _ATTEMPTS = 16
 
 
 def are_loopback(hosts: Sequence[str]) -> bool:
-    """Whether only this machine reaches these numeric addresses."""
+    """Whether numeric addresses are reached from this machine only."""
     return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts)
 
 
 def listen(hosts: Sequence[str]) -> tuple[list[socket.socket], int]:
-    """Sockets that listen at a port of all numeric addresses, which the system chooses; the port.
+    """Opens sockets that listen at one free port of all numeric addresses; also returns the port.
 
     Raises:
       UnavailableError: if there can be none.
@@ -61,7 +61,7 @@ def listen(hosts: Sequence[str]) -> tuple[list[socket.socket], int]:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address. Raises OSError."""
+    """Opens a socket that listens at an address. Raises OSError."""
     one = bound(host, port)
     try:
         one.listen(_BACKLOG)
@@ -72,7 +72,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def bound(host: str, port: int, *, reuses: bool = False) -> socket.socket:
-    """A socket that is bound to an address and does not listen. Raises OSError.
+    """Opens a socket that is bound to an address and does not listen. Raises OSError.
 
     Args:
       host: the numeric address.
@@ -106,10 +106,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class _Listener(NamedTuple):
-    """A socket that listens.
+    """A listening socket.
 
     Attributes:
-      address: where; of IPv4, if only that is reached by it.
+      address: where it listens; an IPv4 address if it is reached by IPv4 only.
       user: the number of the user of its process.
       inode: identifies the socket.
     """
@@ -120,7 +120,7 @@ class _Listener(NamedTuple):
 
 
 def check_free(host: str, port: int) -> None:
-    """Checks that a server can listen at an address, before gRPC tries and prints why it cannot.
+    """Checks that a server can listen at an address; gRPC itself would print why it cannot.
 
     Args:
       host: the numeric address.
@@ -139,7 +139,7 @@ def check_free(host: str, port: int) -> None:
 
 
 def _reason(error: OSError, host: str, port: int) -> str:
-    """Why an address cannot be bound, and what to do."""
+    """Explains why an address cannot be bound, and what to do."""
     if error.errno == errno.EACCES:
         return f"only root may listen at port {port}; choose one from 1024{_FREE}"
     if error.errno != errno.EADDRINUSE:
@@ -154,7 +154,7 @@ def _reason(error: OSError, host: str, port: int) -> str:
 
 
 def check_alone(hosts: Sequence[str], port: int) -> None:
-    """Checks that sockets of this process are all that listen at a server's addresses.
+    """Checks that only sockets of this process listen at a server's addresses.
 
     Does nothing on systems that do not show their sockets in /proc.
 
@@ -179,7 +179,7 @@ def check_alone(hosts: Sequence[str], port: int) -> None:
                 f"callers of {join_address(hosts[0], port)} could come to it; choose another port, "
                 "or stop that process"
             )
-    missing = _usable() - _reached(listeners, own) if everywhere else frozenset[int]()
+    missing = _usable() - _reached_versions(listeners, own) if everywhere else frozenset[int]()
     for version in missing:
         raise UnknownError(
             f"Could not start gRPC server: {join_address(everywhere[0], port)} cannot be bound for "
@@ -189,7 +189,7 @@ def check_alone(hosts: Sequence[str], port: int) -> None:
 
 
 def _listening_process(found: _Listener, port: int, own: Mapping[int, int]) -> str:
-    """The process of a socket that listens, as an error says it."""
+    """Describes the process of a listening socket, for an error."""
     where = join_address(str(found.address), port)
     if found.inode in own:
         return f"a server of this process listens at {where}"
@@ -197,7 +197,7 @@ def _listening_process(found: _Listener, port: int, own: Mapping[int, int]) -> s
 
 
 def _process_of(inode: int) -> str:
-    """The process that has a socket, by number and name; of another user, these are not known."""
+    """Returns the number and name of the process that has a socket, unless another user owns it."""
     for process in _PROC.parent.glob("[0-9]*"):
         with suppress(OSError):
             for descriptor in (process / "fd").iterdir():
@@ -208,17 +208,17 @@ def _process_of(inode: int) -> str:
 
 
 def _listeners(port: int) -> Iterator[_Listener]:
-    """The sockets of all processes that listen at a port. Raises OSError if they are not known."""
+    """Yields the sockets of all processes that listen at a port. Raises OSError without /proc."""
     for table in ("tcp", "tcp6"):
         for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
             _, local, _, state, _, _, _, user, _, inode, *_ = line.split()
             address, _, its_port = local.partition(":")
             if state == _LISTENS and int(its_port, 16) == port:
-                yield _Listener(_decoded(address), int(user), int(inode))
+                yield _Listener(_decode_address(address), int(user), int(inode))
 
 
-def _decoded(address: str) -> Address:
-    """An address of /proc/net: words of the machine's byte order, in hexadecimal."""
+def _decode_address(address: str) -> Address:
+    """Decodes an address of /proc/net: hexadecimal words in the machine's byte order."""
     words = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
     decoded = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
     mapped = decoded.ipv4_mapped if isinstance(decoded, ipaddress.IPv6Address) else None
@@ -230,7 +230,7 @@ def _address(host: str) -> Address:
 
 
 def _own_sockets() -> dict[int, int]:
-    """The descriptors of this process's sockets, by inode."""
+    """Returns the file descriptors of this process's sockets, by inode."""
     sockets = {}
     for name in os.listdir(_PROC / "fd"):
         with suppress(OSError):  # it has been closed since
@@ -239,8 +239,8 @@ def _own_sockets() -> dict[int, int]:
     return sockets
 
 
-def _reached(listeners: Sequence[_Listener], own: dict[int, int]) -> frozenset[int]:
-    """The versions of IP of which all addresses lead to this process's sockets."""
+def _reached_versions(listeners: Sequence[_Listener], own: dict[int, int]) -> frozenset[int]:
+    """Returns the IP versions of which all addresses lead to this process's sockets."""
     versions = set()
     for found in listeners:
         if found.inode in own and found.address.is_unspecified:
@@ -256,7 +256,7 @@ def _takes_both(descriptor: int) -> bool:
 
 
 def _usable() -> frozenset[int]:
-    """The versions of IP that this machine has addresses of."""
+    """Returns the IP versions of which this machine has addresses."""
     try:
         has_6 = bool((_PROC / "net" / "if_inet6").read_text())
     except OSError:

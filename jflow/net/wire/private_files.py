@@ -1,6 +1,6 @@
-"""Reads files that no other user can have written, replaced or, if that is asked for, read.
+"""Reads files that no other user can have written, replaced or, if required, read.
 
-And makes the directories for such files.
+Also makes the directories for such files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def make_private_directory(path: Path) -> None:
 
 
 def read_private(path: Path, forbidden: int = 0o077) -> bytes:
-    """Reads a regular file of this user, and makes sure that it is theirs alone.
+    """Reads a regular file of this user after checking that no other user controls it.
 
     The name is followed a part at a time, from one open directory to the next, and each part is
     checked before it is used. So what was checked is what is read, whatever others do meanwhile.
@@ -48,7 +48,7 @@ def read_private(path: Path, forbidden: int = 0o077) -> bytes:
         directory that leads to it, or have forbidden permissions; the message says which.
       OSError: if it cannot be read, is not a regular file, or has more than `MAX_BYTES`.
     """
-    with _naming(path), _entry(path) as entry:
+    with _naming_errors(path), _entry(path) as entry:
         if entry.loose is not None:
             raise PermissionDeniedError(f"other users may replace {path}: {entry.loose.text()}")
         with open(entry.name, "rb", opener=partial(_open, directory=entry.directory)) as file:
@@ -67,9 +67,9 @@ def check_private(path: Path, status: os.stat_result, mode: str, forbidden: int 
 
     Args:
       path: its name, for messages.
-      status: what the system says of it.
+      status: its status, as of `os.stat`.
       mode: the permissions that it should have, for messages.
-      forbidden: those that others must not have.
+      forbidden: the permissions that others must not have.
 
     Raises:
       PermissionDeniedError: if it is of another user, or others have forbidden permissions.
@@ -87,7 +87,7 @@ def check_private(path: Path, status: os.stat_result, mode: str, forbidden: int 
 
 
 def loose_place(path: Path) -> str | None:
-    """How other users may replace a file, which may be missing, or what leads to it.
+    """Describes how other users may replace a file, which may be missing, or a part of its path.
 
     A directory is safe if it belongs to this user or the superuser and no others may write to it,
     or only with the sticky bit, by which they can replace nothing but their own files; a link, if
@@ -101,19 +101,19 @@ def loose_place(path: Path) -> str | None:
     Raises:
       OSError: if a directory cannot be looked at, or there are too many links.
     """
-    with _naming(path), _entry(path) as entry:
+    with _naming_errors(path), _entry(path) as entry:
         return None if entry.loose is None else entry.loose.text()
 
 
 @dataclass(frozen=True)
 class _Loose:
-    """A link or a directory that others may replace, or in which they may replace files."""
+    """A link or directory that other users may replace, or in which they may replace files."""
 
     path: Path
     owner: int
 
     def text(self) -> str:
-        """How others may do that, and what to do."""
+        """Describes the problem and what to do about it."""
         if self.owner not in _own_users():
             return (
                 f"{self.path} belongs to the user with the number {self.owner}, and this process "
@@ -127,7 +127,7 @@ class _Loose:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A name in an open directory, or what is loose on the way to it."""
+    """A name in an open directory, or the unsafe place on the path to it."""
 
     directory: int
     name: str
@@ -135,8 +135,8 @@ class _Entry:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Errors name the file, not the part of its name that was looked at."""
+def _naming_errors(path: Path) -> Iterator[None]:
+    """Context manager whose errors name the whole path, not the part that was opened."""
     try:
         yield
     except OSError as error:
@@ -146,11 +146,11 @@ def _naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _entry(path: Path) -> Iterator[_Entry]:
-    """Follows all links of a name, as long as nothing loose is on its way."""
+    """Opens the directory of a file, following links, up to the first unsafe place."""
     directory = os.open("/", _LOOK)
     try:
         entry, parts, n_links = Path("/"), list(reversed(path.absolute().parts[1:])), 0
-        links, directories = _trusted()
+        links, directories = _trusted_paths()
         while True:
             status = os.fstat(directory)
             if entry not in directories and _is_loose(status):
@@ -162,7 +162,7 @@ def _entry(path: Path) -> Iterator[_Entry]:
                 yield _Entry(directory, part)
                 return
             if link is None:
-                directory = _opened(part, directory)
+                directory = _enter_directory(part, directory)
                 entry = entry.parent if part == ".." else entry / part
                 continue
             if entry / part not in links and link.st_uid not in _own_users():
@@ -174,25 +174,25 @@ def _entry(path: Path) -> Iterator[_Entry]:
             target = Path(os.readlink(part, dir_fd=directory))
             parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             if target.is_absolute():
-                directory, entry = _opened("/", directory), Path("/")
+                directory, entry = _enter_directory("/", directory), Path("/")
     finally:
         os.close(directory)
 
 
-def _opened(name: str, directory: int) -> int:
-    """Opens what a name in a directory stands for, in the place of the directory."""
+def _enter_directory(name: str, directory: int) -> int:
+    """Opens a name in a directory, and closes that directory."""
     inner = os.open(name, _LOOK, dir_fd=directory)
     os.close(directory)
     return inner
 
 
 def _open(name: str, flags: int, directory: int) -> int:
-    """Opens a file in a directory; no link, and a pipe without waiting for its other end."""
+    """Opens a file in a directory; refuses links, and does not wait for the other end of a pipe."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
 
 
 def _link(name: str, directory: int) -> os.stat_result | None:
-    """The status of a link in a directory; None if the name is missing or something else."""
+    """Returns the status of a link in a directory; None if the name is missing or no link."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -200,8 +200,8 @@ def _link(name: str, directory: int) -> os.stat_result | None:
     return status if stat.S_ISLNK(status.st_mode) else None
 
 
-def _trusted() -> tuple[frozenset[Path], frozenset[Path]]:
-    """Links that may belong to any user, and directories that any user may write to."""
+def _trusted_paths() -> tuple[frozenset[Path], frozenset[Path]]:
+    """Returns the links that any user may own, and the directories that any user may write."""
     try:
         own = Path.home()
     except RuntimeError:
@@ -218,5 +218,5 @@ def _is_loose(directory: os.stat_result) -> bool:
 
 
 def _own_users() -> tuple[int, int]:
-    """This user and the superuser."""
+    """Returns the ids of this user and the superuser."""
     return os.geteuid(), 0

@@ -74,7 +74,7 @@ class SegmentExchange:
         self._sent: SentSegments[Array] = SentSegments()
         self._received: ReceivedSegments[Array] = ReceivedSegments()
         self._descriptors: deque[int] = deque()
-        self._pending: deque[_PendingFrame] = deque()
+        self._pending_frames: deque[_PendingFrame] = deque()
         self._given_back: deque[int] = deque()
         self._unsent: deque[int] = deque()
         self._is_swept = self._is_over = False
@@ -82,10 +82,10 @@ class SegmentExchange:
     @property
     def has_more(self) -> bool:
         """Whether there are frames to send."""
-        return bool(self._pending or self._given_back) and not self._is_over
+        return bool(self._pending_frames or self._given_back) and not self._is_over
 
     def send_pending(self, connection: DataConnection) -> bool:
-        """Sends the pending frames about segments; False if the kernel takes no more now.
+        """Sends the pending frames about segments; False if the kernel accepts no more now.
 
         Only the thread that writes to the socket may call it, between two frames.
 
@@ -114,12 +114,12 @@ class SegmentExchange:
                 number = self._given_back.popleft()
                 self._received.given_back(number)
                 return Freed(number), None
-            return self._pending.popleft() if self._pending else None
+            return self._pending_frames.popleft() if self._pending_frames else None
 
     def _put_back(self, item: _PendingFrame) -> None:
         with self._lock:
             if not self._is_over:
-                self._pending.appendleft(item)
+                self._pending_frames.appendleft(item)
                 return
         _close(item[1])
 
@@ -130,9 +130,9 @@ class SegmentExchange:
         tensors: Sequence[ByteBuffer],
         are_numbers: bool = True,
     ) -> Iterator[Buffers]:
-        """The frames of a message, as `encode_parts`; in a segment if there is one to use.
+        """Encodes a message like `encode_parts`, but in a segment if one is free.
 
-        A frame without buffers is not to be sent; what else waits may be sent then.
+        A frame without buffers is not sent: it lets other messages pass.
         """
         n_bytes = sum(aligned(len(tensor)) for tensor in tensors)
         if n_bytes < MIN_SHARED_BYTES or not (are_numbers and self._passes_files):
@@ -143,10 +143,10 @@ class SegmentExchange:
         if segment is None:
             return encode_parts(message_id, control, tensors)
         number, memory = segment
-        return self._copied(InSegment(message_id, control, number, n_bytes), memory, tensors)
+        return self._copy_into(InSegment(message_id, control, number, n_bytes), memory, tensors)
 
     def receive(self, frame: bytes) -> Message | None:
-        """Takes a frame about segments. Raises as `SegmentFrames.take`."""
+        """Receives a frame about segments. Raises as `SegmentFrames.receive`."""
         one = parse_segment_frame(frame)
         match one:
             case InSegment():
@@ -165,7 +165,7 @@ class SegmentExchange:
         return None
 
     def add_descriptors(self, descriptors: Sequence[int]) -> None:
-        """Takes file descriptors that have come, before the frames that they came with.
+        """Receives file descriptors, before the frames that they came with.
 
         Raises:
           InvalidArgumentError: if more wait for their frames than a stream has segments.
@@ -177,11 +177,11 @@ class SegmentExchange:
             raise InvalidArgumentError(f"{len(self._descriptors)} files wait for their frames")
 
     def close(self) -> None:
-        """Ends the use of all segments; arrays that lie in them keep their memory."""
+        """Ends the use of all segments; arrays in them keep their memory."""
         with self._lock:
             self._is_over = True
             self._sent, self._received = SentSegments(), ReceivedSegments()
-            pending, self._pending = self._pending, deque()
+            pending, self._pending_frames = self._pending_frames, deque()
             self._given_back.clear()
             # Finalizers refer to this. What refers to the stream, such as a server that keeps what
             # it was fed, may own the arrays that they wait for, and could never be collected.
@@ -222,7 +222,7 @@ class SegmentExchange:
             self._wake()
 
     def _take(self, n_bytes: int) -> tuple[int, Array] | None:
-        """A segment for a message; if there is none, perhaps makes one for later ones."""
+        """Allocates a segment for a message; if none is free, may start making one for later."""
         with self._lock:
             if self._is_over:
                 return None
@@ -230,7 +230,7 @@ class SegmentExchange:
                 self._sent.freed(self._unsent.popleft())
             segment = self._sent.allocate(n_bytes)
             capacity, displaced = self._sent.to_make()
-            self._pending.extend((Dropped(number), None) for number in displaced)
+            self._pending_frames.extend((Dropped(number), None) for number in displaced)
         if capacity is not None:
             try:
                 threading.Thread(
@@ -251,17 +251,17 @@ class SegmentExchange:
         with self._lock:
             is_over = self._is_over
             if not is_over:
-                self._pending.append((Shared(self._sent.made(memory), capacity), descriptor))
+                self._pending_frames.append((Shared(self._sent.made(memory), capacity), descriptor))
                 self._set_swept(True)
         if is_over:
             os.close(descriptor)
         else:
             self._wake()
 
-    def _copied(
+    def _copy_into(
         self, frame: InSegment, memory: Array, tensors: Sequence[ByteBuffer]
     ) -> Iterator[Buffers]:
-        """Copies tensors into a segment, a part at a time, and gives the frame of the message."""
+        """Copies tensors into a segment, part by part, then yields the frame of the message."""
         start = n_copied = 0
         is_sent = False
         try:
@@ -282,10 +282,10 @@ class SegmentExchange:
                 self._unsent.append(frame.number)
 
     def _sweep(self) -> None:
-        """Drops what is not used; called by the ticker."""
+        """Drops the segments that are not used; called by the ticker."""
         with self._lock:
             dropped = self._sent.sweep()
-            self._pending.extend((Dropped(number), None) for number in dropped)
+            self._pending_frames.extend((Dropped(number), None) for number in dropped)
             if not len(self._sent):
                 self._set_swept(False)
         if dropped:
@@ -300,7 +300,7 @@ class SegmentExchange:
 
 
 def _nothing() -> None:
-    """Wakes no stream, because it has ended."""
+    """Replaces `wake` once the stream has ended."""
 
 
 def _close(descriptor: int | None) -> None:

@@ -31,7 +31,7 @@ _n_forks = 0
 
 
 def n_forks() -> int:
-    """How many children this process has forked; they read what it had mapped then."""
+    """Returns how many children this process has forked; each can read what was mapped then."""
     return _n_forks
 
 
@@ -44,7 +44,7 @@ os.register_at_fork(before=_count_fork)
 
 
 def make_shared(n_bytes: int) -> tuple[int, Array]:
-    """A new segment whose memory is warm: its file descriptor, and the memory, u8[n_bytes].
+    """Makes a segment and touches its memory; returns its descriptor and memory, u8[n_bytes].
 
     Raises:
       OSError: if there can be none.
@@ -68,7 +68,7 @@ def make_shared(n_bytes: int) -> tuple[int, Array]:
 
 
 def open_shared(descriptor: int, n_bytes: int) -> Array:
-    """The memory of a segment of another process, u8[n_bytes].
+    """Maps a segment of another process; returns its memory, u8[n_bytes].
 
     Args:
       descriptor: its file descriptor; it can be closed afterwards.

@@ -64,7 +64,7 @@ class SocketClient:
     ) -> None:
         self._connection = connection
         self.kind = connection.kind
-        self._received, self._ended = received, ended
+        self._on_message, self._on_end = received, ended
         # The frames of what a finalizer gives back leave with the next message or tick.
         self._segments = SegmentExchange(_no_op, passes_files=connection.passes_files)
         self._parser = Parser(segments=self._segments)
@@ -118,7 +118,7 @@ class SocketClient:
         return True
 
     def _flush_soon(self) -> None:
-        """Sends all pending bytes; wakes the leader for those that the kernel does not take now."""
+        """Sends all pending bytes; wakes the leader for those that the kernel refuses now."""
         if not self._flush():
             with suppress(OSError, ValueError):  # it was closed meanwhile
                 self._wake.write(_ONE)
@@ -132,7 +132,7 @@ class SocketClient:
                 if leads:
                     self._lead(answers, until, interrupts)
                 if answers.empty():
-                    item = interrupts.waiting(answers.get, timeout=_left(until))
+                    item = interrupts.waiting(answers.get, timeout=_remaining_s(until))
                 else:
                     item = answers.get_nowait()
                 if item is not _LEADS:
@@ -175,17 +175,19 @@ class SocketClient:
         self._end(None, notifies=False)
 
     def _lead(self, answers: SimpleQueue[Any], until: float | None, interrupts: Interrupts) -> None:
-        """Reads until there is an item in a queue, or the end. Raises Empty if time is over."""
+        """Reads until a queue has an item or the stream ends. Raises Empty when time is over."""
         while answers.empty() and not self._is_over:
-            left = _left(until)
-            if left == 0.0:
+            remaining_s = _remaining_s(until)
+            if remaining_s == 0.0:
                 raise Empty
             has_more = self._has_more
             events = select.POLLIN | (select.POLLOUT if has_more else 0)
             self._poll.register(self._connection, events)
             if self._connection.has_buffered:
-                left = 0.0
-            ready = interrupts.waiting(self._poll.poll, None if left is None else left * 1000)
+                remaining_s = 0.0
+            ready = interrupts.waiting(
+                self._poll.poll, None if remaining_s is None else remaining_s * 1000
+            )
             if len(ready) > 1 or (ready and ready[0][0] == self._wake.fileno()):
                 self._wake.read(8)
                 has_more = True
@@ -203,7 +205,7 @@ class SocketClient:
             self._free()
 
     def _read(self) -> None:
-        """Takes what has come. Only the leader calls it."""
+        """Receives what has arrived, as the leader."""
         while not self._is_over:
             buffer = self._parser.buffer()
             try:
@@ -221,12 +223,12 @@ class SocketClient:
                 self._end(None)
                 return
             for message in messages:
-                self._received(message)
+                self._on_message(message)
             if n_bytes < len(buffer):
                 return
 
     def _flush(self) -> bool:
-        """Sends all pending bytes; False if the kernel does not take all of them now."""
+        """Sends all pending bytes; False if the kernel does not accept all of them now."""
         while self._has_more and not self._is_over:
             if not self._writing.acquire(blocking=False):
                 return True  # the thread that writes sees that there is more
@@ -239,7 +241,7 @@ class SocketClient:
         return True
 
     def _write(self) -> bool:
-        """Sends frames; returns whether the kernel takes no more."""
+        """Sends frames; returns whether the kernel accepts no more now."""
         while not self._is_over:
             try:
                 if not self._begin():
@@ -259,7 +261,7 @@ class SocketClient:
         return False
 
     def _begin(self) -> bool:
-        """Begins or goes on with the next frame; False if there is none.
+        """Prepares the bytes to send next, from the current or next frame; False if there are none.
 
         Raises:
           BlockingIOError: if the kernel takes nothing.
@@ -274,7 +276,7 @@ class SocketClient:
         return bool(self._unsent) or self._connection.has_unsent
 
     def _help(self) -> None:
-        """Reads while messages are expected that no thread waits for, and completes futures."""
+        """Reads while messages are expected for which no thread waits, and completes futures."""
         me, is_needed = self._inbox, True
         while True:
             with self._lock:
@@ -297,18 +299,18 @@ class SocketClient:
 
     @property
     def _needs_help(self) -> bool:
-        """Whether the stream has to be read although no thread waits for an answer."""
+        """Whether the stream has to be read although no thread waits for a reply."""
         has_work = (self._n_expected > 0 or self._has_more) and not self._is_over
         return has_work or not self._inbox.empty()
 
     @property
     def _has_more(self) -> bool:
-        """Whether there is something to send."""
+        """Whether there are frames or bytes to send."""
         is_mid_frame = bool(self._unsent) or self._connection.has_unsent
         return is_mid_frame or not self._outbox.is_empty or self._segments.has_more
 
     def _end(self, error: Exception | None, *, notifies: bool = True) -> None:
-        """Ends the stream; wakes the thread that reads."""
+        """Ends the stream, and wakes the thread that reads."""
         with self._lock:
             was_over, self._is_over = self._is_over, True
             has_leader = self._readers.leader is not None
@@ -317,12 +319,12 @@ class SocketClient:
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         if notifies:
-            self._ended(error)
+            self._on_end(error)
         if not has_leader:
             self._free()
 
     def _free(self) -> None:
-        """Closes the files, once no thread reads."""
+        """Closes the file descriptors, once no thread reads."""
         with self._writing:
             was_freed, self._is_freed = self._is_freed, True
             if not was_freed:
@@ -337,6 +339,6 @@ def _no_op() -> None:
     """Does nothing: frames about segments leave with the next message or tick."""
 
 
-def _left(until: float | None) -> float | None:
-    """How many seconds are left; None for no limit."""
+def _remaining_s(until: float | None) -> float | None:
+    """Returns how many seconds are left; None for no limit."""
     return None if until is None else max(until - time.monotonic(), 0.0)

@@ -39,7 +39,7 @@ class SocketStream:
     Attributes:
       kind: "unix" or "tcp".
       segments: large messages lie in them, if the other end can be given their files.
-      parser: parses what comes.
+      parser: parses the received bytes.
     """
 
     eof: object = None
@@ -68,7 +68,7 @@ class SocketStream:
         self.discard()
 
     def discard(self) -> None:
-        """Ends the stream, and drops the messages that have come and were not read."""
+        """Ends the stream, and drops the received messages that were not read."""
         self.end(EndedStreamError("this end closed the data stream"))
         self._inbox.close()
 
@@ -90,14 +90,14 @@ class SocketStream:
         self._on_writable()
 
     def _read_on(self) -> None:
-        """Reads the socket, because a task waits for a message."""
+        """Starts to read the socket, because a task waits for a message."""
         if not self._is_reading:
             self._is_reading = True
             self._loop.add_reader(self._fd, self._on_readable)
             self._read_buffered()
 
     def _read_buffered(self) -> None:
-        """Reads soon what the connection has buffered, which no poll shows."""
+        """Schedules a read of bytes that the connection has buffered, which no poll shows."""
         if self._connection.has_buffered:
             self._loop.call_soon(self._on_readable)
 
@@ -125,7 +125,7 @@ class SocketStream:
         return n_queued > _MAX_QUEUED or (n_queued > 0 and self._inbox.n_bytes > _MAX_QUEUED_BYTES)
 
     def _receive(self) -> bool:
-        """Takes what has come, and the rest of a large frame as far as it is there.
+        """Receives what has arrived, with the available rest of a large frame.
 
         The kernel gives some 32 KiB at once while the other end still sends; a pass of the event
         loop for each of these takes longer than to copy them.
@@ -147,7 +147,7 @@ class SocketStream:
                 return True
 
     def write_now(self, frame: bytes) -> bool | None:
-        """Sends a small frame, which has its length in front, if the kernel takes it at once.
+        """Sends a small frame, prefixed with its length, if the kernel accepts it at once.
 
         Use it between two calls of `write`. What the kernel leaves of the frame is sent in front of
         the next one, or by a `write` of no frame.
@@ -172,22 +172,22 @@ class SocketStream:
         return not (self._is_mid_frame or connection.has_unsent)
 
     async def _write(self, frame: Buffers) -> None:
-        """Sends a frame; returns when the kernel has all of it."""
+        """Sends a frame; returns when the kernel has accepted all of it."""
         if not (frame or self._rest or self._connection.has_unsent):
             await asyncio.sleep(0)  # others may run while a large message is copied
             return
-        left, self._rest = self._rest, []
+        rest, self._rest = self._rest, []
         if frame:
-            left = [*left, *delimited(frame)]
+            rest = [*rest, *delimited(frame)]
         n_sent = 0
-        while left or self._connection.has_unsent:
+        while rest or self._connection.has_unsent:
             if self._inbox.is_over:
                 # The other end ignores a frame that is not complete, and so never acts on it.
-                raise EndedStreamError(_why(self._inbox.error))
+                raise EndedStreamError(_end_text(self._inbox.error))
             try:
                 if not self._is_mid_frame and not self.segments.send_pending(self._connection):
                     raise BlockingIOError
-                n_sent = self._connection.send(left)
+                n_sent = self._connection.send(rest)
             except (BlockingIOError, InterruptedError):
                 await self._writable()
                 continue
@@ -195,11 +195,11 @@ class SocketStream:
                 broken = EndedStreamError(f"the data stream broke: {error}")
                 self.end(broken)
                 raise broken from error
-            left = unsent(left, n_sent)
-            self._is_mid_frame = bool(left)
+            rest = unsent(rest, n_sent)
+            self._is_mid_frame = bool(rest)
 
     def _wake(self) -> None:
-        """Sends the pending frames about segments soon; thread-safe."""
+        """Schedules the sending of pending frames about segments; thread-safe."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._send_segment_frames)
 
@@ -225,7 +225,7 @@ class SocketStream:
 
 
 def unsent(buffers: Buffers, n_bytes: int) -> Buffers:
-    """The rest of buffers of which `n_bytes` were sent."""
+    """Returns the rest of buffers of which `n_bytes` were sent."""
     for i, buffer in enumerate(buffers):
         if n_bytes < len(buffer):
             return [memoryview(buffer)[n_bytes:], *buffers[i + 1 :]]
@@ -233,12 +233,12 @@ def unsent(buffers: Buffers, n_bytes: int) -> Buffers:
     return []
 
 
-def _why(end: Exception | None) -> str:
+def _end_text(end: Exception | None) -> str:
     return "the other end closed the data stream" if end is None else str(end)
 
 
 class PairedStream:
-    """Carries frames over a data stream; see `protocol.transport.FrameStream`.
+    """A data stream beside the stream of its handshake; see `protocol.transport.FrameStream`.
 
     It ends when either of its streams ends. Nothing more may come over the lifeline: messages never
     change their stream in mid-session.
@@ -269,10 +269,10 @@ class PairedStream:
         return self._data.broken(error)
 
     def offer(self) -> None:
-        """A data stream has no other one beside it."""
+        """Returns None: a data stream has no other one beside it."""
 
     async def attach(self, offer: DataOffer | None) -> None:
-        """A data stream has no other one beside it."""
+        """Does nothing: a data stream has no other one beside it."""
 
     def end(self) -> None:
         """Ends the data stream; the lifeline goes on."""
@@ -284,7 +284,7 @@ class PairedStream:
         await self._lifeline.close()
 
     def _on_lifeline(self, reading: asyncio.Future[Any]) -> None:
-        """Takes the end of the lifeline."""
+        """Ends the data stream because its lifeline has ended or sent a frame."""
         error = None if reading.cancelled() else reading.exception()
         if reading.cancelled():
             self._data.end(EndedStreamError("the stream of the handshake was cancelled"))

@@ -1,4 +1,4 @@
-"""`Tls`: the certificates of this process, by which streams are encrypted and both ends named.
+"""`Tls`: the certificates of this process, which encrypt streams and identify both ends.
 
 They are in the directory JFLOW_TLS_DIR, where `jflow certs init` writes them: `ca.crt`, and for
 each task and for clients one file with a private key and a certificate, `worker-1.pem` and
@@ -23,14 +23,14 @@ from jflow.net.wire.private_files import check_private, read_private
 VARIABLE = "JFLOW_TLS_DIR"
 AUTHORITY_FILE = "ca.crt"
 DATA_PROTOCOL = "jflow"
-"""What data streams are called within TLS (ALPN), unlike gRPC's streams."""
+"""The ALPN protocol of data streams, which differs from that of gRPC's streams."""
 
 _RENEW = "make new certificates with `jflow certs init`"
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Certificates of one task, or of clients.
+    """The certificates of one task, or of clients.
 
     Attributes:
       authority: the certificate that signed those of all tasks and clients, in PEM.
@@ -44,32 +44,32 @@ class Tls:
     identity_path: str
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """The credentials of a caller."""
+        """Returns gRPC's credentials of a caller."""
         return grpc.ssl_channel_credentials(self.authority, self.identity, self.identity)
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """The credentials of a server, which admits callers with a certificate only."""
+        """Returns gRPC's credentials of a server, which admits only callers with a certificate."""
         return grpc.ssl_server_credentials(
             [(self.identity, self.identity)], self.authority, require_client_auth=True
         )
 
     def client_context(self) -> ssl.SSLContext:
-        """The same as `channel_credentials` for the standard library, whose errors have reasons."""
+        """Returns a caller's context for the `ssl` module, whose errors have reasons."""
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def server_context(self) -> ssl.SSLContext:
-        """The same as `server_credentials` for the standard library."""
+        """Returns a server's context for the `ssl` module."""
         context = self._context(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
     def data_client_context(self) -> ssl.SSLContext:
-        """For data streams over TCP: as `client_context`, with TLS 1.3 and no other protocol."""
-        return _of_data(self.client_context())
+        """Like `client_context`, for data streams: with TLS 1.3 and their ALPN protocol only."""
+        return _data_context(self.client_context())
 
     def data_server_context(self) -> ssl.SSLContext:
-        """For data streams over TCP: as `server_context`, with TLS 1.3 and no other protocol."""
-        context = _of_data(self.server_context())
+        """Like `server_context`, for data streams: with TLS 1.3 and their ALPN protocol only."""
+        context = _data_context(self.server_context())
         context.num_tickets = 0  # streams are not resumed
         return context
 
@@ -81,14 +81,14 @@ class Tls:
         return context
 
 
-def _of_data(context: ssl.SSLContext) -> ssl.SSLContext:
+def _data_context(context: ssl.SSLContext) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols([DATA_PROTOCOL])
     return context
 
 
 def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls | None:
-    """The certificates of a task, or of clients for None; None if JFLOW_TLS_DIR is not set.
+    """Loads the certificates of a task, or of clients for None; None if JFLOW_TLS_DIR is not set.
 
     Raises:
       NotFoundError: if one of the files does not exist.
@@ -97,15 +97,15 @@ def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls 
       InvalidArgumentError: if the variable is empty, or the certificate has expired, is of another
         authority or task, or does not fit its key.
     """
-    named = environ.get(VARIABLE)
-    if named is None:
+    directory_name = environ.get(VARIABLE)
+    if directory_name is None:
         return None
-    if not named:
+    if not directory_name:
         raise InvalidArgumentError(
             f"{VARIABLE} is set, but empty: name the directory of the certificates, or unset it to "
             "go without encryption"
         )
-    directory = Path(named)
+    directory = Path(directory_name)
     authority = directory / AUTHORITY_FILE
     identity = directory / f"{certified_name(task).removesuffix(OF_TASKS)}.pem"
     try:
@@ -127,7 +127,7 @@ def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls 
 
 
 def _check(tls: Tls, name: str) -> None:
-    """Checks that peers will accept a certificate: by a TLS connection to itself, in memory."""
+    """Checks that peers will accept a certificate, with an in-memory TLS connection to itself."""
     try:
         caller, server = tls.client_context(), tls.server_context()
     except (ssl.SSLError, OSError, ValueError) as error:
@@ -172,7 +172,7 @@ def _has_shaken_hands(end: ssl.SSLObject) -> bool:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """The reason why a certificate was refused, as part of a sentence."""
+    """Describes why a certificate was refused, as part of a sentence."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if "self-signed" in error.verify_message or "issuer" in error.verify_message:
             return f"another authority has signed it ({error.verify_message})"

@@ -1,4 +1,4 @@
-"""`TlsConnection`: a connection of TCP that is encrypted, by OpenSSL through buffers in memory.
+"""`TlsConnection`: an encrypted TCP connection, which uses OpenSSL on buffers in memory.
 
 The sockets of the standard library's `ssl` are not used: a write that the kernel does not take has
 to be repeated with the same bytes, and one thread must not read while another one writes. Here what
@@ -27,7 +27,7 @@ _ENCRYPTED_BYTES = 256 << 10
 
 
 class TlsConnection:
-    """One end of an encrypted connection; see `DataConnection`. Call `begin` first.
+    """One end of an encrypted connection; see `DataConnection`. Call `handshake` first.
 
     Args:
       connected: the socket; it belongs to the connection from now on.
@@ -66,7 +66,7 @@ class TlsConnection:
         )
 
     def handshake(self) -> Generator[int, None, None]:
-        """Performs the handshake of TLS; gives the events of `select.poll` that it waits for.
+        """Performs the TLS handshake; yields the events of `select.poll` that it waits for.
 
         Raises:
           OSError: if it fails, an `ssl.SSLError` among others; the other end is told why.
@@ -117,7 +117,7 @@ class TlsConnection:
         return n_bytes
 
     def _decrypt(self, buffer: memoryview) -> int:
-        """Takes what was received, as far as it is complete; returns how many bytes."""
+        """Decrypts received bytes, as far as their records are complete; returns their number."""
         n_bytes = 0
         with self._lock, suppress(ssl.SSLWantReadError):
             while n_bytes < len(buffer):
@@ -128,7 +128,7 @@ class TlsConnection:
         return n_bytes
 
     def _receive(self) -> bool:
-        """Takes what the kernel has; False at the end. Raises BlockingIOError if it has nothing."""
+        """Receives bytes to decrypt; False at the end. Raises BlockingIOError if there are none."""
         self.has_buffered = False
         received = self._socket.recv(_RECEIVED_BYTES)
         with self._lock:
@@ -136,7 +136,7 @@ class TlsConnection:
         return bool(received)
 
     def _flush(self) -> None:
-        """Gives the kernel what was encrypted. Raises BlockingIOError if it does not take all."""
+        """Sends the encrypted bytes. Raises BlockingIOError if the kernel does not accept all."""
         while self.has_unsent:
             if not self._unsent:
                 with self._lock:

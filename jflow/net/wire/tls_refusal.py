@@ -1,4 +1,4 @@
-"""Finds out why a TLS handshake fails, which gRPC does not report to its callers."""
+"""Finds out why a TLS handshake fails, which gRPC does not report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK_S = 0.05
 def look_for_refusal(
     tls: Tls | None, address: str, name: str, over: threading.Event, after_s: float = 0.0
 ) -> Future[str | None]:
-    """Connects to a server without gRPC, in a thread, to learn why gRPC cannot.
+    """Connects to a server without gRPC, in a thread, to find out why gRPC cannot.
 
     Args:
       tls: this end's certificates; None if it has none.
@@ -51,7 +51,7 @@ def look_for_refusal(
         wait_s = after_s
         while refusal is None and not over.wait(wait_s):
             refusal = _refusal(tls, address, name, _Limit(over))
-            if tls is not None and refusal == _refused(tls):
+            if tls is not None and refusal == _certificate_refusal(tls):
                 # A server that is just stopping closes a connection, too, and refuses the next one.
                 refusal = _refusal(tls, address, name, _Limit(over))
             wait_s = _AGAIN_S
@@ -63,7 +63,7 @@ def look_for_refusal(
 
 
 class _Limit:
-    """How long an attempt may take: all of it, whatever the other end sends meanwhile.
+    """The time limit of an attempt, whatever the other end sends meanwhile.
 
     Args:
       over: set when the answer is not wanted any more.
@@ -89,17 +89,17 @@ class _Limit:
 def _refusal(tls: Tls | None, address: str, name: str, limit: _Limit) -> str | None:
     host, port = split_address(address)
     try:
-        connection = _connected(numeric_host(host), port, limit)
+        connection = _connect_first(numeric_host(host), port, limit)
     except OSError:
         return None
     with connection:
         if tls is None:
-            return _refusal_of_plain(connection, limit)
-        return _refusal_of(tls, connection, name, limit)
+            return _plain_refusal(connection, limit)
+        return _tls_refusal(tls, connection, name, limit)
 
 
-def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
-    """A connection to the first address of a host that accepts one. Raises OSError."""
+def _connect_first(host: str, port: int, limit: _Limit) -> socket.socket:
+    """Connects to the first address of a host that accepts a connection. Raises OSError."""
     for kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = socket.socket(kind)
         try:
@@ -115,8 +115,8 @@ def _connected(host: str, port: int, limit: _Limit) -> socket.socket:
     raise ConnectionRefusedError
 
 
-def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
-    """What is wrong for an end without certificates: that the server speaks TLS."""
+def _plain_refusal(connection: socket.socket, limit: _Limit) -> str | None:
+    """Returns what is wrong for an end without certificates if the server speaks TLS, or None."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -133,7 +133,7 @@ def _refusal_of_plain(connection: socket.socket, limit: _Limit) -> str | None:
     )
 
 
-def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
+def _tls_refusal(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -> str | None:
     stream = _TlsStream(tls.client_context(), connection, limit, name)
     try:
         stream.handshake()
@@ -143,14 +143,14 @@ def _refusal_of(tls: Tls, connection: socket.socket, name: str, limit: _Limit) -
             f"{name} that {tls.authority_path} has signed"
         )
     except ssl.SSLError as error:
-        return _of_protocol(error, tls)
+        return _protocol_refusal(error, tls)
     except (OSError, ValueError):
         return None
-    return None if _is_admitted(stream) else _refused(tls)
+    return None if _is_admitted(stream) else _certificate_refusal(tls)
 
 
 class _TlsStream:
-    """TLS over a connection that does not block, which the caller closes.
+    """TLS over a non-blocking connection, which the caller closes.
 
     The sockets of `ssl` take the connection over, and leave it open if its peer has reset it by
     then.
@@ -168,15 +168,15 @@ class _TlsStream:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
 
     def handshake(self) -> None:
-        """Performs the handshake. Raises OSError, of which an SSLError is one."""
-        self._carried(self._tls.do_handshake)
+        """Performs the handshake. Raises OSError, such as SSLError."""
+        self._run_with_io(self._tls.do_handshake)
 
     def receive(self) -> bytes:
-        """A byte; none at the end. Raises as `begin`."""
-        return self._carried(lambda: self._tls.read(1))
+        """Receives one byte; b"" at the end. Raises as `handshake`."""
+        return self._run_with_io(lambda: self._tls.read(1))
 
-    def _carried(self, attempt: Callable[[], T]) -> T:
-        """Repeats an attempt until it does not need anything from the other end.
+    def _run_with_io(self, attempt: Callable[[], T]) -> T:
+        """Repeats a TLS operation, with the I/O that it wants, until it succeeds.
 
         Raises TimeoutError at the limit.
         """
@@ -195,7 +195,7 @@ class _TlsStream:
                 return result
 
     def _send(self) -> None:
-        """Sends what is to be sent."""
+        """Sends the encrypted bytes that are pending."""
         unsent = self._outgoing.read()
         while unsent:
             self._limit.wait(self._connection, select.POLLOUT)
@@ -203,7 +203,7 @@ class _TlsStream:
 
 
 def _is_admitted(stream: _TlsStream) -> bool:
-    """Whether a server goes on after the handshake; with TLS 1.3 it refuses its caller only then.
+    """Whether a server goes on after the handshake; in TLS 1.3 it refuses a caller only then.
 
     gRPC's servers do not say why, they close the connection. Otherwise they speak first.
     """
@@ -215,17 +215,17 @@ def _is_admitted(stream: _TlsStream) -> bool:
         return False
 
 
-def _of_protocol(error: ssl.SSLError, tls: Tls) -> str:
+def _protocol_refusal(error: ssl.SSLError, tls: Tls) -> str:
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "alert" in reason:
-        return _refused(tls)
+        return _certificate_refusal(tls)
     return (
         f"does not speak TLS ({reason}), and this end encrypts its streams: start the server with "
         f"its certificates in {VARIABLE}, or unset that for this end"
     )
 
 
-def _refused(tls: Tls) -> str:
+def _certificate_refusal(tls: Tls) -> str:
     return (
         f"refused the certificate in {tls.identity_path}: it has expired, or another authority "
         "than the server's has signed it; make certificates for both with one `jflow certs init`"

@@ -1,4 +1,4 @@
-"""The secret that clients and servers of one user prove to each other that they have.
+"""The token: the shared secret of the clients and servers of one user.
 
 It is created at its first use, in a file that only the user can read, so on one machine nothing has
 to be set up. Several machines need copies of that file, or the variable JFLOW_TOKEN.
@@ -26,7 +26,7 @@ _HOW_TO_MAKE = (
 
 
 def load_token(environ: Mapping[str, str] = os.environ) -> str:
-    """The token: JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE, else ~/.jflow/token.
+    """Loads the token: from JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE, else ~/.jflow/token.
 
     Only the default file is created if it is missing: a new token in a file that was named would
     differ from that of the other tasks.
@@ -39,14 +39,14 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
     """
     text = environ.get("JFLOW_TOKEN", "").strip()
     if text:
-        return _checked(text, "JFLOW_TOKEN")
-    named = environ.get("JFLOW_TOKEN_FILE")
-    path = Path(named) if named else Path.home() / ".jflow" / "token"
+        return _check_token(text, "JFLOW_TOKEN")
+    file_name = environ.get("JFLOW_TOKEN_FILE")
+    path = Path(file_name) if file_name else Path.home() / ".jflow" / "token"
     try:
         if not path.exists():
-            if named:
+            if file_name:
                 raise NotFoundError(
-                    f"JFLOW_TOKEN_FILE names {named!r}, which does not exist; {_HOW_TO_MAKE}"
+                    f"JFLOW_TOKEN_FILE names {file_name!r}, which does not exist; {_HOW_TO_MAKE}"
                 )
             _create(path)
         token = read_private(path)[:_MAX_LENGTH].decode().strip()
@@ -59,10 +59,10 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
             f"the token file {path} must contain a token; delete it to get a new one, or "
             f"{_HOW_TO_MAKE}"
         )
-    return _checked(token, f"the token file {path}")
+    return _check_token(token, f"the token file {path}")
 
 
-def _checked(token: str, source: str) -> str:
+def _check_token(token: str, source: str) -> str:
     if len(token) < MIN_LENGTH:
         raise InvalidArgumentError(
             f"{source} has a token of {len(token)} characters; at least {MIN_LENGTH} are required "

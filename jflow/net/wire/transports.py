@@ -20,7 +20,7 @@ _CLUSTER_VARIABLE = "JFLOW_CLUSTER"
 
 
 def _grpc(tls: Tls | None) -> Transport:
-    """gRPC with data streams beside it, and what stays in this process."""
+    """Makes the gRPC transport, with the data streams and in-process sessions that are allowed."""
     choice = chosen_data_streams()
     transport = GrpcTransport(tls, choice)
     if not choice.has_inproc:
@@ -35,12 +35,12 @@ TRANSPORTS: Mapping[str, Callable[[Tls | None], Transport]] = {
 
 
 def load_secret() -> Secret:
-    """This user's token. Raises as `load_token`."""
+    """Loads this user's token. Raises as `load_token`."""
     return Secret(load_token())
 
 
 def cluster_name() -> str:
-    """The name of the cluster that this process belongs to: JFLOW_CLUSTER; "" if it is not set.
+    """Returns the name of the cluster of this process, JFLOW_CLUSTER; "" if it is not set.
 
     Raises:
       InvalidArgumentError: if it is not a valid name.

@@ -41,7 +41,7 @@ _own: set[str] = set()
 
 
 def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """The directory of this user's sockets, which is made if it does not exist.
+    """Returns the directory of this user's sockets; creates it if it does not exist.
 
     Raises:
       PermissionDeniedError: if it cannot be made, or other users may use it.
@@ -65,7 +65,7 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def listen(directory: Path) -> tuple[socket.socket, str]:
-    """A socket that listens at a new path in a directory, and the path.
+    """Opens a socket that listens at a new path in a directory; returns the socket and the path.
 
     Raises:
       UnavailableError: if there can be none, for example because the path is too long.
@@ -91,21 +91,21 @@ def listen(directory: Path) -> tuple[socket.socket, str]:
 
 
 def remove(path: str) -> None:
-    """Removes the file of a socket, if it is there."""
+    """Removes the file of a socket, if it exists."""
     _own.discard(path)
     with suppress(OSError):
         os.unlink(path)
 
 
 def remove_own_sockets() -> None:
-    """Removes the files of all sockets at which this process listens, because it ends at once."""
+    """Removes the files of all sockets at which this process listens; for an abrupt exit."""
     for path in list(_own):
         if os.path.basename(path).startswith(f"{os.getpid()}-"):  # not a parent's, after a fork
             remove(path)
 
 
 class HeldDirectory:
-    """A directory of sockets, marked as in use by a lock until `close` or the end of the process.
+    """A directory of sockets, locked as in use until `close` or the end of the process.
 
     Args:
       descriptor: of the lock.
@@ -115,12 +115,12 @@ class HeldDirectory:
         self._descriptor = descriptor
 
     def close(self) -> None:
-        """Ends the use."""
+        """Releases the lock."""
         os.close(self._descriptor)
 
 
 def held(directory: Path) -> HeldDirectory:
-    """Holds a directory of `socket_directory`.
+    """Locks a directory of `socket_directory` as in use.
 
     Raises:
       UnavailableError: if it cannot be held.
@@ -129,7 +129,7 @@ def held(directory: Path) -> HeldDirectory:
     try:
         for _ in range(_ATTEMPTS):
             make_private_directory(directory)
-            descriptor = _opened(path)
+            descriptor = _open_lock(path)
             try:
                 _lock_shared(descriptor)
                 if _is_at(descriptor, path):
@@ -143,7 +143,7 @@ def held(directory: Path) -> HeldDirectory:
 
 
 def _lock_shared(descriptor: int) -> None:
-    """Takes a lock that others may take, too. Raises BlockingIOError if one has it alone."""
+    """Acquires a shared lock. Raises BlockingIOError if another process has an exclusive one."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -153,19 +153,21 @@ def _lock_shared(descriptor: int) -> None:
 
 
 def remove_earlier(directory: Path) -> None:
-    """Removes the directories of boots that no process holds, beside the one of this boot."""
+    """Removes the directories of earlier boots that no process has locked."""
     with suppress(OSError):
-        beside = [one for one in directory.parent.iterdir() if _BOOT_NAME.fullmatch(one.name)]
-        for one in beside[:_MAX_STALE]:
+        boot_directories = [
+            one for one in directory.parent.iterdir() if _BOOT_NAME.fullmatch(one.name)
+        ]
+        for one in boot_directories[:_MAX_STALE]:
             if one != directory and stat.S_ISDIR(one.lstat().st_mode):
                 with suppress(OSError):  # it is held, or has other files
                     _remove_unheld(one)
 
 
 def _remove_unheld(directory: Path) -> None:
-    """Removes a directory of sockets. Raises OSError if a process holds it."""
+    """Removes a directory of sockets. Raises OSError if a process has locked it."""
     path = directory / _LOCK
-    descriptor = _opened(path)
+    descriptor = _open_lock(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_at(descriptor, path):
@@ -179,8 +181,8 @@ def _remove_unheld(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
-    """A lock, which is made if there is none. Raises OSError."""
+def _open_lock(path: Path) -> int:
+    """Opens the file of a lock, and creates it if necessary. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)
 
@@ -194,14 +196,14 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def remove_stale(directory: Path) -> None:
-    """Removes the sockets of processes of this machine that were killed."""
+    """Removes the sockets of killed processes of this machine."""
     for path in list(directory.glob("*-*.sock"))[:_MAX_STALE]:
         if not _is_running(path.name.partition("-")[0]) and _is_refused(path):
             remove(str(path))
 
 
 def _is_running(pid: str) -> bool:
-    """Whether there is a process with that id; it is not asked further, as it may just begin."""
+    """Whether there is a process with that id."""
     try:
         os.kill(int(pid), 0)
     except (ValueError, ProcessLookupError):
@@ -218,6 +220,6 @@ def _is_refused(path: Path) -> bool:
 
 
 def is_of_this_user(connected: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket is of the user of this one."""
+    """Whether the process at the other end of a Unix socket belongs to this process's user."""
     found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(found)[1] == os.geteuid())

@@ -51,7 +51,7 @@ class BlockingDriver:
     perform = staticmethod(StepState.perform)
 
     def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
-        """Calls the function."""
+        """Calls a function of the client in this thread."""
         operands = state.operands(callback)
         if operands is not None:
             with callback.naming_errors():
@@ -63,7 +63,7 @@ class BlockingDriver:
         self._sent[send.edge] = None if send.slot is None else state[send.slot]
 
     def receive(self, state: StepState, recv: Recv, /) -> None:
-        """Takes the value that was sent."""
+        """Stores the value that another plan has sent."""
         state.receive(recv, self._sent.pop(recv.edge))
 
 
@@ -81,7 +81,7 @@ def run_fibers(
       after: for each fiber, the fibers that have to end before it begins.
       deadline: limits the time of waiting.
       woken: receives the names of fibers that can continue; None cancels all waiting.
-      names: what notices of long waits call operations.
+      names: the names of operations in notices of long waits.
 
     Raises:
       DeadlineExceededError: if the deadline passes; all waiting attempts are cancelled. If by then
@@ -98,16 +98,16 @@ def run_fibers(
                 if ready:
                     name = ready.pop()
                 else:
-                    name = _next(woken, deadline, lambda: _pending(fibers, parked, names))
+                    name = _next_woken(woken, deadline, lambda: _waits_text(fibers, parked, names))
             except OpError as error:
                 reasons = _reasons(parked)
-                if _gives_up(parked):
+                if _cancel_attempts(parked):
                     failure = type(error)("; it ".join([error.message, *reasons]))
                     _throw(failure, next(fibers[name] for name in parked))
                     raise failure from None
                 continue  # all attempts completed at the last moment, and wake their fibers
             parked.pop(name, None)
-            if _goes_on(name, fibers[name], woken, parked):
+            if _run_until_wait(name, fibers[name], woken, parked):
                 continue
             for other, needed in missing.items():
                 if name in needed:
@@ -116,13 +116,13 @@ def run_fibers(
                         ready.append(other)
     finally:
         if parked:
-            _gives_up(parked)
+            _cancel_attempts(parked)
         for fiber in fibers.values():
             fiber.close()
 
 
-def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
-    """Runs a fiber until it ends or has to wait; returns whether it has to wait."""
+def _run_until_wait(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
+    """Runs a fiber until it ends or has to wait; returns whether it waits."""
     for cell, attempt in fiber:
         parked[name] = (cell, attempt)
         if not cell.submit(attempt, lambda _: woken.put(name)):
@@ -132,13 +132,13 @@ def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted])
 
 
 def _throw(error: OpError, fiber: Fiber) -> None:
-    """Ends a fiber with an error where it waits; the operation that waits adds its name to it."""
+    """Ends a fiber with an error where it waits; the waiting operation adds its name to it."""
     with suppress(OpError, StopIteration):
         fiber.throw(error)
 
 
-def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
-    """Cancels the attempts that are waited for.
+def _cancel_attempts(parked: Mapping[Name, Wanted]) -> bool:
+    """Cancels the attempts for which fibers wait.
 
     Returns:
       Whether any of them had not completed, or can be rolled back.
@@ -149,12 +149,14 @@ def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
 
 
 def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
-    """Says what the fibers wait for, as far as it is known."""
+    """Describes what the fibers wait for, as far as that is known."""
     return [reason for cell, attempt in parked.values() if (reason := cell.reason(attempt))]
 
 
-def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames) -> str:
-    """Says what the fibers wait for, and which operations do."""
+def _waits_text(
+    fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names: StepNames
+) -> str:
+    """Describes what the fibers wait for, with the waiting operations, for a notice."""
     return "; ".join(
         f"{names.op_text(op) if (op := waiting_op(fibers[name])) else 'a step'} "
         f"{reason.replace('waited', 'waits', 1)}"
@@ -163,7 +165,7 @@ def _pending(fibers: Mapping[Name, Fiber], parked: Mapping[Name, Wanted], names:
     )
 
 
-def _next(woken: Woken, deadline: Deadline, what: Callable[[], str]) -> Any:
+def _next_woken(woken: Woken, deadline: Deadline, what: Callable[[], str]) -> Any:
     """Waits for the next fiber that can continue and returns its name."""
     try:
         name = WaitNotice(what).get_from(woken, deadline)

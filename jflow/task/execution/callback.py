@@ -1,4 +1,4 @@
-"""Calls of Python functions of the client in plans."""
+"""Calls of the client's Python functions in plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ClientFunction = Callable[[Sequence[Array]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class LinkedCallback:
-    """A linked `Call` that the client executes.
+    """A linked `Call` of a function of the client.
 
     Attributes:
       instruction: the call.
@@ -44,7 +44,7 @@ class LinkedCallback:
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:
-        """A block that adds the operation to an OpError of the client's function."""
+        """Context manager that adds the operation's name to an OpError of the function."""
         try:
             yield
         except OpError as error:
@@ -52,7 +52,7 @@ class LinkedCallback:
             raise
 
     def checked(self, results: Sequence[Array]) -> Sequence[Array]:
-        """Returns the results from the client.
+        """Checks the results from the client and returns them.
 
         Raises:
           InvalidArgumentError: if their number, dtypes or shapes are not the expected ones.
@@ -72,15 +72,17 @@ class LinkedCallback:
 
 
 def link_callback(call: Call) -> LinkedCallback:
-    """Reads the attributes of a callback.
+    """Decodes the attributes of a callback, and links it.
 
     Raises:
       InvalidArgumentError: if they are not those of a callback, or do not fit the call's slots.
     """
-    known = CallbackAttributes.from_bytes(call.attributes)
-    is_number = all(spec.shape is not None and not spec.is_string for spec in known.results)
-    has_zeros = not known.is_conditional or all(spec.is_static for spec in known.results)
-    fits = len(known.results) == len(call.outputs) and known.is_conditional <= len(call.inputs)
+    attributes = CallbackAttributes.from_bytes(call.attributes)
+    is_number = all(spec.shape is not None and not spec.is_string for spec in attributes.results)
+    has_zeros = not attributes.is_conditional or all(spec.is_static for spec in attributes.results)
+    fits = len(attributes.results) == len(call.outputs) and attributes.is_conditional <= len(
+        call.inputs
+    )
     if not (is_number and has_zeros and fits):
         raise InvalidArgumentError(f"a callback cannot have these attributes and slots: {call}")
-    return LinkedCallback(call, known.number, known.results, known.is_conditional)
+    return LinkedCallback(call, attributes.number, attributes.results, attributes.is_conditional)

@@ -1,4 +1,4 @@
-"""Classes of plans: which step needs the interpreter, and which one a driver runs without it.
+"""Classes of plans: decides which plans need the interpreter and which run without it.
 
 Most small steps are one instruction between feeds and fetches. `classify` says so once, when plans
 are linked, to the executable of a local session and to a worker alike:
@@ -30,7 +30,7 @@ from jflow.task.execution.link import LinkedKernel, LinkedPlan, LinkedRun
 
 @dataclass(frozen=True)
 class SingleProgram:
-    """One program of fed values, of which the step fetches results.
+    """A step of one program, whose arguments are fed values and whose results are fetched.
 
     Attributes:
       linked: its plan.
@@ -53,11 +53,11 @@ class SingleProgram:
 
     @property
     def runs(self) -> tuple[LinkedRun, ...]:
-        """Its only instruction, as `SeveralPrograms` has them."""
+        """The only instruction, in the form of `SeveralPrograms.runs`."""
         return (self.run,)
 
     def results(self, feeds: Sequence[Any]) -> list[jax.Array]:
-        """The fetched values.
+        """Runs the program on fed values; returns the fetched values.
 
         Raises:
           TypeError, ValueError: if the program cannot take a value as it is; nothing was done.
@@ -66,14 +66,14 @@ class SingleProgram:
         return results if self.fetch_indices is None else [results[i] for i in self.fetch_indices]
 
     def in_order(self) -> CompiledProgram:
-        """`results` with the fed values as arguments, if they are in order."""
+        """Returns a function of the fed values that is `results`, if `n_in_order` is not -1."""
         program, constants = self.program, self.constants
         return (lambda *feeds: program(*feeds, *constants)) if constants else program
 
 
 @dataclass(frozen=True)
 class SeveralPrograms:
-    """Programs of fed values, constants and each other's results, which are all that is fetched."""
+    """Programs of fed values, constants and each other's results; only results are fetched."""
 
     linked: LinkedPlan
     runs: tuple[LinkedRun, ...]
@@ -89,7 +89,7 @@ class SingleAccess:
 
 @dataclass(frozen=True)
 class SingleOperation:
-    """One operation on a resource, which reads no files."""
+    """One operation on a resource that reads no files."""
 
     linked: LinkedPlan
     kernel: LinkedKernel
@@ -97,14 +97,14 @@ class SingleOperation:
 
 @dataclass(frozen=True)
 class General:
-    """Whatever the interpreter has to run."""
+    """A plan or plans that the interpreter has to run."""
 
 
 PlanClass = SingleProgram | SeveralPrograms | SingleAccess | SingleOperation | General
 
 
 def classify(plans: Sequence[LinkedPlan]) -> PlanClass:
-    """The class of the plans of a step that are run together, in one process."""
+    """Returns the class of the plans that one process runs together in a step."""
     if len(plans) != 1:
         return General()
     (linked,) = plans
@@ -126,7 +126,7 @@ def _is_pure(run: LinkedRun) -> bool:
 
 
 def _single_program(linked: LinkedPlan, run: LinkedRun) -> SingleProgram | None:
-    """The only program of a plan, unless one of its arguments is no fed value."""
+    """Returns the only program of a plan; None if one of its arguments is not a fed value."""
     fed = {feed.slot: feed.index for feed in linked.feeds}
     inputs, outputs = run.instruction.inputs, run.instruction.outputs
     if run.executable is None or not fed.keys() >= set(inputs):
@@ -145,7 +145,7 @@ def _single_program(linked: LinkedPlan, run: LinkedRun) -> SingleProgram | None:
 
 
 def writes_of(plans: Sequence[LinkedPlan]) -> WritesOfTask:
-    """What linked plans of one task write."""
+    """Returns the variables that linked plans of one task write, and how many programs do."""
     writing = [
         one.written
         for plan in plans

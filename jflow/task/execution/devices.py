@@ -31,7 +31,7 @@ def local_devices(
     devices = jax.local_devices()
     if all(device.platform != "cpu" for device in devices):
         devices = [*devices, *jax.local_devices(backend="cpu")]
-    named = _named(task, tuple(devices))
+    named = _name_devices(task, tuple(devices))
     if not counts:
         return named
     return {
@@ -42,7 +42,7 @@ def local_devices(
 
 
 @lru_cache
-def _named(task: Task, devices: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
+def _name_devices(task: Task, devices: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
     counts: Counter[str] = Counter()
     named = {}
     for device in devices:
@@ -53,7 +53,7 @@ def _named(task: Task, devices: Sequence[jax.Device]) -> Mapping[Device, jax.Dev
 
 
 def put(value: Any, device: jax.Device) -> Any:
-    """Moves a value to a device, where programs take it; host tensors stay as they are.
+    """Moves a value to a device for use by programs; host tensors stay as they are.
 
     NumPy arrays also stay if they are small, as fed values do, or if the device is a CPU, because
     programs there take them without a copy; and 64-bit values if JAX has 64-bit types disabled,

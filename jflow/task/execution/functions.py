@@ -1,4 +1,4 @@
-"""The functions that plans call on the host, by name.
+"""Host functions and kernels, by the names under which plans call them.
 
 A *function* computes immediately. A *kernel* acts on resources and may have to wait; each kernel
 belongs to a kind of resource (`resources/kinds.py`).
@@ -72,7 +72,7 @@ def _identity(value: Array) -> Sequence[Array]:
 
 
 def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
-    """Takes i32[4]: whether an index is out of range, its position, the index, and the size."""
+    """Raises InvalidArgumentError if an index is out of range."""
     is_bad, position, index, size = np.asarray(report).tolist()
     if is_bad:
         raise InvalidArgumentError(
@@ -130,7 +130,7 @@ def _ensure_shape(value: Array, *, shape: list[int | None], what: str = "") -> S
 def _ensure_shape_like(
     value: Array, like: Array, *, leading: int, shape: list[int | None], what: str
 ) -> Sequence[Array]:
-    """As `ensure_shape`, for a shape that begins with the first sizes of another value."""
+    """Like `_ensure_shape`, for a shape that begins with the leading sizes of another value."""
     return _ensure_shape(value, shape=[*like.shape[:leading], *shape], what=what)
 
 

@@ -1,4 +1,4 @@
-"""Steps that stay in this process: all their plans run in the caller's thread."""
+"""`LocalExecutable`: runs all plans of a step in the caller's thread, without a cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Numbered = tuple[int, LinkedInstruction]
 _Name = tuple[int, int]
 """A fiber: the numbers of its plan and stage."""
 
-_ALL: _Name = (0, 0)
+_ONE_FIBER: _Name = (0, 0)
 
 
 @forks.guarded("run", "start", "compute", "traced")
@@ -57,7 +57,7 @@ class LocalExecutable:
       n_fetches: the number of fetched values.
       containers: the state.
       functions: the functions of the client that plans call, by number.
-      names: what traces call its instructions.
+      names: the names of its instructions in traces.
       task: keeps the state that the step uses; None if it uses none.
 
     Attributes:
@@ -102,7 +102,7 @@ class LocalExecutable:
         # A driver has state only for values that are sent between plans, and only for one run.
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
         self._driver = None if sends else BlockingDriver(functions)
-        self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
+        self._predecessors = {_ONE_FIBER: set()} if is_sequential else _order(plans, self._work)
         plan_class = classify(plans)
         self._single = plan_class if isinstance(plan_class, SingleProgram) else None
         # The number of fed values if the program takes these in order and returns the fetched ones.
@@ -133,24 +133,24 @@ class LocalExecutable:
         # What `run` returns has been computed, so the programs that compute it have ended.
         fed = self._own_feeds(feeds) if self._outlives_results else feeds
         return (
-            self._run(fed, _copied, deadline)
+            self._run(fed, _copy_value, deadline)
             if effect is None
-            else self._applied(effect, fed, deadline)
+            else self._apply_once(effect, fed, deadline)
         )
 
     def start(
         self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
     ) -> Future[list[Array]]:
-        """As `run`, on a new thread; cancelling the future ends its waiting."""
+        """Like `run`, on a new thread; cancelling the future cancels the step's waits."""
         outcome = _Outcome()
         fed = [np.array(x) for x in feeds]
 
         def run() -> None:
             try:
                 if effect is None:
-                    values = self._run(fed, _copied, deadline, outcome.woken)
+                    values = self._run(fed, _copy_value, deadline, outcome.woken)
                 else:
-                    values = self._applied(effect, fed, deadline, outcome.woken)
+                    values = self._apply_once(effect, fed, deadline, outcome.woken)
             except BaseException as error:  # of any class: the future reports it
                 if outcome.set_running_or_notify_cancel():
                     outcome.set_exception(error)
@@ -162,13 +162,15 @@ class LocalExecutable:
         return outcome
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
-        """As `run`, but returns JAX arrays, which may still be being computed."""
+        """Like `run`, but returns JAX arrays, whose computation may not have ended."""
         single = self._single
         if single is not None:
             try:
                 if len(feeds) == self._n_in_order:
                     return single.program(*feeds, *single.constants)
-                return single.results([*map(self._fed, feeds)] if self._moves_feeds else feeds)
+                return single.results(
+                    [*map(self._move_feed, feeds)] if self._moves_feeds else feeds
+                )
             except (TypeError, ValueError):
                 # JAX does not move arrays from another device, and the interpreter does. Later
                 # feeds are moved from the start, because they are probably on that device, too.
@@ -183,10 +185,10 @@ class LocalExecutable:
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:
-        """As `run`, or as `compute` if `as_jax`; also what was noted."""
+        """Like `run`, or `compute` if `as_jax`; also returns the trace records."""
         task = str(self._plans[0].plan.device.task) if self._plans else ""
         recorder = Recorder(task, now)
-        fetch = StepState.array if as_jax else _copied
+        fetch = StepState.array if as_jax else _copy_value
         values = self._run(self._own_feeds(feeds), fetch, deadline, recorder=recorder)
         return values, [recorder.record()]
 
@@ -196,24 +198,24 @@ class LocalExecutable:
         return [linked.plan for linked in self._plans]
 
     def _own_feeds(self, feeds: Sequence[Any]) -> Sequence[Any]:
-        """Copies fed values that may still be read after the step has returned."""
+        """Copies fed NumPy arrays if the step may read them after it has returned."""
         if not self._keeps_feeds:
             return feeds
         # The caller may then write to their memory.
         return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
 
-    def _applied(
+    def _apply_once(
         self, effect: Effect, feeds: Sequence[Any], deadline: Deadline, woken: Woken | None = None
     ) -> list[Array]:
-        """Runs a step that is applied once, or returns the results of the attempt that was."""
+        """Runs a step that is applied once, or returns the results of its applied attempt."""
         if self._refusal is not None:
             raise self._refusal
         if self._task is None or not self._writes.n_programs:
-            return self._run(feeds, _copied, deadline, woken)
+            return self._run(feeds, _copy_value, deadline, woken)
         return self._task.apply(
             effect,
             self._writes,
-            lambda writer: self._run(feeds, _copied, deadline, woken, effect=writer),
+            lambda writer: self._run(feeds, _copy_value, deadline, woken, effect=writer),
             deadline,
         )
 
@@ -254,18 +256,20 @@ class LocalExecutable:
             go = traced
         try:
             for number, feed in self._feeds:
-                states[number][feed.slot] = self._fed(feeds[feed.index], number)
+                states[number][feed.slot] = self._move_feed(feeds[feed.index], number)
             driver = self._driver or BlockingDriver(self._functions)
             if self._is_blocking:
                 fibers = {name: go(work, states, driver) for name, work in self._work.items()}
-                run_fibers(fibers, self._after, deadline, woken or SimpleQueue(), self.names)
+                run_fibers(fibers, self._predecessors, deadline, woken or SimpleQueue(), self.names)
             else:
                 for work in self._work.values():
                     fiber = go(work, states, driver)
                     first = next(fiber, None)
                     if first is not None:  # variables that another step writes
-                        rest = {_ALL: _resumed(first, fiber)}
-                        run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue(), self.names)
+                        rest = {_ONE_FIBER: _resume_fiber(first, fiber)}
+                        run_fibers(
+                            rest, {_ONE_FIBER: ()}, deadline, woken or SimpleQueue(), self.names
+                        )
             # Read last, so that no device is kept waiting while another one computes.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
@@ -293,7 +297,7 @@ class LocalExecutable:
             TracedState(one, containers, recorder, queued_s, watch, writing) for one in self._plans
         ]
 
-    def _fed(self, value: Any, number: int = 0) -> Any:
+    def _move_feed(self, value: Any, number: int = 0) -> Any:
         """Moves a fed value to the device of a plan, if it is a JAX array on another one.
 
         JAX itself moves other values only.
@@ -306,14 +310,14 @@ class LocalExecutable:
 
 
 class _Outcome(Future[list[Array]]):
-    """The future values of a step that runs on its own thread."""
+    """The future of the values of a step that runs on its own thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self.woken: Woken = SimpleQueue()
 
     def cancel(self) -> bool:
-        """Cancels the step; when this returns, it has cancelled the attempts that it waited for."""
+        """Cancels the step, and returns when the attempts for which it waited are cancelled."""
         self.woken.put(None)
         is_cancelled = super().cancel()
         wait([self])
@@ -321,7 +325,7 @@ class _Outcome(Future[list[Array]]):
 
 
 def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, list[_Numbered]]:
-    """The instructions of each fiber.
+    """Divides the instructions of a step among fibers.
 
     A sequential step is one fiber. Otherwise each stage of a plan is a fiber, so that a stage that
     has to wait keeps no other one waiting.
@@ -329,14 +333,14 @@ def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, lis
     fibers: dict[_Name, list[_Numbered]] = {}
     for stage in range(max((len(linked.stages) for linked in plans), default=0)):
         for number, linked in enumerate(plans):
-            work = fibers.setdefault(_ALL if is_sequential else (number, stage), [])
+            work = fibers.setdefault(_ONE_FIBER if is_sequential else (number, stage), [])
             if stage < len(linked.stages):
                 work.extend((number, instruction) for instruction in linked.stages[stage])
     return fibers
 
 
-def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
-    """A fiber that has already been started, beginning with what it waits for."""
+def _resume_fiber(first: Wanted, fiber: Fiber) -> Fiber:
+    """Continues a fiber that has been started, beginning with the attempt for which it waits."""
     try:
         yield first
         yield from fiber
@@ -344,14 +348,14 @@ def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
         fiber.close()
 
 
-def _copied(state: StepState, slot: Slot) -> Array:
+def _copy_value(state: StepState, slot: Slot) -> Array:
     return state.host_value(slot, copy=True)
 
 
 def _order(
     plans: Sequence[LinkedPlan], fibers: Mapping[_Name, Collection[_Numbered]]
 ) -> dict[_Name, set[_Name]]:
-    """For each fiber its predecessors: in its own plan, and the senders of what it receives."""
+    """Returns the predecessors of each fiber: those in its plan, and the senders to it."""
     senders = {
         instruction.edge: name
         for name, work in fibers.items()

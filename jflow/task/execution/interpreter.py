@@ -1,4 +1,4 @@
-"""The interpreter of plans: performs instructions in order, independently of how to wait.
+"""The interpreter of plans: performs instructions in order; a driver decides how to wait.
 
 `interpret` is a generator that yields what it has to wait for; a *driver* runs it and performs the
 single instructions. The blocking driver performs all of them in the caller's thread and sleeps only
@@ -27,39 +27,39 @@ W_co = TypeVar("W_co", covariant=True)
 
 
 class Driver(Protocol[W_co]):
-    """How instructions are performed.
+    """Performs the instructions of plans for the interpreter.
 
     A method either does its work and returns None, or returns what to wait for until it is done.
     """
 
     def compute(self, state: StepState, run: LinkedRun, /) -> W_co | None:
-        """Runs a program that uses no variables: `StepState.compute`."""
+        """Runs a program that uses no variables; see `StepState.compute`."""
 
     def finish(self, state: StepState, access: VariableAccess, /) -> W_co | None:
-        """Runs a program on the variables that it was granted: `StepState.finish`."""
+        """Runs a program on the variables that it was granted; see `StepState.finish`."""
 
     def call(self, state: StepState, call: LinkedCall, /) -> W_co | None:
-        """Calls a function of the host: `StepState.call`."""
+        """Calls a host function; see `StepState.call`."""
 
     def call_client(self, state: StepState, callback: LinkedCallback, /) -> W_co | None:
-        """Makes the client call one of its functions: `StepState.operands`, then `answer`."""
+        """Calls a function of the client between `StepState.operands` and `StepState.answer`."""
 
     def perform(
         self, state: StepState, kernel: LinkedKernel, /
     ) -> Generator[Wanted | W_co, None, None]:
-        """Runs a kernel, `StepState.perform`; yields what it waits for."""
+        """Runs a kernel, and yields what it waits for; see `StepState.perform`."""
 
     def send(self, state: StepState, send: Send, /) -> None:
         """Sends a value or a signal, without waiting for its arrival."""
 
     def receive(self, state: StepState, recv: Recv, /) -> W_co | None:
-        """Receives a value or signal from another plan: `StepState.receive`."""
+        """Receives a value or signal from another plan; see `StepState.receive`."""
 
 
 def interpret(
     work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState], driver: Driver[W_co]
 ) -> Generator[Wanted | W_co, None, None]:
-    """Performs instructions in order; yields what it waits for.
+    """Performs instructions in order; a generator that yields what it waits for.
 
     It must be resumed when the wait is over, or closed if the wait fails. Closing it ends accesses
     to variables, and returns the values of attempts that have completed in the meantime.

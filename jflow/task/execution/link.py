@@ -1,4 +1,4 @@
-"""Linked plans: plans with their programs, constants, resources and device looked up by name."""
+"""Linking of plans: looks up their programs, constants, resources and device by name."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from jflow.task.execution.sizes import with_checks
 _LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, Latency] = weakref.WeakKeyDictionary()
 
 N_LATENCIES = 3
-"""How many times an estimate depends on."""
+"""The number of recent times from which a latency is estimated."""
 
 DISTURBED_S = 0.02
-"""The longest time, in seconds, that may be that of quick work which was disturbed."""
+"""The longest time, in seconds, that quick work may take when other work disturbs it."""
 
 NO_FUNCTIONS: Mapping[str, HostFunction] = MappingProxyType({})
 """No host functions in addition to those that every task has."""
 
 
 class Latency:
-    """The time that a program's next dispatch, or a function's next call, is expected to take.
+    """The expected time of the next dispatch of a program, or of the next call of a function.
 
     It is the least of the last few times: when the processor is busy with other work, single times
     are longer. One that is too long to be such a disturbance counts alone, until the next.
@@ -70,7 +70,7 @@ class Latency:
         self._recent: tuple[float, ...] = ()
 
     def note(self, seconds: float) -> None:
-        """Takes the time of a dispatch or call, in seconds; on any thread."""
+        """Records the time of a dispatch or call, in seconds; may be called on any thread."""
         earlier = () if seconds > DISTURBED_S else self._recent[1 - N_LATENCIES :]
         self._recent = recent = (*earlier, seconds)
         self.seconds = min(recent)
@@ -78,7 +78,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class LinkedRun:
-    """A linked `Run`.
+    """A linked `Run`, with its compiled program.
 
     Attributes:
       instruction: the instruction.
@@ -109,19 +109,19 @@ class LinkedRun:
 
     @cached_property
     def used(self) -> tuple[int, ...]:
-        """The variables whose old values it reads, and that must be initialized."""
+        """Indices of the variables whose old values it reads, which must be initialized."""
         run = self.instruction
         return tuple(dict.fromkeys((*run.reads, *(i for i, _ in run.before))))
 
     @cached_property
     def leased(self) -> tuple[int, ...]:
-        """The variables whose old values must not change while the program runs."""
+        """Indices of the variables that it reads and does not write."""
         run = self.instruction
         return tuple(i for i in run.reads if i not in run.writes)
 
     @cached_property
     def only_written(self) -> tuple[int, ...]:
-        """The variables that it writes without reading them."""
+        """Indices of the variables that it writes without reading them."""
         return tuple(i for i in self.instruction.writes if i not in self.used)
 
     @cached_property
@@ -132,14 +132,14 @@ class LinkedRun:
     @cached_property
     def only_read(self) -> tuple[VariableId, ...]:
         """The keys of the variables that it only reads."""
-        defaulted = (i for i, _, _ in self.instruction.defaults)
-        keys = dict.fromkeys(self.keys[i] for i in (*self.used, *defaulted))
+        default_variables = (i for i, _, _ in self.instruction.defaults)
+        keys = dict.fromkeys(self.keys[i] for i in (*self.used, *default_variables))
         return tuple(key for key in keys if key not in self.written)
 
 
 @dataclass(frozen=True)
 class LinkedCall:
-    """A linked `Call` of a function.
+    """A linked `Call` of a host function.
 
     Attributes:
       instruction: the instruction.
@@ -147,7 +147,7 @@ class LinkedCall:
       constants: its last arguments.
       attributes: its arguments by name.
       latency: the expected time of a call.
-      variables: those of which its first arguments say whether they are initialized.
+      variables: variables whose presence is passed as its first arguments.
     """
 
     instruction: Call
@@ -199,7 +199,7 @@ class LinkedPlan:
 
     @property
     def fetched_bytes(self) -> int:
-        """The size of what it fetches of the results of programs, in bytes.
+        """The total size of the program results that it fetches, in bytes.
 
         Results whose sizes are unknown until a step count as nothing.
         """
@@ -209,7 +209,7 @@ class LinkedPlan:
 
     @cached_property
     def last_sends(self) -> frozenset[int]:
-        """The edges of the sends at its end, which nothing but sends follows."""
+        """Edges of the trailing sends, after which the plan only sends."""
         if self.plan.after:
             return frozenset()
         ordered = [one for stage in self.stages for one in stage]
@@ -218,7 +218,7 @@ class LinkedPlan:
 
     @cached_property
     def ends_of_sends(self) -> frozenset[int]:
-        """The edges of the sends that no other send follows at once."""
+        """Edges of the sends that end a run of consecutive sends."""
         following = [(one, after) for s in self.stages for one, after in pairwise((*s, None))]
         return frozenset(
             one.edge
@@ -228,32 +228,34 @@ class LinkedPlan:
 
     @cached_property
     def only_sent(self) -> Mapping[Slot, int]:
-        """The slots that nothing but sends reads, and how many sends do."""
+        """The number of sends of each slot that only sends read."""
         sent = Counter(one.slot for one in self.plan.instructions if isinstance(one, Send))
         read = {slot for one in self.plan.instructions for slot in _read_here(one)}
         return {slot: n for slot, n in sent.items() if slot is not None and slot not in read}
 
     @cached_property
     def early(self) -> tuple[tuple[LinkedRun, Sequence[int]], ...]:
-        """Programs that may run behind an operation on a resource, and variables that they need.
+        """Programs after an operation on a resource, with the variables to check before that.
 
         These are the variables that they read and the plan does not set without reading. If one
         has no value the operation must not take place: what it takes out of a queue would be lost.
         """
         ordered = [one for stage in self.stages for one in stage]
         # Not what the plan itself gives a value, which a transaction may hold back until its end.
-        written = {i for run in ordered if isinstance(run, LinkedRun) for i in run.only_written}
+        written_variables = {
+            i for run in ordered if isinstance(run, LinkedRun) for i in run.only_written
+        }
         if not self.plan.after:  # one after another
             ordered = [*dropwhile(lambda one: not isinstance(one, LinkedKernel), ordered)]
         elif not any(isinstance(one, LinkedKernel) for one in ordered):
             return ()
         runs = [one for one in ordered if isinstance(one, LinkedRun)]
-        needed = [(run, tuple(i for i in run.used if i not in written)) for run in runs]
+        needed = [(run, tuple(i for i in run.used if i not in written_variables)) for run in runs]
         return tuple((run, variables) for run, variables in needed if variables)
 
     @property
     def keeps_feeds(self) -> bool:
-        """Whether it may read fed values after its last instruction has ended.
+        """Whether the plan may read fed values after its last instruction has ended.
 
         An update of variables may still be running, and queues and callbacks keep their arguments.
         """
@@ -261,7 +263,7 @@ class LinkedPlan:
 
     @property
     def outlives_results(self) -> bool:
-        """Whether it may still read fed values when all its fetched values have been computed.
+        """Whether the plan may read fed values after its fetched values are computed.
 
         All results of a program are there when it has ended, so one that is fetched tells that.
         """
@@ -273,7 +275,7 @@ class LinkedPlan:
 
 
 def _read_here(instruction: Instruction) -> Iterable[Slot]:
-    """The slots that an instruction reads, other than to send them."""
+    """Returns the slots that an instruction reads, except a send."""
     match instruction:
         case Run():
             return (*instruction.inputs, *(default for _, _, default in instruction.defaults))
@@ -302,7 +304,7 @@ def link(
     constant: Callable[[str], Any],
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS,
 ) -> LinkedPlan:
-    """Links a plan.
+    """Links a plan to a device of this process.
 
     Args:
       plan: the plan.
@@ -334,7 +336,7 @@ def link(
                 compiled = executable(program)
                 # Shared by all sessions: the time does not depend on which of them runs it.
                 latency = _LATENCIES.setdefault(compiled, Latency())
-                run = _unchecked(compiled) if checks_nans else compiled
+                run = _without_nan_check(compiled) if checks_nans else compiled
                 run = with_checks(run, instruction) if instruction.sizes else run
                 is_quick = is_bounded(compiled)
                 sizes = result_bytes(compiled)[len(instruction.writes) :]
@@ -353,8 +355,8 @@ def link(
     )
 
 
-def _unchecked(executable: CompiledProgram) -> CompiledProgram:
-    """Returns the program without JAX's own NaN check, which would lose the values of variables."""
+def _without_nan_check(executable: CompiledProgram) -> CompiledProgram:
+    """Wraps a program without JAX's own NaN check, which would lose the values of variables."""
 
     def run(*args: Any) -> list[jax.Array]:
         with jax.debug_nans(False):
@@ -406,7 +408,7 @@ def _check_arguments(
     inputs: tuple[Any, ...],
     attributes: Mapping[str, Any],
 ) -> None:
-    """Checks that a function accepts arguments of this number.
+    """Checks that a function accepts this number of arguments.
 
     Kernels check the number of arrays themselves.
 

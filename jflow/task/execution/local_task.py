@@ -1,4 +1,4 @@
-"""`LocalTask`: the only task of a local session, whose core the threads of callers run."""
+"""`LocalTask`: the only task of a local session; callers' threads run its core."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 
 class LocalTask:
-    """What a local session does with its state; thread-safe. It is a cluster of one task.
+    """The state of a local session, as a cluster of one task; thread-safe.
 
     Args:
       containers: the state.
@@ -75,12 +75,12 @@ class LocalTask:
     # Steps ------------------------------------------------------------------------------------
 
     def add(self, states: frozenset[StateId], changes: Sequence[Change] = ()) -> Use:
-        """Adds what a step uses and changes. Raises MovedError if any of it has moved."""
+        """Registers the state that a step uses and changes. Raises MovedError if any has moved."""
         with self._lock:
             return self._gate.directory.add(states, changes)
 
     def enter(self, use: Use, deadline: Deadline) -> None:
-        """A step begins once nothing holds what it uses.
+        """Begins a step; blocks while the state that it uses is held.
 
         Raises:
           MovedError: if that has moved.
@@ -93,7 +93,7 @@ class LocalTask:
         self._driver.run(waiting, deadline, "waiting for state that moves", what)
 
     def leave(self, use: Use) -> None:
-        """A step that had begun ends."""
+        """Ends a step that has begun."""
         with self._lock:
             self._gate.leave(use)
 
@@ -108,12 +108,12 @@ class LocalTask:
         run: Callable[[StepEffect], list[Array]],
         deadline: Deadline,
     ) -> list[Array]:
-        """Runs an attempt of a step, or returns the results of one that was applied.
+        """Runs an attempt of a step, or returns the results of an attempt that was applied.
 
         Args:
           effect: the attempt.
           writes: what the step writes.
-          run: runs it; its argument keeps what it writes.
+          run: runs the step; its argument stages the writes.
           deadline: of the call.
 
         Raises:

@@ -1,4 +1,4 @@
-"""How much memory the devices of this process have."""
+"""Finds the memory limits of the devices of this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNITS = {None: 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**4
 def memory_limits(
     devices: Mapping[Device, jax.Device], environ: Mapping[str, str] = os.environ
 ) -> dict[Device, int]:
-    """The bytes that each device of this process can keep; 0 if that is not known.
+    """Returns the memory of each device of this process, in bytes; 0 if that is not known.
 
     An accelerator has what JAX's allocator may use of it. The CPU devices have equal parts of the
     memory that the operating system allows this process. Other processes may use that memory too.
@@ -38,7 +38,7 @@ def memory_limits(
     """
     text = environ.get(VARIABLE, "")
     if text:
-        return dict.fromkeys(devices, _parsed(text))
+        return dict.fromkeys(devices, _parse_size(text))
     n_cpus = sum(device.platform == "cpu" for device in devices.values())
     return {
         name: host_memory() // n_cpus if device.platform == "cpu" else _allocator_limit(device)
@@ -48,9 +48,9 @@ def memory_limits(
 
 @cache
 def host_memory(root: Path = Path("/")) -> int:
-    """The bytes that the operating system allows this process; 0 if that is not known.
+    """Returns the memory that the system allows this process, in bytes; 0 if that is not known.
 
-    Those of the machine, or of the smallest Linux control group (version 2 or 1) around the
+    It is that of the machine, or of the smallest Linux control group (version 2 or 1) around the
     process.
 
     Args:
@@ -63,7 +63,7 @@ def host_memory(root: Path = Path("/")) -> int:
 
 
 def _group_limits(root: Path) -> Iterator[str]:
-    """The texts of the limits of the control groups around this process, "max" for none.
+    """Yields the limits of the control groups around this process, as text; "max" for none.
 
     A line of /proc/self/cgroup is "number:controllers:path", without controllers in version 2.
     """
@@ -92,7 +92,7 @@ def _allocator_limit(device: jax.Device) -> int:
     return int(stats.get("bytes_limit", 0))
 
 
-def _parsed(text: str) -> int:
+def _parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     n_bytes = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if not n_bytes:

@@ -1,4 +1,4 @@
-"""`ParkedAttempts`: attempts that wait on queues, and that a move may cancel."""
+"""`ParkedAttempts`: attempts that wait on queues and that a move may cancel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jflow.state.resources.kernel import KernelRun
 
 
 class ParkedAttempts:
-    """The waiting attempts of steps that can be run again if they end while they wait; thread-safe.
+    """Waiting attempts of restartable steps, which a move may cancel; thread-safe.
 
     While a queue is held nothing completes such an attempt, so the hold would never become idle.
     The attempt is cancelled instead, and its step run again after the move.
@@ -19,11 +19,11 @@ class ParkedAttempts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._leaving: frozenset[StateId] = frozenset()
+        self._leaving_states: frozenset[StateId] = frozenset()
         self._parked: dict[Attempt, tuple[Cell, Collection[StateId]]] = {}
 
     def watched(self, run: KernelRun, states: Collection[StateId]) -> KernelRun:
-        """The same as a kernel's run, whose attempts a move of any of the state cancels.
+        """Wraps a kernel's run, so that a move of the given state cancels its waiting attempts.
 
         Args:
           run: of a kernel that has no effect if it ends while it waits.
@@ -38,7 +38,7 @@ class ParkedAttempts:
                 # attempt and then looks at what is leaving, `leave` does it the other way round.
                 parked[attempt] = cell, states
                 try:
-                    if self._leaving and not self._leaving.isdisjoint(states):
+                    if self._leaving_states and not self._leaving_states.isdisjoint(states):
                         _interrupt(cell, attempt)
                     yield wanted
                 except BaseException as error:  # also GeneratorExit, which ends `run`
@@ -51,17 +51,17 @@ class ParkedAttempts:
             return end.value  # type: ignore[no-any-return]
 
     def leave(self, states: Collection[StateId]) -> None:
-        """Cancels what waits for state, now and until `stay`."""
+        """Cancels the waiting attempts of steps that use `states`, now and until `stay`."""
         with self._lock:
-            self._leaving |= frozenset(states)
+            self._leaving_states |= frozenset(states)
         for attempt, (cell, used) in [*self._parked.items()]:  # one step of the interpreter
-            if not self._leaving.isdisjoint(used):
+            if not self._leaving_states.isdisjoint(used):
                 _interrupt(cell, attempt)
 
     def stay(self, states: Collection[StateId]) -> None:
-        """Cancels no more of what waits for state."""
+        """Stops cancelling the attempts of steps that use `states`."""
         with self._lock:
-            self._leaving -= frozenset(states)
+            self._leaving_states -= frozenset(states)
 
 
 def _interrupt(cell: Cell, attempt: Attempt) -> None:

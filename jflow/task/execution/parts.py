@@ -1,6 +1,6 @@
-"""Host functions on rows of tables that are divided into parts.
+"""Host functions on the rows of partitioned tables.
 
-A row of such a table is wanted by its id. `split_ids` says which part has which ids, so that each
+`split_ids` divides the wanted ids among the parts of a table, so that each
 part gathers only its own rows; `stitch_rows` puts the rows in the order of the ids, and
 `split_rows`, its transpose, divides rows among the parts again.
 """
@@ -14,20 +14,20 @@ import numpy as np
 from jflow.base.values import Array, assigned_parts
 from jflow.errors import InvalidArgumentError
 
-_FEWEST = 8
+_MIN_ROWS = 8
 """At least so many rows are gathered at once."""
 
 
 def padded_size(n: int) -> int:
-    """A size for n rows, at most a quarter or 7 rows larger, so that few sizes are compiled."""
+    """Rounds n rows up by at most a quarter or 7 rows, so that few sizes are compiled."""
     step = 1 << max(n.bit_length() - 3, 3)
-    return max(-(-n // step) * step, _FEWEST)
+    return max(-(-n // step) * step, _MIN_ROWS)
 
 
 def _split_ids(ids: Array, *, sizes: list[int], strategy: str) -> Sequence[Array]:
-    """Returns rows of each part, i32[k_i], and then of each part positions in the ids, i32[k_i].
+    """Returns the row indices of each part, i32[k_i], then their positions in the ids, i32[k_i].
 
-    Beyond the rows that are wanted of a part are indices beyond its rows, and positions of -1. An
+    They are padded with indices beyond the rows of the part, and with positions of -1. An
     id that is out of range is an index beyond the rows of the first part.
 
     Args:
@@ -50,7 +50,7 @@ def _split_ids(ids: Array, *, sizes: list[int], strategy: str) -> Sequence[Array
 
 
 def _stitch_rows(ids: Array, *values: Array) -> Sequence[Array]:
-    """Returns T[*ids.shape, *row]: the rows of all parts, each at its positions.
+    """Puts the rows of all parts at their positions: returns T[*ids.shape, *row].
 
     Args:
       ids: of which only the shape counts.
@@ -58,14 +58,14 @@ def _stitch_rows(ids: Array, *values: Array) -> Sequence[Array]:
     """
     places, rows = values[: len(values) // 2], values[len(values) // 2 :]
     stitched = np.empty((ids.size, *rows[0].shape[1:]), rows[0].dtype)
-    for at, own in zip(places, rows, strict=True):
-        used = _used(at, ids.size)
-        stitched[used] = own[: len(used)]
+    for at, own_rows in zip(places, rows, strict=True):
+        used = _used_places(at, ids.size)
+        stitched[used] = own_rows[: len(used)]
     return (stitched.reshape(*ids.shape, *rows[0].shape[1:]),)
 
 
 def _split_rows(ids: Array, rows: Array, *places: Array) -> Sequence[Array]:
-    """Returns for each part the rows at its positions, T[k_i, *row], and zeros beyond them.
+    """Divides rows among the parts by position: returns T[k_i, *row] each, padded with zeros.
 
     Args:
       ids: of which only the shape counts.
@@ -75,15 +75,15 @@ def _split_rows(ids: Array, rows: Array, *places: Array) -> Sequence[Array]:
     flat = rows.reshape(ids.size, *rows.shape[ids.ndim :])
     split = []
     for at in places:
-        used = _used(at, ids.size)
-        own = np.zeros((len(at), *flat.shape[1:]), rows.dtype)
-        own[: len(used)] = flat[used]
-        split.append(own)
+        used = _used_places(at, ids.size)
+        own_rows = np.zeros((len(at), *flat.shape[1:]), rows.dtype)
+        own_rows[: len(used)] = flat[used]
+        split.append(own_rows)
     return split
 
 
-def _used(places: Array, n: int) -> Array:
-    """The positions before the padding."""
+def _used_places(places: Array, n: int) -> Array:
+    """Returns the positions before the padding."""
     used = places[places >= 0]
     if len(used) and used.max() >= n:
         raise InvalidArgumentError(f"position {used.max()} is beyond the {n} ids")

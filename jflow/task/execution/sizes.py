@@ -1,4 +1,4 @@
-"""Sizes of the inputs of a program that must be equal, checked each time before it runs."""
+"""Checks, each time before a program runs, that certain sizes of its inputs are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jflow.plan.xla import CompiledProgram
 
 
 def with_checks(executable: CompiledProgram, run: Run) -> CompiledProgram:
-    """Returns a program that refuses inputs whose sizes are not equal."""
+    """Wraps a program with the checks of its `Run.sizes`."""
     n_reads = len(run.reads)
 
     def call(*args: Any) -> list[jax.Array]:
@@ -26,18 +26,18 @@ def with_checks(executable: CompiledProgram, run: Run) -> CompiledProgram:
 
 def _check(sizes: EqualSizes, inputs: Sequence[Any]) -> None:
     first, second = sizes.first, sizes.second
-    found = _size(first, inputs)
-    wanted = _size(second, inputs) if isinstance(second, InputSize) else second
-    if found == wanted:
+    size = _size(first, inputs)
+    expected_size = _size(second, inputs) if isinstance(second, InputSize) else second
+    if size == expected_size:
         return
     if isinstance(second, InputSize):
-        needed = f"equal sizes, got {found} ({first}) and {wanted} ({second})"
+        expectation = f"equal sizes, got {size} ({first}) and {expected_size} ({second})"
     else:
-        needed = f"the size {wanted} as {first}, got {found}"
+        expectation = f"the size {expected_size} as {first}, got {size}"
     hint = ""
-    if 1 in (found, wanted):
+    if 1 in (size, expected_size):
         hint = "; a size of 1 is broadcast only if the shape of the tensor declares it"
-    raise InvalidArgumentError(f"{sizes.op!r} needs {needed}{hint}", op=sizes.op)
+    raise InvalidArgumentError(f"{sizes.op!r} needs {expectation}{hint}", op=sizes.op)
 
 
 def _size(size: InputSize, inputs: Sequence[Any]) -> int:

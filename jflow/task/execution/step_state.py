@@ -34,11 +34,11 @@ COPIED_BYTES = 4096
 """Up to this size copying a variable is faster than a leased view."""
 
 Watch = Callable[[KernelRun], KernelRun]
-"""Makes the run of a kernel one that a move may end, see `jflow.task.execution.parked`."""
+"""Wraps the run of a kernel so that a move may end it; see `jflow.task.execution.parked`."""
 
 
 class StepState:
-    """The slots of a plan while a step runs. It must be closed, which ends its leases.
+    """The slots of a plan while a step runs. It must be closed, which releases its leases.
 
     A slot can refer to the buffer of a variable. It then has a lease in `_leases`, which ends when
     the state is closed; a value that outlives the state must be copied or have its own lease.
@@ -140,7 +140,7 @@ class StepState:
         return view if is_own else leased_view(view, lease.again())
 
     def has_sent(self, slot: Slot) -> None:
-        """One of the sends of a slot is over, and does not read its value any more.
+        """Records that one of the sends of a slot is done and no longer reads its value.
 
         After the last one the value is not leased any more, if nothing but sends reads the slot: so
         a later program of the same step updates the variable in place.
@@ -153,7 +153,7 @@ class StepState:
             self._leases.pop(slot).release()
 
     def close(self) -> None:
-        """Ends the leases, so that the next update of a variable works in place again.
+        """Releases the leases, so that the next update of a variable works in place again.
 
         A program may still be running on another thread if its step was cancelled. What it reads
         stays leased until it has ended.
@@ -168,7 +168,7 @@ class StepState:
                 lease.release_after(result)
 
     def call(self, linked: LinkedCall) -> None:
-        """Calls a function of the host. Raises OpError as that does."""
+        """Calls a host function. Raises OpError as the function does."""
         inputs = self.arguments(linked.instruction)
         try:
             if linked.variables:
@@ -182,11 +182,11 @@ class StepState:
             raise _misfit(linked.instruction, error) from error
 
     def perform(self, linked: LinkedKernel) -> Generator[Wanted, None, None]:
-        """Runs a kernel on resources; yields what it has to wait for.
+        """Runs a kernel on resources; a generator that yields what it waits for.
 
         Raises:
           FailedPreconditionError, InvalidArgumentError: if a later program of the plan could not
-            run, as `begin`.
+            run, as `begin_access`.
           OpError: as the kernel does.
         """
         if self._linked.early:
@@ -211,13 +211,13 @@ class StepState:
             raise _misfit(linked.instruction, error) from error
 
     def _check_variables(self) -> None:
-        """Checks the variables that programs need behind an operation on a resource."""
+        """Checks the variables of the programs that follow an operation on a resource."""
         with self._containers.lock:
             for run, variables in self._linked.early:
                 self._containers.get_all(variables, run.keys, run.specs)
 
     def operands(self, linked: LinkedCallback) -> Sequence[Array] | None:
-        """Returns the operands of a function of the client, or None if it must not be called.
+        """Returns the operands of a client's function, or None if it must not be called.
 
         If it must not be called its results are zeros; otherwise `answer` must follow.
         """
@@ -227,7 +227,7 @@ class StepState:
         return operands
 
     def answer(self, linked: LinkedCallback, results: Sequence[Array]) -> None:
-        """Stores the results of the client. Raises InvalidArgumentError as `checked`."""
+        """Stores the results from the client. Raises InvalidArgumentError as `checked`."""
         self.fill(linked.instruction, linked.checked(results))
 
     def receive(self, recv: Recv, value: Any) -> None:
@@ -245,7 +245,7 @@ class StepState:
             self.slots[slot] = value
 
     def _presence(self, linked: LinkedCall) -> Iterator[np.ndarray[Any, Any]]:
-        """Whether each of the variables of a call is initialized, as bool[]."""
+        """Yields whether each variable of a call is initialized, as bool[]."""
         for variable_id, spec in linked.variables:
             yield np.asarray(self._containers.find(variable_id, spec) is not None)
 
@@ -257,7 +257,7 @@ class StepState:
         return value if isinstance(value, np.ndarray) else self.host_value(slot, copy=True)
 
     def begin_access(self, linked: LinkedRun) -> VariableAccess | None:
-        """Requests the variables of a program, all at once; returns None if it has to wait.
+        """Requests all variables of a program at once; returns None if it has to wait.
 
         `finish` or `give_up` must follow.
 
@@ -283,7 +283,7 @@ class StepState:
         return access
 
     def wait(self, linked: LinkedRun) -> Generator[Wanted, None, VariableAccess]:
-        """As `begin`; yields what it has to wait for."""
+        """Waits for the variables of a program; a generator that yields what it waits for."""
         if self._writing is not None and linked.written:
             yield from wait_for(self._containers.writing, EnterWriting(self._writing))
         if (entrance := self._entrance(linked)) is not None:
@@ -306,7 +306,7 @@ class StepState:
             return access
 
     def _entrance(self, linked: LinkedRun) -> Transaction | None:
-        """What has to have its variables before a program uses some; None if there is nothing."""
+        """Returns the transaction that must enter before a program runs, if any."""
         transaction = self._transaction
         if transaction is None:
             return None
@@ -321,7 +321,7 @@ class StepState:
         """Runs a program on the variables that it was granted, and sets those that it writes.
 
         Args:
-          access: the result of `begin` or `wait`; it has ended when this returns.
+          access: the result of `begin_access` or `wait`; it has ended when this returns.
           until_computed: whether to hold the variables until the device has computed their values.
 
         Raises:
@@ -370,7 +370,7 @@ class StepState:
         return run_program(linked, self.slots, old, self._linked.plan.device)
 
     def _copy_slot(self, slot: Slot, source: Slot) -> None:
-        """Fills a slot with the value of another one."""
+        """Copies the value of a slot to another one, with its lease."""
         self.slots[slot] = self.slots[source]
         if source in self._leases:
             self._leases[slot] = self._leases[source].again()
@@ -388,7 +388,7 @@ def run_program(
 
     Args:
       linked: the program.
-      slots: those of its plan.
+      slots: the slots of its plan.
       old: its first arguments, the values of variables.
       device: the device of the plan, for messages.
 
@@ -417,7 +417,7 @@ def run_program(
 
 
 def _misfit(call: Call, error: Exception) -> InvalidArgumentError:
-    """The error of a call that cannot work with its arguments, which may be from elsewhere."""
+    """Returns the error for a call that does not accept its arguments."""
     return InvalidArgumentError(
         f"{call.function!r} does not accept its arguments: {error}", op=call.op or None
     )

@@ -1,4 +1,4 @@
-"""Traced steps: the interpreter and the step state, with notes of what takes how long.
+"""Traced steps: wraps the interpreter and the step state to record spans and waits.
 
 `traced` watches the interpreter from outside, by what it takes and what it yields, so that the
 interpreter itself and its drivers know nothing of traces and a step that is not traced pays
@@ -33,7 +33,7 @@ class TracedState(StepState):
 
     Args:
       linked, containers, queued_s, watch, writing, effect: as for `StepState`.
-      recorder: notes what the task does in the step.
+      recorder: records the activity of the task in the step.
     """
 
     __slots__ = ("recorder",)
@@ -79,7 +79,7 @@ class TracedState(StepState):
 def traced(
     work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState], driver: Driver[W]
 ) -> Generator[Wanted | W, None, None]:
-    """As `interpret`, with states that note what happens: all of them are `TracedState`s."""
+    """Like `interpret`, but records a trace; the states must be `TracedState`s."""
     watch = _Watch()
     running = interpret(watch.instructions(work, states), states, driver)
     try:
@@ -98,7 +98,7 @@ def traced(
 
 
 class _Watch:
-    """Notes when an interpreter takes each instruction, and what it waits for until the next one.
+    """Records when an interpreter takes each instruction, and for what it waits in between.
 
     Attributes:
       now: the clock.
@@ -113,9 +113,9 @@ class _Watch:
     def instructions(
         self, work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState]
     ) -> Generator[tuple[int, LinkedInstruction], None, None]:
-        """The instructions. One is done when the next is taken; nothing is noted of one that fails.
+        """Yields the instructions, and records each as done when the next one is taken.
 
-        A program is noted where it runs.
+        Nothing is recorded of an instruction that fails. Programs are recorded where they run.
         """
         for number, linked in work:
             recorder = self._begin(states[number], linked)
@@ -131,7 +131,7 @@ class _Watch:
                 recorder.span(CALL, linked.instruction, start if waited is None else waited)
 
     def has_waited(self, pending: object, start: float) -> None:
-        """A wait that began at `start` is over."""
+        """Records a wait that began at `start` and is over."""
         # The driver's own waits, which are no tuples, are for programs and calls that run.
         if isinstance(pending, tuple) and self._recorder is not None:
             self._recorder.span(WAIT, self._instruction, start)

@@ -1,4 +1,4 @@
-"""Access of programs to variables: granted together before a program runs, set after it."""
+"""Access of programs to variables: granted before a program runs, written back after it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ COPIED_HERE_BYTES = 1 << 20
 
 
 class VariableAccess(Access):
-    """The access of a program, in one step, to variables.
+    """The access of a program to its variables in one step.
 
     The variables are identified by their index in the plan.
 
@@ -56,7 +56,7 @@ class VariableAccess(Access):
       containers: the variables of the task.
       queued_s: the time after the start of a program, in seconds, during which its results may be
         used although it is still running.
-      effect: what the grant applies, if it is the only write of a step that is applied once.
+      effect: applied by the grant, if this is the only write of a step that is applied once.
 
     Attributes:
       is_done: whether nothing is left to do, because all variables to initialize have a value.
@@ -67,7 +67,7 @@ class VariableAccess(Access):
         ended, new ones.
       missing: (slot, default) pairs for the variables of `Run.defaults` that have no value.
       results: the new values of the variables that it writes; empty if they do not change.
-      has_to_end: whether it sets variables when it ends, or keeps others from them until then.
+      has_to_end: whether it holds variables exclusively, or sets them, until it ends.
       mark: the mark of the new values until they are computed.
       late: values that are still being computed. If there are any and the access writes, it has
         taken nothing.
@@ -128,7 +128,7 @@ class VariableAccess(Access):
                 return
         self.used = containers.get_all(linked.used, linked.keys, linked.specs)
         if run.defaults:
-            self.used = {**self.used, **self._present()}
+            self.used = {**self.used, **self._initialized_defaults()}
         self._find_late(now - self.queued_s)
         for i in linked.only_written:
             containers.find(linked.keys[i], linked.specs[i])
@@ -146,7 +146,7 @@ class VariableAccess(Access):
             self.missing = [(slot, other) for i, slot, other in run.defaults if i not in self.used]
 
     def _find_late(self, oldest: float) -> None:
-        """Finds the used values that a program begun before `oldest` is still computing."""
+        """Finds the used values still being computed by a program begun before `oldest`."""
         computed: Write | None = None
         for i, variable in self.used.items():
             buffer = variable.buffer
@@ -160,14 +160,14 @@ class VariableAccess(Access):
             else:
                 self.late.append((self.linked.keys[i], buffer))
 
-    def _present(self) -> dict[int, VariableState]:
-        """The variables of `Run.defaults` that are initialized."""
+    def _initialized_defaults(self) -> dict[int, VariableState]:
+        """Returns the variables of `Run.defaults` that are initialized."""
         linked, numbers = self.linked, (i for i, _, _ in self.linked.instruction.defaults)
         variables = {i: self._containers.find(linked.keys[i], linked.specs[i]) for i in numbers}
         return {i: variable for i, variable in variables.items() if variable is not None}
 
     def donated(self) -> list[jax.Array]:
-        """Returns the old values as arguments of the program, which destroys those it writes."""
+        """Returns the old values as arguments of the program, donating those that it writes."""
         used, leases, reads = self.used, self.leases, self.linked.instruction.reads
         old = []
         for i in reads:
@@ -176,7 +176,7 @@ class VariableAccess(Access):
 
     @property
     def copies_much(self) -> bool:
-        """Whether a large variable has to be copied before the program can update it."""
+        """Whether the program has to copy a large leased variable to update it."""
         used = self.used
         for i in self.linked.instruction.writes:
             buffer = used[i].buffer if i in used else None
@@ -202,7 +202,7 @@ class VariableAccess(Access):
                 held.append((slot, written[i].buffer.lease()))
 
     def end_access(self) -> None:
-        """Sets the variables that it writes and releases them to other steps."""
+        """Sets the written variables, and releases them to other steps."""
         self._containers.end_access(self)
 
     def rollback(self) -> None:
@@ -223,13 +223,13 @@ class VariableAccess(Access):
         return f"{reason}, which {writer.activity()}"
 
     def activity(self) -> str:
-        return _writing(self.linked.instruction.op, self.since)
+        return _writing_text(self.linked.instruction.op, self.since)
 
 
 class StagedAccess(VariableAccess):
-    """The access of a program of a transaction, which has the variables that it writes.
+    """The access of a program in a transaction, which already holds the variables it writes.
 
-    So it waits for the other ones only, and what it writes is staged when it ends.
+    It waits only for the variables that it reads, and its writes are staged when it ends.
     """
 
     __slots__ = ()
@@ -246,13 +246,13 @@ def _common(one: Access, other: Access) -> object:
     return next((key for key in other.all_keys() if key in mine), next(other.all_keys()))
 
 
-def _writing(op: str, since: float) -> str:
+def _writing_text(op: str, since: float) -> str:
     elapsed = time.monotonic() - since
     return f"operation {op!r} of another step has been writing for {seconds_text(elapsed)}"
 
 
 class Computed(Attempt):
-    """Waits until a device has computed the value of a variable."""
+    """An attempt that completes when a device has computed the value of a variable."""
 
     __slots__ = ("buffer", "key")
 
@@ -263,7 +263,7 @@ class Computed(Attempt):
 
 
 class _ComputedWatcher(Resource):
-    """Completes attempts when values are computed, with one thread for each such value."""
+    """Completes attempts when values are computed, with one thread for each awaited value."""
 
     def __init__(self) -> None:
         self._waiting: dict[Buffer, list[Computed]] = {}
@@ -296,10 +296,10 @@ class _ComputedWatcher(Resource):
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Computed)
         write = attempt.buffer.write
-        return "" if write is None else f"waited for {attempt.key}, which " + _writing(*write)
+        return "" if write is None else f"waited for {attempt.key}, which " + _writing_text(*write)
 
     def computed(self, buffer: Buffer) -> list[Computed]:
-        """Completes all attempts that wait for a value, which has been computed."""
+        """Completes all attempts that wait for a value that was computed."""
         waiting = self._waiting.pop(buffer)
         for attempt in waiting:
             attempt.succeed()
@@ -307,7 +307,7 @@ class _ComputedWatcher(Resource):
 
 
 COMPUTED = Cell(_ComputedWatcher())
-"""The cell to wait at for values of variables; one for the process, as are JAX's devices."""
+"""The cell of attempts that wait for the values of variables; one for the process."""
 
 
 def _watch(buffer: Buffer) -> None:
@@ -318,7 +318,7 @@ def _watch(buffer: Buffer) -> None:
 
 
 def unkept_view(value: jax.Array) -> Array:
-    """A NumPy array of a computed value that its array object does not keep; a view on a CPU.
+    """Returns a computed value as a NumPy array that its JAX array does not cache.
 
     `np.asarray` may leave the view in the array object of a variable. Every later update of the
     variable would make a copy then.
@@ -330,7 +330,7 @@ def unkept_view(value: jax.Array) -> Array:
 
 
 class _Memory:
-    """Memory behind NumPy's array interface; every array that views part of it refers to this."""
+    """Exposes memory to NumPy; every array that views a part of it references this object."""
 
     def __init__(self, data: Array) -> None:
         self.__array_interface__ = data.__array_interface__
@@ -338,7 +338,7 @@ class _Memory:
 
 
 def leased_view(view: Array, lease: Lease) -> Array:
-    """Returns the same array; the last reference to it or to a view of it releases `lease`."""
+    """Returns an equal array whose last reference, or that of its views, releases `lease`."""
     memory = _Memory(view.reshape(-1).view(np.uint8))
     weakref.finalize(memory, lease.release).atexit = False
     return np.asarray(memory).view(view.dtype).reshape(view.shape)

@@ -1,4 +1,4 @@
-"""`waiting_op`: the operation at which an interpreter waits, found when it is requested."""
+"""`waiting_op`: finds the operation at which a suspended interpreter waits."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from jflow.task.execution.step_state import StepState
 from jflow.task.execution.tracing import traced
 
-_WAITING = {StepState.perform.__code__, StepState.wait.__code__}
+_WAITING_CODE = {StepState.perform.__code__, StepState.wait.__code__}
 """The generators of an interpreter that wait for attempts; each has its instruction as `linked`."""
-_TRACED = traced.__code__
+_TRACED_CODE = traced.__code__
 """The generator around the interpreter of a traced step, which has that as `running`."""
 
 
 def waiting_op(interpreter: Generator[Any, Any, Any]) -> str:
-    """The name of the operation that an interpreter waits for; "" if that is not known.
+    """Returns the name of the operation for which an interpreter waits; "" if it is not known.
 
-    It is read from the generators, so that no step notes it.
+    It is read from the suspended generators, so that steps need not record it.
 
     Args:
       interpreter: waits for an attempt, and is not resumed meanwhile.
@@ -26,9 +26,9 @@ def waiting_op(interpreter: Generator[Any, Any, Any]) -> str:
     generator: Any = interpreter
     while inspect.isgenerator(generator):
         names = inspect.getgeneratorlocals(generator)
-        if generator.gi_code in _WAITING and names:
+        if generator.gi_code in _WAITING_CODE and names:
             op: str = names["linked"].instruction.op
             return op
-        is_traced = generator.gi_code is _TRACED
+        is_traced = generator.gi_code is _TRACED_CODE
         generator = names.get("running") if is_traced else generator.gi_yieldfrom
     return ""

@@ -1,4 +1,4 @@
-"""`begin_inline`: begins a step of the master's own task in the call that has read its request."""
+"""`begin_inline`: begins a step on the master's own task, in the call that read its request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def begin_inline(
     feeds: Sequence[Array],
     effect: Effect | None,
 ) -> Started[Sequence[Array]] | None:
-    """Begins a step whose only plan its task can run inline; one over a connection cannot.
+    """Begins a step if its only plan is on the master's own task and can run inline.
 
     Args:
-      gate: what steps wait at while the state that they use is moved.
+      gate: makes steps wait while the state that they use moves.
       step: the step.
       step_ids: numbers for it.
       feeds, effect: as for `MasterSession.run_step`.
@@ -38,24 +38,24 @@ def begin_inline(
     staging = None if effect is None else single_write_staging(step, effect)
     if effect is not None and staging is None:
         return None
-    given, begin = only.feeds_of(feeds), only.proxy.begin_plans
+    own_feeds, begin = only.feeds_of(feeds), only.proxy.begin_plans
     if not use.states:
-        return begin(next(step_ids), only.handle, given)
+        return begin(next(step_ids), only.handle, own_feeds)
     if not gate.directory.enter(use):
         return None
     started = None
     try:
-        started = begin(next(step_ids), only.handle, given, staging)
+        started = begin(next(step_ids), only.handle, own_feeds, staging)
     finally:
         if started is None or started.is_done:
             gate.leave(use)
     if started is None or started.is_done:
         return started
-    return Started(_leaving(gate, use, started.rest()))
+    return Started(_leave_after(gate, use, started.rest()))
 
 
-async def _leaving(gate: Gate, use: Use, rest: Awaitable[Sequence[Array]]) -> Sequence[Array]:
-    """Awaits what is left of a step that has entered a gate."""
+async def _leave_after(gate: Gate, use: Use, rest: Awaitable[Sequence[Array]]) -> Sequence[Array]:
+    """Awaits the rest of a step, then leaves the gate that it has entered."""
     try:
         return await rest
     finally:

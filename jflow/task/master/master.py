@@ -24,8 +24,8 @@ from jflow.task.master.view import ServerView
 _LOG = logging.getLogger(__name__)
 
 
-class _Opened(NamedTuple):
-    """The number of a session, and when it was opened."""
+class _SessionEntry(NamedTuple):
+    """The number of a session and the time at which it was opened."""
 
     number: int
     at: float
@@ -37,8 +37,8 @@ class Master:
     Args:
       info: gives the current server info of its server.
       tasks: the tasks of its cluster, each by its proxy.
-      gate: what steps wait at while the state that they use is moved; its own one if None.
-      fences: the claims that its server has heard of; its own ones if None.
+      gate: makes steps wait while the state that they use moves; a new one if None.
+      fences: the claims that its server knows; new ones if None.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class Master:
             info, tasks, driver, gate or Gate(driver), fences or Fences(), liveness_s
         )
         self._numbers = itertools.count(1)
-        self._sessions: dict[ClientSession, _Opened] = {}
+        self._sessions: dict[ClientSession, _SessionEntry] = {}
         self._with_steps: set[ClientSession] = set()
         self._servers.fences.add_user(self._used_claims)
 
     def open_session(self) -> MasterSession:
         """Opens a session for a client."""
         session = ClientSession(self._servers, self._reset, self._begin, self._close)
-        self._sessions[session] = _Opened(next(self._numbers), now())
+        self._sessions[session] = _SessionEntry(next(self._numbers), now())
         return session
 
     def list_sessions(self, request: StatusRequest) -> tuple[int, tuple[SessionStatus, ...]]:
-        """How many sessions there are, and those that are requested, the oldest first.
+        """Returns the number of sessions, and the statuses of a page of them, the oldest first.
 
         Those that only watch the cluster are not among them.
         """
@@ -74,7 +74,7 @@ class Master:
         return len(sessions), tuple(one.status(number, present - at) for one, (number, at) in page)
 
     def _used_claims(self) -> Iterator[Claim]:
-        """The claims of the sessions that are open."""
+        """Returns the claims of the open sessions."""
         claims = (session.used_claim for session in self._sessions)
         return (claim for claim in claims if claim is not None)
 

@@ -1,4 +1,4 @@
-"""What the calls of a session wait for, for a client whose call takes long."""
+"""Finds what the calls of a session wait for, for a client whose call takes long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jflow.task.master.view import ServerView
 from jflow.task.master.watching import ClusterWatch
 
 N_STEP_IDS = 1 << 40
-"""How many numbers of steps a session has from its first one: more than it can use."""
+"""How many step numbers a session has, from its first one on: more than it can use."""
 
 _ANSWER_S = 1.0
 """How long each task has to say what its steps wait for, in seconds."""
@@ -33,7 +33,7 @@ Entries = Mapping[int, Sequence[tuple[Task, int]]]
 async def find_waits(
     servers: ServerView, steps: Mapping[int, RegisteredStep], first_id: int
 ) -> SessionWaits:
-    """What the steps of a session wait for, on all tasks that take part in any of them.
+    """Finds what the steps of a session wait for, on all tasks that take part in any of them.
 
     Args:
       servers: the master's view of the cluster.
@@ -49,11 +49,11 @@ async def find_waits(
         return SessionWaits(())
     reports = await ClusterWatch(servers).inspect(_REQUEST, tasks, _ANSWER_S)
     answered = session_waits(reports, entries, first_id)
-    return SessionWaits((*_held_back(servers, steps), *answered.found))
+    return SessionWaits((*_held_steps(servers, steps), *answered.found))
 
 
-def _held_back(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
-    """The steps that have not begun on any task, because the state that they use is held."""
+def _held_steps(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iterator[SessionWait]:
+    """Yields the waits of steps that have not begun because the state that they use is held."""
     handles = {step.use: handle for handle, step in steps.items()}
     gate, own = servers.gate, str(servers.info().task)
     for use, since in gate.waiting.values():
@@ -63,7 +63,7 @@ def _held_back(servers: ServerView, steps: Mapping[int, RegisteredStep]) -> Iter
 
 
 def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int) -> SessionWaits:
-    """What the steps of a session wait for, by what tasks say; see `find_waits`."""
+    """Derives what the steps of a session wait for from the reports of tasks; see `find_waits`."""
     handles = {
         (str(task), plans): handle for handle, found in entries.items() for task, plans in found
     }
@@ -74,7 +74,7 @@ def session_waits(reports: Sequence[TaskReport], entries: Entries, first_id: int
     ]
     computing = {one.wait.step for one in found if not one.wait.cause}
     waiting = [one for one in found if one.wait.step not in computing]
-    lost = _unanswered(reports, entries, {one.handle for one in found})
+    lost = _unresponsive_tasks(reports, entries, {one.handle for one in found})
     return SessionWaits((*lost, *waiting))
 
 
@@ -85,10 +85,10 @@ def _waits_in(reports: Iterable[TaskReport]) -> Iterator[tuple[str, WaitStatus]]
                 yield str(report.task), wait
 
 
-def _unanswered(
+def _unresponsive_tasks(
     reports: Iterable[TaskReport], entries: Entries, running: set[int]
 ) -> Iterator[SessionWait]:
-    """The tasks that do not answer, of the steps that run; of all if none is known to run."""
+    """Yields waits for unresponsive tasks of the running steps; of all if none is known to run."""
     needed = {
         task
         for handle, found in entries.items()

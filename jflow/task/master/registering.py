@@ -31,17 +31,17 @@ class Registrar:
 
     Args:
       servers: the master's view of the cluster.
-      claim: what the session works under.
+      claim: the claim of the session.
     """
 
     def __init__(self, servers: ServerView, claim: SessionClaim) -> None:
         self._servers = servers
-        self._own = servers.info().task
+        self._own_task = servers.info().task
         self._claim = claim
         self._incarnations: dict[Task, int] = {}
 
     def restarted(self) -> tuple[Task, ...]:
-        """The tasks that the session used and that have restarted since, as far as is known."""
+        """Returns the tasks that the session used and that are known to have restarted since."""
         tasks = self._servers.tasks
         return tuple(
             task
@@ -50,7 +50,7 @@ class Registrar:
         )
 
     def go_on_with(self, restarted: Iterable[Task]) -> None:
-        """Lets the session use the lives in which tasks are now that have restarted."""
+        """Lets the session use the current incarnations of tasks that have restarted."""
         for task in restarted:
             if task in self._incarnations:
                 self._incarnations[task] = self._servers.tasks[task].incarnation
@@ -63,7 +63,7 @@ class Registrar:
         connect_timeout: float,
         deadline: Deadline,
     ) -> tuple[dict[Task, TaskPlans], tuple[str, ...]]:
-        """Registers plans on every task; if one fails, releases those of all others.
+        """Registers plans on every task; if one fails, releases those on all others.
 
         Returns:
           What is registered on each task, and the digests of artifacts that tasks lack. If there
@@ -73,7 +73,9 @@ class Registrar:
         async def register(task: Task, plans: Sequence[Plan]) -> tuple[TaskPlans, Registered]:
             needed = frozenset().union(*(plan.artifacts for plan in plans))
             own = {digest: sent for digest, sent in artifacts.items() if digest in needed}
-            entry = await self._reached(task, plans, is_restartable, connect_timeout, deadline)
+            entry = await self._connect_entry(
+                task, plans, is_restartable, connect_timeout, deadline
+            )
             registered = await self._register(entry, own, deadline)
             return entry.registered_as(registered), registered
 
@@ -85,37 +87,37 @@ class Registrar:
         return entries, tuple(missing)
 
     def patience(self, task: Task, connect_timeout: float) -> float:
-        """How long to wait for a task that does not answer, in seconds.
+        """Returns how long to wait for a task that does not respond, in seconds.
 
-        One that this session has reached before is not about to start for the first time, so a
+        A task that this session has reached before is not about to start for the first time, so a
         short time is enough to find that it is lost.
         """
         is_known = task in self._incarnations
         return min(connect_timeout, RECONNECT_TIMEOUT_S) if is_known else connect_timeout
 
     def is_current(self, entry: TaskPlans) -> bool:
-        """Whether the connection stands over which a task's plans were registered."""
+        """Whether the connection over which a task's plans were registered still exists."""
         return entry.proxy.connection == entry.connection
 
     def are_current(self, step: RegisteredStep) -> bool:
-        """Whether the plans of no task of a step need to be registered again."""
+        """Whether no task of a step needs its plans to be registered again."""
         return all(map(self.is_current, step.entries.values()))
 
     async def renew(self, step: RegisteredStep) -> None:
-        """Registers the plans of a step again where the connection has ended; nothing of it runs.
+        """Registers the plans of a step, of which nothing runs, again where connections have ended.
 
         Raises:
           OpError: as `renewed`.
         """
         stale = [entry for entry in step.entries.values() if not self.is_current(entry)]
         try:
-            await asyncio.gather(*(self._renewed(step, entry) for entry in stale))
+            await asyncio.gather(*(self._renew_entry(step, entry) for entry in stale))
         except RestartedError as error:
             error.is_rolled_back = True
             raise
 
     async def keep(self, step: RegisteredStep) -> None:
-        """Registers the plans of a step again whenever a connection ends, until it is cancelled.
+        """Registers the plans of a step again whenever a connection ends, until cancelled.
 
         It ends by itself if state of the step has moved.
 
@@ -128,7 +130,7 @@ class Registrar:
                 await asyncio.sleep(_LOOK_S)
 
     async def renewed(self, step: RegisteredStep, entry: TaskPlans) -> TaskPlans:
-        """Registers one task's plans of a step that has begun again.
+        """Registers one task's plans again, for a step that has begun.
 
         Raises:
           RestartedError: if another incarnation of the task answers, or this one has freed what the
@@ -137,7 +139,7 @@ class Registrar:
           AbortedError: if state of the step has moved.
         """
         try:
-            return await self._renewed(step, entry)
+            return await self._renew_entry(step, entry)
         except MovedError as error:
             if len(step.entries) == 1:
                 raise
@@ -147,24 +149,24 @@ class Registrar:
                 task=str(entry.task),
             ) from None
 
-    async def _renewed(self, step: RegisteredStep, lost: TaskPlans) -> TaskPlans:
+    async def _renew_entry(self, step: RegisteredStep, lost: TaskPlans) -> TaskPlans:
         task = lost.task
         if any(spec.owner for plan in lost.plans for spec in plan.resources):
             await self._servers.tasks[task].connect(RECONNECT_TIMEOUT_S, is_lost=True)
             raise RestartedError(
-                f"{task} was cut off from {self._own}, and has freed its queues, accumulators "
+                f"{task} was cut off from {self._own_task}, and has freed its queues, accumulators "
                 "and readers without a shared_name; open a new session and initialize again, or "
                 "give them one",
                 task=str(task),
             )
-        entry = await self._reached(
+        entry = await self._connect_entry(
             task, lost.plans, lost.is_restartable, RECONNECT_TIMEOUT_S, FOREVER
         )
         registered = await self._register(entry, {}, FOREVER)
         if registered.missing:
             raise RestartedError(
-                f"{task} was cut off from {self._own}, and no longer has {len(registered.missing)} "
-                "programs or constants of the step; open a new session",
+                f"{task} was cut off from {self._own_task}, and no longer has "
+                f"{len(registered.missing)} programs or constants of the step; open a new session",
                 task=str(task),
             )
         entry = entry.registered_as(registered)
@@ -175,7 +177,7 @@ class Registrar:
         return step.entries[task]
 
     async def release(self, entries: Iterable[TaskPlans]) -> None:
-        """Releases plans, except on tasks that are lost."""
+        """Releases plans; ignores tasks that are lost."""
         for entry in entries:
             with suppress(UnavailableError):  # its plans are gone with it
                 await entry.proxy.release(entry.incarnation, entry.handle)
@@ -199,7 +201,7 @@ class Registrar:
     async def _release_ended(
         self, calls: Sequence[asyncio.Future[tuple[TaskPlans, Registered]]]
     ) -> None:
-        """Releases what cancelled registrations have registered nevertheless.
+        """Releases the plans that cancelled registrations have registered nevertheless.
 
         Not waited for: a task that is busy or lost may answer a cancellation late.
         """
@@ -207,7 +209,7 @@ class Registrar:
         handles = [one[0] for one in ended if not isinstance(one, BaseException)]
         await self.release(entry for entry in handles if entry.handle)
 
-    async def _reached(
+    async def _connect_entry(
         self,
         task: Task,
         plans: Sequence[Plan],
@@ -215,7 +217,7 @@ class Registrar:
         connect_timeout: float,
         deadline: Deadline,
     ) -> TaskPlans:
-        """What is to be registered on a task that answers, without a handle yet."""
+        """Connects to a task; returns the plans to register on it, without a handle yet."""
         proxy, patience = self._servers.tasks[task], self.patience(task, connect_timeout)
         info = await proxy.connect(patience, deadline, is_lost=task in self._incarnations)
         # A session depends on the state of the first incarnation of each task that it reached; a

@@ -57,7 +57,7 @@ _MAX_RENEWALS = 3
 
 
 class ClientSession:
-    """The server's end of a session. Every method must be called on the event loop.
+    """A client's session on the master. Every method must be called on the event loop.
 
     Args:
       servers: the master's view of the cluster.
@@ -79,10 +79,10 @@ class ClientSession:
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._servers = servers
-        self._own = servers.info().task
+        self._own_task = servers.info().task
         self._reset = reset
-        self._began = began
-        self._closed = closed
+        self._on_begin = began
+        self._on_close = closed
         self._handles = itertools.count(1)
         # Step ids must be unique in the cluster: a random start keeps masters apart.
         self._first_id = secrets.randbits(63)
@@ -105,16 +105,16 @@ class ClientSession:
 
     @property
     def only_watches(self) -> bool:
-        """Whether it is of a program that watches the cluster, and has done nothing else."""
+        """Whether its client watches the cluster and has registered no step."""
         return self.watch.is_used and not self._steps
 
     @property
     def used_claim(self) -> Claim | None:
-        """The claim that it works under; None if it has claimed nothing."""
+        """The claim under which it works; None if it has claimed nothing."""
         return self._claim.claim
 
     def status(self, number: int, age_s: float) -> SessionStatus:
-        """What it says to its watchers, given its number and age in seconds."""
+        """Returns its status for watchers, given its number and age in seconds."""
         claim = self._claim.claim
         claimed = "" if claim is None else f"{claim.name} {claim.epoch}"
         restarted = tuple(map(str, self._registrar.restarted()))
@@ -145,8 +145,8 @@ class ClientSession:
                 if self._connecting.get(task) == since:
                     del self._connecting[task]
 
-        answers = await asyncio.gather(*(devices(task) for task in tasks))
-        return [device for group in answers for device in group]
+        groups = await asyncio.gather(*(devices(task) for task in tasks))
+        return [device for group in groups for device in group]
 
     async def register(
         self,
@@ -185,7 +185,7 @@ class ClientSession:
         reply = None if _is_blocking(plans) else reply_of(entries.values())
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         if handle == 1:
-            self._began(self)
+            self._on_begin(self)
         return Registered(handle)
 
     async def run_step(
@@ -199,7 +199,7 @@ class ClientSession:
     ) -> Sequence[Array]:
         """See `MasterSession.run_step`."""
         self._check_open()
-        step = self._registered(handle)
+        step = self._find_step(handle)
         within = partial(self._running_within, step, deadline)
         started = Started(self._run_admitted(step, feeds, client, records, effect), within)
         return started.result if started.is_done else await started.rest()
@@ -209,7 +209,7 @@ class ClientSession:
     ) -> Started[Sequence[Array]] | None:
         """See `MasterSession.begin_step`."""
         self._check_open()
-        step = self._registered(handle)
+        step = self._find_step(handle)
         within = partial(self._running_within, step, deadline)
         started = begin_inline(self._servers.gate, step, self._step_ids, feeds, effect)
         if started is not None:
@@ -220,7 +220,7 @@ class ClientSession:
             return None
         return Started(self._run_admitted(step, feeds, None, None, effect), within)
 
-    def _registered(self, handle: int) -> RegisteredStep:
+    def _find_step(self, handle: int) -> RegisteredStep:
         step = self._steps.get(handle)
         if step is None:
             raise InvalidArgumentError(f"step {handle} is not registered in this session")
@@ -229,7 +229,7 @@ class ClientSession:
     async def _running_within(
         self, step: RegisteredStep, deadline: Deadline, rest: Awaitable[Sequence[Array]]
     ) -> Sequence[Array]:
-        """Awaits what is left of a step that waits; the deadline or the session may end it."""
+        """Awaits the rest of a step, which the deadline or the session may cancel."""
         running = asyncio.current_task()
         assert running is not None
         self._running.add(running)
@@ -247,7 +247,7 @@ class ClientSession:
                 raise
             tasks = ", ".join(map(str, step.entries))
             doing, waited = f"running the step on {tasks}", Waited.of(error.__cause__)
-            only = _only(step.entries)
+            only = _only_name(step.entries)
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
@@ -255,13 +255,15 @@ class ClientSession:
     async def find_waits(self) -> SessionWaits:
         """See `MasterSession.find_waits`."""
         answered = await find_waits(self._servers, self._steps, self._first_id)
-        return SessionWaits((*map(self._awaited, sorted(self._connecting)), *answered.found))
+        return SessionWaits(
+            (*map(self._connection_wait, sorted(self._connecting)), *answered.found)
+        )
 
-    def _awaited(self, task: Task) -> SessionWait:
-        """What the session says of a task that it is connecting to."""
+    def _connection_wait(self, task: Task) -> SessionWait:
+        """Returns the wait for a task to which the session is connecting."""
         address = self._servers.info().cluster.task_address(task.job, task.index)
         waited, what = now() - self._connecting[task], f"for {task} at {address} to start"
-        return SessionWait(0, str(self._own), WaitStatus("", 0, waited, what))
+        return SessionWait(0, str(self._own_task), WaitStatus("", 0, waited, what))
 
     def watch_tasks(self, handle: int) -> Awaitable[None] | None:
         """See `MasterSession.watch_tasks`."""
@@ -294,7 +296,7 @@ class ClientSession:
 
     def close(self) -> None:
         """See `MasterSession.close`."""
-        self._closed(self)
+        self._on_close(self)
         entries = [entry for step in self._steps.values() for entry in step.entries.values()]
         for step in self._steps.values():
             self._servers.gate.directory.remove(step.use)
@@ -304,7 +306,7 @@ class ClientSession:
         self._servers.driver.start(self._registrar.release(entries))
 
     def end(self, error: AbortedError) -> None:
-        """Ends the session from the server: cancels running calls; later ones fail with `error`."""
+        """Ends the session: cancels running calls; later calls fail with `error`."""
         self._end = error
         for call in self._running:
             call.cancel()
@@ -319,7 +321,7 @@ class ClientSession:
         records: list[TaskRecord] | None,
         effect: Effect | None,
     ) -> Sequence[Array]:
-        """Runs a step once nothing holds the state that it uses. Raises MovedError if it moved."""
+        """Runs a step once the state that it uses is not held. Raises MovedError if it moved."""
         gate, use = self._servers.gate, step.use
         if not gate.directory.enter(use):
             await gate.enter(use, object())
@@ -387,7 +389,7 @@ class ClientSession:
             except UnregisteredError:  # nothing was sent
                 entry = await self._registrar.renewed(step, entry)
             else:
-                return _checked(values, entry)
+                return _check_values(values, entry)
         raise UnavailableError(
             f"the connection to {entry.task} ends again and again", task=str(entry.task)
         )
@@ -399,8 +401,8 @@ class ClientSession:
             self._claim.check()
 
 
-def _checked(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
-    """The values that plans have given. Raises InternalError if there are too few or too many."""
+def _check_values(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
+    """Returns the fetched values. Raises InternalError if there are too few or too many."""
     if len(values) != len(entry.fetches):
         raise InternalError(
             f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
@@ -410,13 +412,13 @@ def _checked(values: Sequence[Array], entry: TaskPlans) -> Sequence[Array]:
 
 
 def _is_blocking(plans: Iterable[Plan]) -> bool:
-    """Whether a step may wait for another one of the same client: at a queue, or in a callback."""
+    """Whether a step may wait for another step of its client, at a queue or in a callback."""
     return any(
         plan.resources or any(isinstance(one, Call) for one in plan.instructions) for plan in plans
     )
 
 
-def _only(tasks: Iterable[Task]) -> str | None:
-    """The name of the only task; None if there are several."""
+def _only_name(tasks: Iterable[Task]) -> str | None:
+    """Returns the name of the only task; None if there are several."""
     names = list(map(str, tasks))
     return names[0] if len(names) == 1 else None

@@ -44,7 +44,7 @@ class Succeed:
 
 @dataclass(frozen=True)
 class Fail:
-    """Action: fail the step, of which nothing runs any more."""
+    """Action: fail the step; none of its plans runs any more."""
 
     error: OpError
 
@@ -64,21 +64,21 @@ class Step:
         self._error: OpError | None = None
 
     def begin(self) -> list[Action]:
-        """The step begins."""
+        """Event: the step begins."""
         return [StartTask(task) for task in self._running] or [Succeed()]
 
     def task_finished(self, task: Task) -> list[Action]:
-        """A task has finished its plans."""
+        """Event: a task has finished its plans."""
         self._leave(task)
         return self._outcome()
 
     def task_failed(self, task: Task, error: OpError) -> list[Action]:
-        """A task's plans failed or were stopped, or the task was lost."""
+        """Event: a task's plans failed or were stopped, or the task was lost."""
         self._leave(task)
         return self._stop(error) + self._outcome()
 
     def cancelled(self, error: OpError) -> list[Action]:
-        """The caller cancelled the step."""
+        """Event: the caller cancelled the step."""
         return self._stop(error) if self._running else []
 
     def _leave(self, task: Task) -> None:

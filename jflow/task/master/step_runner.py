@@ -1,4 +1,4 @@
-"""`StepRunner`: acts out a step that is registered on several tasks."""
+"""`StepRunner`: executes a step that is registered on several tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaskPlans:
 
     Attributes:
       proxy: reaches the task.
-      feeds, fetches: the indices of the values that they are fed and give.
+      feeds, fetches: the indices of the values that they are fed and fetch.
       is_writing: whether they write variables.
       plans: the plans, which are registered again over a new connection.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
@@ -45,11 +45,11 @@ class TaskPlans:
     n_bytes: int = 0
 
     def registered_as(self, registered: Registered) -> TaskPlans:
-        """The same plans, once they are registered."""
+        """Returns a copy with the handle and the reply size from their registration."""
         return replace(self, handle=registered.handle, n_bytes=registered.n_bytes)
 
     def feeds_of(self, feeds: Sequence[Array]) -> Sequence[Array]:
-        """The fed values of these plans. Raises InvalidArgumentError if there are too few."""
+        """Selects the fed values of these plans; InvalidArgumentError if there are too few."""
         wanted = self.feeds
         if not wanted:
             return ()
@@ -61,7 +61,7 @@ class TaskPlans:
 
 
 def reply_of(entries: Iterable[TaskPlans]) -> ReplySize:
-    """What the first reply of a step is expected to take, given the plans of its tasks."""
+    """Estimates the size of a step's first reply from the plans of its tasks."""
     return ReplySize(max(ReplySize().n_bytes, sum(entry.n_bytes for entry in entries)))
 
 
@@ -88,16 +88,16 @@ class RegisteredStep:
 
     @cached_property
     def writer(self) -> str | None:
-        """The name of its only task, if it writes in one program and does nothing else."""
+        """The name of the step's only task, if that only writes variables, in one program."""
         (first, *others) = self.entries.values() or (None,)
         return str(first.task) if first and not others and writes_once(first.plans) else None
 
 
 def single_write_staging(step: RegisteredStep, effect: Effect) -> Staging | None:
-    """What the first attempt of a step needs that one program of one task applies.
+    """Returns the staging of a first attempt that one program of one task applies, or None.
 
-    There is nothing to commit, to abort or to take over then. None of any other attempt: it needs
-    an `EffectRunner`.
+    Nothing needs to be committed, aborted or taken over then. Other steps, and later attempts,
+    need an `EffectRunner`.
     """
     writer = step.writer
     return None if writer is None or effect.attempt > 1 else Staging(effect, True, (writer,))
@@ -156,7 +156,7 @@ class StepRunner:
                         self._outcome.set_result(None)
 
     async def _reporting(self, task: Task) -> None:
-        """Runs the plans of a task, and reports their end."""
+        """Runs the plans of a task, and reports their end to the state machine."""
         error: OpError | None = None
         try:
             values = await self._run_on_task(self._entries[task])
@@ -171,11 +171,11 @@ class StepRunner:
         except Exception as other:
             error = InternalError(f"{type(other).__name__}: {other}", task=str(task))
         if self._is_starting:  # others may have to be stopped that have not begun
-            self._loop.call_soon(self._ended, task, error)
+            self._loop.call_soon(self._report_end, task, error)
         else:
-            self._ended(task, error)
+            self._report_end(task, error)
 
-    def _ended(self, task: Task, error: OpError | None) -> None:
+    def _report_end(self, task: Task, error: OpError | None) -> None:
         if error is None:
             self._act(self._step.task_finished(task))
         else:

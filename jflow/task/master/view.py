@@ -1,4 +1,4 @@
-"""`ServerView`: what the master of a server knows of its cluster."""
+"""`ServerView`: the cluster view of a server's master."""
 
 from __future__ import annotations
 

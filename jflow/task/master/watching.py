@@ -1,4 +1,4 @@
-"""`ClusterWatch`: collects what the tasks of a cluster say about themselves."""
+"""`ClusterWatch`: collects the reports of a cluster's tasks about themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING = np.zeros(0, np.uint8)
 
 
 class ClusterWatch:
-    """Calls tasks at once, each with a limit of its own; see `WatchedCluster`.
+    """Calls tasks concurrently, each with its own time limit; see `WatchedCluster`.
 
     Args:
       servers: the master's view of the cluster.
@@ -51,7 +51,7 @@ class ClusterWatch:
         deadline: Deadline = FOREVER,
     ) -> list[TaskReport]:
         """See `WatchedCluster.inspect`."""
-        named = self._named(tasks)
+        named = self._named_tasks(tasks)
         return await asyncio.gather(
             *(self._report(task, seconds, partial(self._status, request)) for task in named)
         )
@@ -60,16 +60,16 @@ class ClusterWatch:
         self, tasks: Sequence[Task], seconds: float, deadline: Deadline = FOREVER
     ) -> list[TaskReport]:
         """See `WatchedCluster.stop`."""
-        named, own = self._named(tasks), self._servers.info().task
+        named, own = self._named_tasks(tasks), self._servers.info().task
         others = [task for task in named if task != own]
-        calls = (self._report(task, seconds, self._stopped) for task in others)
+        calls = (self._report(task, seconds, self._stop_task) for task in others)
         reports = await asyncio.gather(*calls)
         if own in named:
-            reports.append(await self._report(own, seconds, self._stopped))
+            reports.append(await self._report(own, seconds, self._stop_task))
         return reports
 
-    def _named(self, tasks: Sequence[Task]) -> list[Task]:
-        """The tasks that are meant, that of this master first."""
+    def _named_tasks(self, tasks: Sequence[Task]) -> list[Task]:
+        """Returns the named tasks, or all without names; that of this master first."""
         self.is_used = True
         info = self._servers.info()
         known = list(info.cluster.tasks())
@@ -83,7 +83,7 @@ class ClusterWatch:
     async def _report(
         self, task: Task, seconds: float, call: Callable[[Task], Awaitable[Array]]
     ) -> TaskReport:
-        """What a task answers within these seconds, or why it does not."""
+        """Returns the report of a task, or why it sends none within `seconds`."""
         limit = min(max(seconds, 0.0), _MAX_S)
         address = self._servers.info().cluster.task_address(task.job, task.index)
         try:
@@ -99,7 +99,7 @@ class ClusterWatch:
     async def _status(self, request: StatusRequest, task: Task) -> Array:
         return await self._call(task, WorkerService.inspect, request)
 
-    async def _stopped(self, task: Task) -> Array:
+    async def _stop_task(self, task: Task) -> Array:
         await self._call(task, WorkerService.stop)
         return _NOTHING
 
@@ -110,16 +110,16 @@ class ClusterWatch:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a task; once more if its connection breaks, which does not say why."""
+        """Calls a task; retries once if its connection breaks, which does not say why."""
         proxy = self._servers.tasks[task]
-        incarnation = await self._connected(task)
+        incarnation = await self._connect_task(task)
         try:
             return await proxy.call(method, incarnation, *args, **kwargs)
         except UnavailableError:
-            incarnation = await self._connected(task)
+            incarnation = await self._connect_task(task)
             return await proxy.call(method, incarnation, *args, **kwargs)
 
-    async def _connected(self, task: Task) -> int:
+    async def _connect_task(self, task: Task) -> int:
         """Connects to a task; returns its incarnation.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Which addresses a server may listen on."""
+"""Decides on which addresses a server may listen, and by which it is reached."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
         loopback address, there are no certificates and JFLOW_INSECURE is not set.
     """
     try:
-        addresses = _resolved(numeric_host(host))
+        addresses = _resolve_host(numeric_host(host))
     except (OSError, UnicodeError) as error:
         raise InvalidArgumentError(
             f"{task} cannot listen at {host!r}, its host in the cluster: the name does not resolve "
@@ -63,11 +63,11 @@ def listening_hosts(host: str, task: Task, *, is_encrypted: bool) -> tuple[str, 
 
 
 def location_at(bound: Sequence[str], advertised: Advertised | None = None) -> ServerLocation:
-    """Where a server is reached that listens at these addresses, and further ones that lead to it.
+    """Returns where a server that listens at these addresses is reached.
 
     Args:
-      bound: where it listens.
-      advertised: the further ones; None for those of JFLOW_ADVERTISE.
+      bound: the addresses at which it listens.
+      advertised: further addresses that lead to it; None for those of JFLOW_ADVERTISE.
 
     Raises:
       InvalidArgumentError: if JFLOW_ADVERTISE is malformed.
@@ -82,7 +82,7 @@ def location_at(bound: Sequence[str], advertised: Advertised | None = None) -> S
 
 
 class Advertised(NamedTuple):
-    """Addresses by which callers reach a server, beside those of its listener.
+    """Addresses at which callers reach a server, in addition to those of its listener.
 
     Attributes:
       hosts: other names of its host, in lower case, with its own port.
@@ -94,7 +94,7 @@ class Advertised(NamedTuple):
 
 
 def read_advertised(environ: Mapping[str, str] = os.environ) -> Advertised:
-    """The addresses in JFLOW_ADVERTISE, "host" or "host:port", separated by commas.
+    """Parses JFLOW_ADVERTISE: "host" or "host:port", separated by commas.
 
     Raises:
       InvalidArgumentError: if one is malformed, or each machine has it, such as "localhost".
@@ -124,7 +124,7 @@ def _has_port(address: str) -> bool:
 
 
 def own_hosts(bound: Sequence[str]) -> frozenset[str]:
-    """Returns the hosts that callers may dial, in lower case, besides the one in its cluster.
+    """Returns the hosts that callers may use, in lower case, in addition to that in the cluster.
 
     A name is among them only if the server listens at all addresses that it stands for on this
     machine, so that callers that use it cannot have come to another process.
@@ -135,27 +135,27 @@ def own_hosts(bound: Sequence[str]) -> frozenset[str]:
     names = ["localhost"]
     if not are_loopback(bound):  # where resolving that name may take seconds, and it is not used
         names.append(socket.gethostname())
-    leading = [name for name in names if _leads_to(name, bound)]
-    return frozenset(name.lower() for name in (*bound, *leading))
+    own_names = [name for name in names if _leads_to(name, bound)]
+    return frozenset(name.lower() for name in (*bound, *own_names))
 
 
 def are_loopback(bound: Sequence[str]) -> bool:
-    """Whether only this machine reaches a server that listens at these addresses."""
+    """Whether a server that listens at these addresses is reached from this machine only."""
     return all(_numeric(address).is_loopback for address in bound)
 
 
 def _leads_to(name: str, bound: Sequence[str]) -> bool:
-    """Whether all addresses of a name are among those that are bound."""
+    """Whether the server listens at all addresses of a name."""
     if any(_numeric(address).is_unspecified for address in bound):
         return True
     try:
-        return set(_resolved(numeric_host(name))) <= {*bound}
+        return set(_resolve_host(numeric_host(name))) <= {*bound}
     except (OSError, UnicodeError):
         return False
 
 
-def _resolved(host: str) -> list[str]:
-    """The addresses of a host, each once. Raises OSError or UnicodeError if it has none."""
+def _resolve_host(host: str) -> list[str]:
+    """Resolves a host to its distinct addresses. Raises OSError or UnicodeError if it has none."""
     infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
@@ -165,7 +165,7 @@ def _numeric(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _is_of_this_machine(host: str) -> bool:
-    """Whether an address belongs to this machine: only then can its ports be bound."""
+    """Whether an address belongs to this machine, so that its ports can be bound."""
     kind, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     try:
         with socket.socket(kind) as one:

@@ -1,4 +1,4 @@
-"""`ServerDef`: a task of a cluster, in the shape of TensorFlow's protocol buffer."""
+"""`ServerDef`: the task and options of a server, in the shape of TensorFlow's protobuf."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROTOCOL = "grpc"
 
 @dataclass
 class ServerDef:
-    """What a server is. Like `ClusterDef` it is not a protocol buffer and is not serialized.
+    """The definition of a server. Like `ClusterDef`, it is no protocol buffer and not serialized.
 
     Attributes:
       cluster: the cluster.
@@ -41,7 +41,7 @@ def defined(
     protocol: str | None,
     config: ConfigProto | None,
 ) -> ServerDef:
-    """What the arguments of a server say together; those that are not None win.
+    """Merges the arguments of a server into its definition; those that are not None win.
 
     Raises:
       TypeError: if the cluster or the config has another type.
@@ -52,14 +52,14 @@ def defined(
     definition = server_or_cluster
     if not isinstance(definition, ServerDef):
         definition = ServerDef(ClusterSpec(definition).as_cluster_def())
-    wanted: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         "job_name": job,
         "task_index": index,
         "protocol": protocol,
         "default_session_config": config,
     }
     merged = replace(
-        definition, **{name: value for name, value in wanted.items() if value is not None}
+        definition, **{name: value for name, value in overrides.items() if value is not None}
     )
     if merged.default_session_config is not None:
         merged.default_session_config = merged.default_session_config.copy()
@@ -67,12 +67,12 @@ def defined(
 
 
 def packed_defaults(config: ConfigProto) -> bytes:
-    """The options of sessions, as a server tells its clients. Raises as `SessionDefaults.of`."""
+    """Encodes the session options that a server sends clients. Raises as `SessionDefaults.of`."""
     return SessionDefaults.of(config).to_bytes()
 
 
 def which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
-    """The task given by the arguments, else by TF_CONFIG, else the only task of the cluster.
+    """Returns the task of the arguments, else of TF_CONFIG, else the only one of the cluster.
 
     Raises:
       TypeError: if an argument has the wrong type.
@@ -92,7 +92,7 @@ def which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task
         raise InvalidArgumentError(
             f"{source} job {job!r}, which is not in the cluster; it has the jobs {cluster.jobs}"
         )
-    task = _inferred(cluster, job, index)
+    task = _infer_task(cluster, job, index)
     tasks = list(cluster.tasks())
     if task not in tasks:
         raise InvalidArgumentError(
@@ -101,7 +101,7 @@ def which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task
     return task
 
 
-def _inferred(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
+def _infer_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
     if job is None:
         if len(cluster.jobs) != 1:
             raise ValueError(

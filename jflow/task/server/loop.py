@@ -30,14 +30,14 @@ class LoopThread:
         Raises:
           TimeoutError: if it takes longer than `timeout` seconds; it is cancelled.
         """
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._start_loop())
         try:
             return future.result(timeout)
         except TimeoutError:
             future.cancel()
             raise
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -48,12 +48,12 @@ class LoopThread:
 
 
 def take_64_bits() -> None:
-    """Enables 64-bit types in this thread: the client decided whether its graph has them."""
+    """Enables 64-bit types in this thread; clients decide whether their graphs use them."""
     jax.enable_x64(True).__enter__()
 
 
 def run_programs_in_their_threads() -> None:
-    """Makes CPU programs run in the threads that start them, if JAX has not started yet.
+    """Makes CPU programs run in the threads that start them, unless JAX has started.
 
     Otherwise XLA runs larger programs on a few threads of its own, where one that takes minutes can
     block all others. A server has enough threads, and waits for the results in any case.
@@ -63,9 +63,9 @@ def run_programs_in_their_threads() -> None:
 
 
 def exempt_from_collection() -> None:
-    """Makes garbage collections skip what exists now; for a process that only serves.
+    """Exempts existing objects from garbage collection, in a process that only serves.
 
-    A full collection looks at each object of the imported libraries, for 0.1 s and more, and
+    A full collection traverses all objects of the imported libraries, for 0.1 s and more, and
     nothing else runs in the process meanwhile.
     """
     gc.collect()

@@ -91,7 +91,7 @@ class Server(Closing):
     """
 
     _worker_type: ClassVar[type[Worker]] = Worker
-    """What runs plans; the placement lab has servers whose workers pretend to compute."""
+    """The class that runs plans; the placement lab has servers whose workers simulate them."""
 
     _instead_of_copy = "other processes reach it by its target: jflow.connect(server.target)"
 
@@ -129,7 +129,7 @@ class Server(Closing):
 
     @classmethod
     def create_local_server(cls, config: ConfigProto | None = None, start: bool = True) -> Self:
-        """A cluster of one task, "/job:local/task:0", at a free port of this machine.
+        """Creates the server of a one-task cluster, "/job:local/task:0", at a free port.
 
         Args:
           config, start: as for `Server`.
@@ -138,9 +138,9 @@ class Server(Closing):
 
     @property
     def server_def(self) -> ServerDef:
-        """What this server is, as a ServerDef of its own: its task, and the cluster as it is seen.
+        """A ServerDef of this server: its task, and the cluster as the server sees it.
 
-        A port that was chosen is in it, so it makes an equal server once this one has stopped.
+        It has the port that the system chose, so it defines an equal server after this one stopped.
         """
         return ServerDef(
             self._cluster.as_cluster_def(),
@@ -211,7 +211,7 @@ class Server(Closing):
         self._cluster = known
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits until the server is stopped, at most so many seconds; returns whether it is."""
+        """Waits until the server stops or `timeout` seconds pass; returns whether it stopped."""
         return self._stopped.wait(timeout)
 
     def stop(self) -> None:
@@ -257,7 +257,7 @@ class Server(Closing):
 
 
 class _Terms(NamedTuple):
-    """What callers must prove, what they may call the server, and what their sessions get.
+    """The authentication, the identity and the session options of a server.
 
     Attributes:
       secret, cluster_name, location: see `Endpoint`.
@@ -333,7 +333,7 @@ class _Running:
         return self.worker.open_session(caller)
 
     async def watch_steps(self, slow_s: float) -> None:
-        """Begins to log steps that take longer than so many seconds."""
+        """Starts to log steps that take longer than `slow_s` seconds."""
         self._slow_steps = SlowSteps(self.worker.running.listed, slow_s)
         self._slow_steps.start()
 
@@ -367,7 +367,7 @@ async def _start(
 
 
 def _paths(paths: Sequence[str | os.PathLike[str]] | None, variable: str) -> list[str]:
-    """Directories that are given, or else those of an environment variable."""
+    """Returns the given directories, or else those of an environment variable."""
     if paths is None:
         paths = os.environ.get(variable, "").split(os.pathsep)
     return [os.fspath(path) for path in paths if path]

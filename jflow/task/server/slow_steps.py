@@ -1,4 +1,4 @@
-"""`SlowSteps`: logs the steps of a task that take long, and what they wait for."""
+"""`SlowSteps`: logs the slow steps of a task, and what they wait for."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Listed = Callable[[StatusRequest], tuple[int, tuple[StepStatus, ...]]]
 
 
 class SlowSteps:
-    """Looks at the running steps now and then, so that steps note nothing for it.
+    """Periodically checks the running steps, so that steps need not record anything for it.
 
     Call it on the event loop only.
 
     Args:
-      list_steps: lists those that run, the oldest first.
+      list_steps: lists the running steps, the oldest first.
       limit: how long a step may take before it is logged, in seconds.
     """
 
@@ -32,12 +32,12 @@ class SlowSteps:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begins to look, each half of the limit, if slow steps are logged at all."""
+        """Starts to check, at intervals of half the limit, if slow steps are logged at all."""
         if _LOG.isEnabledFor(logging.INFO):
-            self._again()
+            self._schedule()
 
     def stop(self) -> None:
-        """Looks no more. May be called again."""
+        """Stops checking. May be called again."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -61,10 +61,10 @@ class SlowSteps:
                 )
         self._slow = {number: step.age_s for number, step in slow.items()}
 
-    def _again(self) -> None:
+    def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._limit / 2, self._tick)
 
     def _tick(self) -> None:
         self.look()
-        self._again()
+        self._schedule()

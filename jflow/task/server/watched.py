@@ -1,4 +1,4 @@
-"""`ServedTask`: what a server says about its task and its process, for its watchers."""
+"""`ServedTask`: the status of a server's task and process, for watchers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from jflow.task.master import Master
 from jflow.task.worker import Worker
 
 _N_FRAMES = 64
-"""The most frames of a thread that are told: its innermost ones."""
+"""How many frames of a thread are reported: the innermost ones."""
 _ANSWER_S = 0.2
-"""How long a server goes on when it is told to stop, in seconds, so that its answer leaves."""
+"""How long a server that was told to stop goes on, in seconds, so that its reply leaves."""
 
 _Listed = tuple[int, tuple[Any, ...]]
 
 
 class ServedTask:
-    """The task of a server; see `WatchedTask`. Call it on the event loop only.
+    """The task of a server, as watchers see it; see `WatchedTask`. On the event loop only.
 
     Args:
       info: gives the current server info.
-      worker, master: those of the task.
+      worker, master: the worker and the master of the task.
 
     Attributes:
       is_serving: whether the server is not about to stop.
@@ -98,7 +98,7 @@ class ServedTask:
 
 
 def memory_bytes() -> int:
-    """The memory that this process has at present, in bytes; 0 where the system does not tell."""
+    """Returns the resident memory of this process, in bytes; 0 if the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -107,7 +107,7 @@ def memory_bytes() -> int:
 
 
 def log_file() -> tuple[str, int]:
-    """The path and the number of the file that standard error goes to; "" and 0 if it is none."""
+    """Returns path and inode of the file that is standard error; "" and 0 if it is no file."""
     try:
         status = os.fstat(2)
         path = os.readlink("/proc/self/fd/2") if stat.S_ISREG(status.st_mode) else ""
@@ -117,7 +117,7 @@ def log_file() -> tuple[str, int]:
 
 
 def list_threads(request: StatusRequest) -> _Listed:
-    """How many threads run Python code in this process, and where those are that are requested."""
+    """Returns the number of Python threads, and the stacks of a page of them."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = sorted(sys._current_frames().items())
     page = frames[request.first : request.first + request.limit]

@@ -1,4 +1,4 @@
-"""`WorkerContext`: what the plans of one task share; `RegisteredPlans`: what it keeps of a step."""
+"""`WorkerContext`: what the plans of one task share; `RegisteredPlans`: a step's plans."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from jflow.task.worker.senders import Sender, Senders
 
 @dataclass(frozen=True)
 class RegisteredPlans:
-    """One task's plans of a step, and the indices of the values they are fed and give.
+    """One task's plans of a step, and the indices of the values that they are fed and fetch.
 
     Attributes:
       handle: the number by which their master runs them.
       use: the state that they use.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
       writes_often: whether they write variables more than once.
-      claim: what their client had claimed when they were registered.
+      claim: the claim of their client when they were registered.
       writes: what they write.
-      refusal: the error of a step that is to be applied once, because of what it does.
-      master: the task whose client they are of.
+      refusal: the error for running them in a step applied once, if they do not support that.
+      master: the task of the master that registered them.
     """
 
     handle: int
@@ -63,7 +63,7 @@ class RegisteredPlans:
 
     @cached_property
     def exchanges(self) -> bool:
-        """Whether they send or receive values; if not, the rendezvous need not know their steps."""
+        """Whether the plans send or receive values; if not, the rendezvous skips their steps."""
         return any(
             isinstance(one, Send | Recv)
             for linked in self.plans
@@ -73,12 +73,12 @@ class RegisteredPlans:
 
 
 class TensorTransport(TasksOfCluster, Protocol):
-    """Sends values to other tasks, and calls all of them."""
+    """Sends values to other tasks, and calls all tasks."""
 
     def deliver(
         self, target: Task, step: int, values: Mapping[int, Array | None]
     ) -> Awaitable[None] | None:
-        """Sends values, and signals without one (None), to another task, by their edges.
+        """Sends values and signals (None) to another task, by their edges.
 
         Returns:
           What to wait for at once until they have left; None if they have.
@@ -87,7 +87,7 @@ class TensorTransport(TasksOfCluster, Protocol):
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What the plans that run on one task share.
+    """The devices, state and transports that the plans of one task share.
 
     Attributes:
       task: the task.
@@ -97,10 +97,10 @@ class WorkerContext:
       threads: for host work that may be slow but terminates.
       devices: runs, and waits for, programs that may take long.
       parked: attempts that a move may cancel.
-      blocked: by step, what a cancelled plan of it was waiting for; for error messages.
-      recorders: by step, what notes the traced ones.
-      senders: the tasks that send it values, and what waits for these.
-      piggybacked: by step, what takes the values that are piggybacked.
+      blocked: by step, what its cancelled plan was waiting for, for error messages.
+      recorders: the recorders of traced steps, by step.
+      senders: the tasks that send it values, and the waits for these.
+      piggybacked: the piggybacked values of steps, by step.
       started: by step, when it began, by `now`, and what it runs.
       orphaned: by step that has ended while a device ran a program of it: when it began, when it
         ended, and what it ran; see `orphaned_steps`.
@@ -125,7 +125,7 @@ class WorkerContext:
     def deliver(
         self, step: int, edge: int, value: Any, sender: Sender | None = None, n_bytes: int = 0
     ) -> None:
-        """Hands a value to the plan of this task that receives it, now or later.
+        """Delivers a value to the plan of this task that receives it, now or later.
 
         Args:
           step, edge, value: what arrived.
@@ -139,7 +139,7 @@ class WorkerContext:
             waiter.set_result(value)
 
     def begin_step(self, step: int, registered: RegisteredPlans) -> None:
-        """Takes note that a step begins."""
+        """Records that a step begins."""
         self.started[step] = now(), registered
         if registered.exchanges:
             self.rendezvous.open(step)
@@ -147,7 +147,7 @@ class WorkerContext:
             self.rendezvous.n_opened += 1
 
     def end_step(self, step: int, registered: RegisteredPlans) -> None:
-        """Forgets what was noted of a step, which has ended."""
+        """Removes the records of a step that has ended."""
         if registered.exchanges:
             self.rendezvous.end_step(step)
         began = self.started.pop(step, None)
@@ -158,23 +158,23 @@ class WorkerContext:
                 noted.pop(step, None)
 
     def orphaned_steps(self) -> dict[int, tuple[float, float, RegisteredPlans]]:
-        """`orphaned`, without those whose programs have ended."""
+        """Returns `orphaned`, after removing the steps whose programs have ended."""
         for step in [step for step in self.orphaned if not self.devices.runs(step)]:
             del self.orphaned[step]
         return self.orphaned
 
     def watch(self, parks: Collection[StateId]) -> Watch | None:
-        """What lets a move end the waits of a step that uses this state; None for no state."""
+        """Returns the function by which a move can end waits of a step; None without state."""
         return partial(self.parked.watched, states=parks) if parks else None
 
     def tell_wait(self, step: int, error: asyncio.CancelledError) -> None:
-        """Adds to the cancellation of a step what it was waiting for, if that is known."""
+        """Adds to the cancellation of a step what the step was waiting for, if known."""
         if waited := self.blocked.get(step):
             # The error of the deadline that cancelled the step shows it.
             error.args = (replace(waited, reason=f"{self.task} {waited.reason}"),)
 
     def sender_lost(self, sender: Sender) -> None:
-        """Ends what depends on a caller's stream, which has ended: what it brought, or should."""
+        """Drops the values of a caller's lost stream, and fails the waits for its values."""
         self.rendezvous.drop_sender(sender)
         for waiter in self.senders.lost(sender):
             if not waiter.done():

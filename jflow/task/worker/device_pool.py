@@ -1,4 +1,4 @@
-"""`DevicePool`: threads for long programs, and which programs are quick enough without one."""
+"""`DevicePool`: threads for long programs; `is_quick`: which programs need none."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ longer than others would wait that came meanwhile."""
 
 
 def timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object) -> None:
-    """Does the work of an instruction, and notes how long it took."""
+    """Does the work of an instruction, and records its duration."""
     start = time.perf_counter()
     work(*args)
     linked.latency.note(time.perf_counter() - start)
 
 
 def is_quick(run: LinkedRun, is_alone: Callable[[], bool]) -> bool:
-    """Whether a program may run on the event loop, which does nothing else meanwhile.
+    """Whether a program is quick enough to run on the event loop.
 
     XLA runs some programs to their end in the thread that starts them. A loop with a computed
     number of iterations may take minutes even if it was quick the last time (`may_be_quick`).
 
     Args:
       run: the program.
-      is_alone: whether no other plan runs, and nothing that this one sends is on its way.
+      is_alone: whether no other plan runs, and this one has no message in flight.
     """
     seconds = run.latency.seconds
     if seconds > ALONE_S or not run.may_be_quick:
@@ -60,7 +60,7 @@ _N_WAITING = 64
 
 
 class DevicePool:
-    """Runs programs that cannot be interrupted. Every method must be called on the event loop.
+    """Runs programs, which cannot be interrupted, in threads. On the event loop only.
 
     Programs have threads of their own, so that other work proceeds even if many programs never
     terminate. On Linux these are batch threads: one that starts does not take the processor from
@@ -90,7 +90,7 @@ class DevicePool:
     async def start(
         self, device: jax.Device, work: Callable[[], Any], step: int = 0
     ) -> Future[Any]:
-        """Starts work of a step in a thread as soon as the device has a free slot."""
+        """Runs the work of a step in a thread, once the device has a free slot."""
         slots = self._slots[device]
         if slots.locked():
             queued = self._queued[device]
@@ -110,21 +110,21 @@ class DevicePool:
         self._running[step] += 1
         # The slot is free when the work ends, not when its caller is cancelled: the device still
         # runs it then.
-        job.add_done_callback(lambda _: _tell(loop, partial(self._ended, slots, step)))
+        job.add_done_callback(lambda _: _tell(loop, partial(self._end_job, slots, step)))
         return job
 
     def runs(self, step: int) -> bool:
-        """Whether work of a step has begun and not ended, maybe after the step."""
+        """Whether work of a step is running, perhaps after the step has ended."""
         return step in self._running
 
-    def _ended(self, slots: asyncio.Semaphore, step: int) -> None:
+    def _end_job(self, slots: asyncio.Semaphore, step: int) -> None:
         slots.release()
         self._running[step] -= 1
         if not self._running[step]:
             del self._running[step]
 
     def queued(self, device: jax.Device) -> Collection[int]:
-        """The steps whose work waits for a free slot of a device."""
+        """Returns the steps whose work waits for a free slot of a device."""
         return self._queued[device]
 
     async def wait(self, value: jax.Array) -> None:
@@ -134,7 +134,7 @@ class DevicePool:
         )
 
     def shutdown(self) -> None:
-        """Starts no further work. Does not wait for running programs, which cannot be stopped."""
+        """Starts no further work; running programs cannot be stopped and are not awaited."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

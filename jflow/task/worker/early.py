@@ -1,4 +1,4 @@
-"""`EarlyValues`: bounds what streams bring for steps that have not begun on this task."""
+"""`EarlyValues`: limits the values that arrive for steps that have not begun on this task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_S = 0.01
 
 
 class EarlyValues:
-    """Drops early values that stay too long, and makes streams wait that bring too many.
+    """Drops early values after a while, and makes streams wait that bring too many.
 
     Call it on the event loop only.
 
@@ -32,12 +32,12 @@ class EarlyValues:
         self._patience_s = liveness_s() / 3
 
     def watch(self) -> None:
-        """Drops the values that are early now in a while, if no step takes them."""
+        """Starts a timer that drops early values which no step has taken by then."""
         if self._timer is None and self._rendezvous.has_early:
             self._timer = asyncio.get_running_loop().call_later(EARLY_S, self._sweep)
 
     async def make_room(self, sender: Hashable) -> None:
-        """Waits until steps take the early values of a stream; if none does, drops the oldest.
+        """Waits until steps take the early values of a stream; after a while, drops the oldest.
 
         The stream is not read meanwhile. It is for less time than after which the other end counts
         this one as lost.

@@ -1,4 +1,4 @@
-"""What errors of a plan become, which may come from JAX."""
+"""Converts the errors of plans, some of which come from JAX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jflow.task.execution.link import LinkedPlan
 
 
 def raise_of_plan(error: Exception, linked: LinkedPlan, task: Task) -> NoReturn:
-    """Raises the error of a plan, as one that names its task if it is one of the plan or of JAX."""
+    """Raises the error of a plan, converted to an OpError that names the task where possible."""
     if isinstance(error, OpError):
         error.with_context(task=str(task))
         raise error

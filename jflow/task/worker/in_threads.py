@@ -1,4 +1,4 @@
-"""`in_threads`: the steps of a kernel, each of which may have to wait for a disk, in threads."""
+"""`in_threads`: runs the steps of a kernel that may have to wait for a disk in threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jflow.state.resources.kernel import Wanted
 def in_threads(
     work: Generator[Wanted, None, None], threads: Executor
 ) -> Generator[Wanted | Awaitable[None], None, None]:
-    """The same as `work`, with each of its steps run in a thread."""
+    """Wraps a kernel's generator, so that each of its steps runs in a thread."""
     wanted: list[Wanted | None] = []
     try:
         while True:
@@ -30,7 +30,7 @@ def in_threads(
 async def _next_in_thread(
     work: Generator[Wanted, None, None], wanted: list[Wanted | None], threads: Executor
 ) -> None:
-    """Resumes `work` in a thread; adds to `wanted` what it waits for next, None at its end."""
+    """Resumes `work` in a thread; appends what it waits for next, or None at its end."""
     going = asyncio.get_running_loop().run_in_executor(threads, next, work, None)
     try:
         wanted.append(await asyncio.shield(going))

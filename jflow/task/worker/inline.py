@@ -1,4 +1,4 @@
-"""Plans that run inline: in the call that has read their request, until something has to wait.
+"""Plans that run inline, in the call that has read their request, until something has to wait.
 
 A run of such a plan (`jflow.task.execution.classes`) needs no task, no entry in the tables by which
 others find it, and no driver of the interpreter, unless it has to wait for others or its device.
@@ -45,12 +45,12 @@ MAX_KEPT_BYTES = 64 << 10
 
 
 class _Inline(Generic[ClassT]):
-    """What all of them have in common.
+    """The base class of plans that run inline.
 
     Args:
-      registered: what has the plan as the only one.
-      context: what the plans of its task share.
-      found: the plan, as it was classified.
+      registered: the registered plans, of which it is the only one.
+      context: the context of the task's worker.
+      programs: the class of the plan.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class _Inline(Generic[ClassT]):
     def _is_alone(self) -> bool:
         return not self._context.plans
 
-    async def _computed(self, step: int, value: jax.Array) -> None:
-        """Waits for the device, and lets others see meanwhile that the step runs."""
+    async def _wait_for_device(self, step: int, value: jax.Array) -> None:
+        """Waits for the device, and records meanwhile that the step runs."""
         context, run = self._context, object()
         context.started[step] = now(), self.registered
         context.plans.add(run)
@@ -82,7 +82,7 @@ class _Inline(Generic[ClassT]):
 
 
 class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
-    """Programs of fed values and constants."""
+    """A plan of programs of fed values and constants."""
 
     def __init__(
         self,
@@ -99,13 +99,13 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
 
     @property
     def is_quick(self) -> bool:
-        """Whether a run would neither occupy the event loop for long nor wait for a thread."""
+        """Whether a run neither occupies the event loop for long nor waits for a thread."""
         if self._fetched is not None:
             return True
         return all(is_quick(run, self._is_alone) for run in self._runs)
 
     async def run_inline(self, step: int, feeds: Sequence[Array]) -> Sequence[Array]:
-        """Runs the plan, which must be quick; waits for nothing but the device.
+        """Runs the plan, which must be quick; waits only for the device.
 
         Args:
           step: identifies the step.
@@ -130,7 +130,7 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
             values = [slots[slot] for slot in self._fetches]
             for value in values:
                 if not value.is_ready():
-                    await self._computed(step, value)
+                    await self._wait_for_device(step, value)
             fetched = [np.asarray(value) for value in values]
         except Exception as error:
             raise_of_plan(error, linked, self._context.task)
@@ -140,17 +140,17 @@ class InlinePrograms(_Inline[SingleProgram | SeveralPrograms]):
 
 
 class InlineAccess(_Inline[SingleAccess]):
-    """One program that reads or writes variables."""
+    """A plan of one program that reads or writes variables."""
 
     @property
     def is_quick(self) -> bool:
-        """Whether a run would neither occupy the event loop for long nor wait for a thread."""
+        """Whether a run neither occupies the event loop for long nor waits for a thread."""
         return is_quick(self._class.run, self._is_alone)
 
     async def run_inline(
         self, step: int, feeds: Sequence[Array], effect: StepEffect | None = None
     ) -> list[Array] | None:
-        """Runs the plan, which must be quick; waits for nothing but the device.
+        """Runs the plan, which must be quick; waits only for the device.
 
         Args:
           step: identifies the step.
@@ -180,7 +180,7 @@ class InlineAccess(_Inline[SingleAccess]):
             fetched: list[Array] = []
             for slot in self._fetches:
                 if not state.is_computed(slot):
-                    await self._computed(step, state[slot])
+                    await self._wait_for_device(step, state[slot])
                 fetched.append(state.fetch(slot))
         except Exception as error:
             raise_of_plan(error, linked, context.task)
@@ -191,7 +191,7 @@ class InlineAccess(_Inline[SingleAccess]):
 
 
 class InlineOperation(_Inline[SingleOperation]):
-    """One operation on a queue, or on another resource that is no variable."""
+    """A plan of one operation on a resource that is no variable, such as a queue."""
 
     def __init__(
         self, registered: RegisteredPlans, context: WorkerContext, operation: SingleOperation
@@ -201,11 +201,11 @@ class InlineOperation(_Inline[SingleOperation]):
 
     @property
     def is_quick(self) -> bool:
-        """Whether it does nothing but wait for other steps."""
+        """Always True: the operation only waits for other steps."""
         return True
 
     async def run_inline(self, step: int, feeds: Sequence[Array]) -> list[Array]:
-        """Runs the plan; what has to wait is noted for others, and goes on in a task.
+        """Runs the plan; an operation that has to wait continues as a `PlanRun` of the step.
 
         Args:
           step: identifies the step.
@@ -240,7 +240,7 @@ class InlineOperation(_Inline[SingleOperation]):
         running: Generator[Wanted, None, None],
         first: SubmittedWait,
     ) -> None:
-        """Performs the rest of an operation whose first attempt waits."""
+        """Continues an operation whose first attempt waits."""
         context = self._context
         context.begin_step(step, self.registered)
         run = PlanRun(self._linked, step, context, state=state)
@@ -258,7 +258,7 @@ Inline = InlinePrograms | InlineAccess | InlineOperation
 
 
 def inline_plan(registered: RegisteredPlans, context: WorkerContext) -> Inline | None:
-    """The only one of registered plans, if it can run inline and not under a claim.
+    """Returns the only one of registered plans if it can run inline; None if not or under a claim.
 
     A later claim ends what runs under a claim, by its task.
     """

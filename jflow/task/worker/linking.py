@@ -1,4 +1,4 @@
-"""`PlanLinker`: compiles and links the plans that a task is given."""
+"""`PlanLinker`: compiles and links the plans that a task receives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DroppedError(Exception):
 
 
 def sent(artifacts: Artifacts, digest: str) -> Callable[[], np.ndarray[Any, Any]]:
-    """What returns an artifact that was sent, or raises DroppedError."""
+    """Returns a function that returns a sent artifact or raises DroppedError."""
 
     def artifact() -> np.ndarray[Any, Any]:
         if digest not in artifacts:
@@ -65,7 +65,7 @@ class ConstantCache:
             return (digest, str(device)) in self._arrays
 
     def get(self, digest: str, device: jax.Device, source: Callable[[], Array]) -> Any:
-        """A constant on the device, transferred from `source()` if it is not cached; see `put`."""
+        """Returns a constant on the device; transfers it from `source()` if it is not cached."""
         key = (digest, str(device))
         with self._lock:
             if key not in self._arrays:
@@ -103,7 +103,7 @@ class PlanLinker:
         self.programs = ProgramCache()
 
     def check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
-        """Raises InvalidArgumentError if plans are not for here, or an artifact is not its own."""
+        """Checks that plans are for this task's devices and that artifacts have their digests."""
         task = self._task
         for plan in plans:
             if plan.device not in self._devices:
@@ -117,7 +117,7 @@ class PlanLinker:
                 raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
 
     def missing(self, plans: Sequence[Plan], artifacts: Artifacts) -> tuple[str, ...]:
-        """The digests of what plans need that is neither cached here nor sent."""
+        """Returns the digests of artifacts that plans need and that are neither cached nor sent."""
         missing: dict[str, None] = {}
         for plan in plans:
             device = self._devices[plan.device]
@@ -135,7 +135,7 @@ class PlanLinker:
         artifacts: Artifacts,
         functions: Mapping[str, HostFunction],
     ) -> list[LinkedPlan]:
-        """Compiles the programs of plans that are new here, and links the plans.
+        """Compiles the programs that are new on this task, and links the plans.
 
         Args:
           plans, artifacts: the plans and what was sent with them.
@@ -146,7 +146,7 @@ class PlanLinker:
           InvalidArgumentError: if a program is refused or cannot be compiled, or a plan is
             malformed.
         """
-        valid = await self._validated(plans, artifacts)
+        valid = await self._validate(plans, artifacts)
         await self._compile(plans, valid)
         loop = asyncio.get_running_loop()
         return [
@@ -154,8 +154,8 @@ class PlanLinker:
             for plan in plans
         ]
 
-    async def _validated(self, plans: Sequence[Plan], artifacts: Artifacts) -> ValidPrograms:
-        """The programs that were sent, as the validator process has written them."""
+    async def _validate(self, plans: Sequence[Plan], artifacts: Artifacts) -> ValidPrograms:
+        """Returns the programs that were sent, as the validator has serialized them again."""
         programs = {program.digest for plan in plans for program in plan.programs}
         sent_here = [digest for digest in artifacts if digest in programs]
         validations = [
@@ -165,7 +165,7 @@ class PlanLinker:
         return dict(zip(sent_here, valid, strict=True))
 
     async def _compile(self, plans: Sequence[Plan], valid: ValidPrograms) -> None:
-        """Compiles several programs concurrently; linking finds them in the cache."""
+        """Compiles several programs concurrently; `_link` finds them in the cache."""
         loop = asyncio.get_running_loop()
         work = [(plan.device, program) for plan in plans for program in plan.programs]
         # A thread must not wait for a program that another thread compiles: repeated registrations

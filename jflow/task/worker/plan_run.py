@@ -1,4 +1,4 @@
-"""The asyncio driver: runs one plan of a step without blocking the event loop."""
+"""`PlanRun`: the asyncio driver, which runs one plan of a step on the event loop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def run_plan(
       linked: the plan.
       step: identifies the step on every task that takes part.
       fed: the step's fed values by their index.
-      context: what the plan's task provides.
+      context: the context of the task's worker.
       client: calls functions of the step's client; None if it is not connected to this task.
       parks: the state that it uses, if it can be run again when a move ends it; else nothing.
       writing, effect: as for `StepState`.
@@ -80,7 +80,7 @@ async def run_plan(
 
 
 class PlanRun:
-    """One run of a plan, and the driver of its interpreters. Must be closed.
+    """One run of a plan: the driver of its interpreters. It must be closed.
 
     Args:
       linked, step, context, client, parks, writing, effect: as for `run_plan`.
@@ -144,7 +144,7 @@ class PlanRun:
         fetched = {}
         for fetch in linked.fetches:
             if not self._state.is_computed(fetch.slot):
-                await self._computed(fetch.slot)
+                await self._wait_computed(fetch.slot)
             fetched[fetch.index] = state.fetch(fetch.slot)
         return fetched
 
@@ -178,11 +178,11 @@ class PlanRun:
         await all_of(perform(number) for number in range(len(after)))
 
     async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
-        """Performs instructions in order; yields to the event loop only where one must wait."""
+        """Performs instructions in order; yields to the event loop only to wait."""
         await self.go_on(self._interpret(zip(repeat(0), instructions), (self._state,), self))
 
     async def go_on(self, running: _Interpreter, first: SubmittedWait | None = None) -> None:
-        """Runs an interpreter to its end; `first` is what it waits for already."""
+        """Runs an interpreter to its end; `first` is a wait that has already begun."""
         try:
             if first is not None:
                 await self._wait_submitted(*first)
@@ -197,7 +197,7 @@ class PlanRun:
             raise
 
     def _name_waiting_op(self) -> None:
-        """Adds the operation that waited, which is known once its kernel was closed."""
+        """Adds the name of the waiting operation, which is known once its kernel was closed."""
         op = self._state.waiting_op
         if op is not None and (blocked := self._context.blocked.get(self._step)) is not None:
             self._context.blocked[self._step] = Waited(blocked.reason, op)
@@ -214,7 +214,7 @@ class PlanRun:
     async def _wait_submitted(
         self, cell: Cell, attempt: Attempt, waiter: asyncio.Future[Any]
     ) -> None:
-        """As `_wait_for`, for an attempt that waits already."""
+        """Like `_wait_for`, for an attempt that was submitted and waits."""
         try:
             if self._transaction is None:
                 await self._wait(waiter)
@@ -235,7 +235,7 @@ class PlanRun:
     async def _wait_by_age(
         self, waiter: asyncio.Future[Any], attempt: Attempt, transaction: Transaction
     ) -> None:
-        """Waits for an attempt, unless an older step may be waiting for this one.
+        """Waits for an attempt of a step applied once, unless an older step may wait for it.
 
         Raises:
           ConflictError: if one may.
@@ -254,7 +254,7 @@ class PlanRun:
         waiting.result()
 
     async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
-        """Waits for an event that other plans bring about.
+        """Waits for an event that depends on other plans.
 
         They may depend on a value that this plan sends. If that is lost they never act, so a
         failed send fails the wait, also one that fails later.
@@ -271,13 +271,13 @@ class PlanRun:
         if self._is_cancelled:
             raise asyncio.CancelledError
 
-    async def _computed(self, *slots: Slot) -> None:
+    async def _wait_computed(self, *slots: Slot) -> None:
         """Waits until the device has computed the values of slots."""
         for slot in slots:
             if not self._state.is_computed(slot):
                 await self._context.devices.wait(self._state[slot])
 
-    async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
+    async def _run_in_thread(self, work: Callable[..., object], *args: Any) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._context.threads, work, *args)
 
@@ -343,9 +343,9 @@ class PlanRun:
         return self._call(state, call)
 
     async def _call(self, state: StepState, call: LinkedCall) -> None:
-        await self._computed(*call.instruction.inputs)
+        await self._wait_computed(*call.instruction.inputs)
         if call.latency.seconds > QUICK_S:
-            await self._in_thread(timed, call, state.call, call)
+            await self._run_in_thread(timed, call, state.call, call)
         else:
             timed(call, state.call, call)
 
@@ -361,13 +361,13 @@ class PlanRun:
         self, state: StepState, kernel: LinkedKernel
     ) -> Generator[Wanted | Awaitable[None], None, None]:
         if not all(map(state.is_computed, kernel.instruction.inputs)):
-            yield self._computed(*kernel.instruction.inputs)
+            yield self._wait_computed(*kernel.instruction.inputs)
         work = state.perform(kernel)
         yield from in_threads(work, self._context.threads) if kernel.reads_files else work
 
     async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
         """Makes the client call one of its functions."""
-        await self._computed(*callback.instruction.inputs)
+        await self._wait_computed(*callback.instruction.inputs)
         operands = state.operands(callback)
         if operands is None:
             return
@@ -377,13 +377,13 @@ class PlanRun:
                 "not connected to this task",
                 op=callback.instruction.op,
             )
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        results: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             with callback.naming_errors():
-                await self._client(callback.number, operands, answer)
-                state.answer(callback, await self._wait(answer))
+                await self._client(callback.number, operands, results)
+                state.answer(callback, await self._wait(results))
         finally:
-            answer.cancel()
+            results.cancel()
 
     # Transfers --------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ waiter when its value arrives. The caller chooses what a waiter is and wakes it.
 
 Invariants:
 
-* For one edge of a step there is a kept value or a waiter, never both, because `deliver` and `take`
-  each look for the other one first. An edge carries one value per step.
+* For one edge of a step there is a kept value or a waiter, never both, because `deliver` and
+  `receive` each look for the other one first. An edge carries one value per step.
 * A step is in one of three states: *early* (values arrived before `open`; in `_steps` and
-  `_early`), *open* (in `_steps` only) or *ended* (in `_ended` only). `take` requires an open step.
+  `_early`), *open* (in `_steps` only) or *ended* (in `_ended` only). `receive` requires an open
+  step.
 * Memory is bounded although a value may arrive before its step is opened, or after it has ended
   (the sender failed or was slow). An early value belongs to the stream that brought it, its
   *sender*: it is dropped when that ends (`drop_sender`), when more than `memory` steps are early,
@@ -33,12 +34,12 @@ MAX_EARLY_BYTES = 64 << 20
 comes in these is less; a stream that brings more is not read on until there is room."""
 
 _OVERHEAD_BYTES = 512
-"""What an early value is counted for beside its bytes, which limits their number."""
+"""What an early value counts for in addition to its bytes, which limits the number of them."""
 
 
 @dataclass(frozen=True)
 class EarlyValue:
-    """A value that arrived before it was wanted; a wrapper, because the value may be None."""
+    """A value that arrived before its receiver; a wrapper, because the value may be None."""
 
     value: Any
 
@@ -48,11 +49,11 @@ class _Step(Generic[Waiter]):
     early: dict[int, EarlyValue] = field(default_factory=dict)
     waiters: dict[int, Waiter] = field(default_factory=dict)
     senders: dict[int, tuple[Hashable, int]] = field(default_factory=dict)
-    """Of each early value: what brought it, and what it counts for."""
+    """The sender of each early value, and the bytes that it counts for."""
 
 
 class Rendezvous(Generic[Waiter]):
-    """Values and waiters by step and edge.
+    """The values and waiters of steps, by step and edge.
 
     Args:
       memory: how many ended steps, steps that are not open yet, and lost steps to remember.
@@ -72,7 +73,7 @@ class Rendezvous(Generic[Waiter]):
         self._swept: set[int] = set()
 
     def open(self, step: int) -> None:
-        """Marks the beginning of a step on this task."""
+        """Marks a step as open: it has begun on this task."""
         self.n_opened += 1
         if step in self._early:
             del self._early[step]
@@ -82,7 +83,7 @@ class Rendezvous(Generic[Waiter]):
     def deliver(
         self, step: int, edge: int, value: Any, sender: Hashable = None, n_bytes: int = 0
     ) -> Waiter | None:
-        """Takes a value that arrived; returns the waiter for it.
+        """Adds a value that arrived; returns its waiter, if there is one.
 
         Args:
           step, edge, value: what arrived.
@@ -110,7 +111,7 @@ class Rendezvous(Generic[Waiter]):
         return waiter
 
     def receive(self, step: int, edge: int, waiter: Waiter) -> EarlyValue | None:
-        """The value if it has arrived; otherwise None, and `deliver` will return `waiter`.
+        """Returns a value that has arrived; otherwise None, and `deliver` will return `waiter`.
 
         Raises:
           KeyError: if the step is not open.
@@ -136,7 +137,7 @@ class Rendezvous(Generic[Waiter]):
         _remember(self._ended, step, self._memory)
 
     def waiting(self, step: int) -> Mapping[int, Waiter]:
-        """What waits for values of a step, by edge."""
+        """Returns the waiters for values of a step, by edge."""
         state = self._steps.get(step)
         return {} if state is None else state.waiters
 
@@ -146,11 +147,11 @@ class Rendezvous(Generic[Waiter]):
         return bool(self._early)
 
     def is_crowded(self, sender: Hashable) -> bool:
-        """Whether the early values of a sender exceed what it may bring."""
+        """Whether the early values of a sender exceed their limit."""
         return self._n_bytes.get(sender, 0) > MAX_EARLY_BYTES
 
     def make_room(self, sender: Hashable) -> None:
-        """Drops the oldest early values of a sender until it may bring more."""
+        """Drops the oldest early values of a sender until they are within their limit."""
         for step in list(self._early):
             if not self.is_crowded(sender):
                 return
@@ -172,7 +173,7 @@ class Rendezvous(Generic[Waiter]):
         return len(self._steps)
 
     def _begin_early(self, step: int) -> _Step[Waiter]:
-        """Begins to keep the values of a step that is not open yet."""
+        """Adds an early step, and drops the oldest one if there are too many."""
         self._early[step] = None
         self._swept.discard(step)
         state = self._steps[step] = _Step()
@@ -181,7 +182,7 @@ class Rendezvous(Generic[Waiter]):
         return state
 
     def _drop(self, step: int, sender: Hashable) -> None:
-        """Drops what a sender brought for an early step."""
+        """Drops the values that a sender brought for an early step."""
         state = self._steps[step]
         edges = [edge for edge, (by, _) in state.senders.items() if by == sender]
         for edge in edges:
@@ -212,7 +213,7 @@ class Rendezvous(Generic[Waiter]):
 
 
 def _remember(steps: OrderedDict[int, None], step: int, memory: int) -> None:
-    """Adds a step to those that are remembered, and forgets the oldest."""
+    """Adds a step to a bounded memory of steps; removes the oldest if it is full."""
     steps[step] = None
     if len(steps) > memory:
         steps.popitem(last=False)

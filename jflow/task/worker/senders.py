@@ -1,4 +1,4 @@
-"""`Senders`: finds what waits for a value that was lost with the connection of its sender.
+"""`Senders`: finds the waits for values that may have been lost with a connection.
 
 A value is sent once. If the connection ends on which it is under way, its sender may have finished
 its part of the step before, so that nothing but the end of the connection could end the wait. The
@@ -33,7 +33,7 @@ class Sender:
 
     Attributes:
       task: the task that calls; None if the caller is not a task of a cluster.
-      number: when it was opened.
+      number: of the connection, in the order in which connections and waits began.
     """
 
     task: Task | None
@@ -41,7 +41,7 @@ class Sender:
 
 
 class Senders(Generic[Waiter]):
-    """The connections of other tasks, and what waits for their values."""
+    """The connections from other tasks, and the waits for their values."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -49,14 +49,14 @@ class Senders(Generic[Waiter]):
         self._pending: dict[Task, dict[Waiter, int]] = {}
 
     def connected(self, task: Task | None = None) -> Sender:
-        """A caller has opened a connection to this task."""
+        """Adds a connection that a caller has opened."""
         sender = Sender(task, next(self._numbers))
         if task is not None:
             self._open.setdefault(task, set()).add(sender.number)
         return sender
 
     def lost(self, sender: Sender) -> list[Waiter]:
-        """A connection has ended; returns what waits for a value that may have been lost with it.
+        """Removes a lost connection; returns the waiters whose values may be lost with it.
 
         Raises:
           KeyError: if it has ended before.
@@ -73,11 +73,11 @@ class Senders(Generic[Waiter]):
         return [waiter for waiter, began in pending.items() if began < next_one]
 
     def add_wait(self, task: Task, waiter: Waiter) -> None:
-        """Something begins to wait for a value of a task."""
+        """Adds a waiter for a value from a task."""
         self._pending.setdefault(task, {})[waiter] = next(self._numbers)
 
     def remove_wait(self, task: Task, waiter: Waiter) -> None:
-        """It does not wait any more."""
+        """Removes a waiter."""
         pending = self._pending[task]
         del pending[waiter]
         if not pending:

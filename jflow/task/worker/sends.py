@@ -1,4 +1,4 @@
-"""`PlanSends`: what one run of a plan sends to other tasks, by messages or on its reply."""
+"""`PlanSends`: the sends of one run of a plan, in messages or piggybacked on its reply."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ MAX_PIGGYBACKED_BYTES = 64 << 10
 
 
 class PlanSends:
-    """The values that one run of a plan sends. Must be closed.
+    """The values that one run of a plan sends. It must be closed.
 
     Args:
       linked: the plan.
       step: the number of its step.
       state: has the values.
-      context: what the task provides.
-      waiters: what waits for other plans; a send that fails fails it, because they may never act.
+      context: the context of the task's worker.
+      waiters: the waits for other plans; a failed send fails them, as those may never act.
 
     It must not refer to the run itself: values that a cycle of references holds are freed by the
     garbage collector only, and the shared memory that they lie in is not used again meanwhile.
     """
 
     __slots__ = (
-        *("_context", "_last", "_leaving", "_linked", "_piggybacked", "_sending"),
+        *("_context", "_last_sends", "_leaving", "_linked", "_piggybacked", "_sending"),
         *("_state", "_step", "_waiters"),
     )
 
@@ -54,21 +54,21 @@ class PlanSends:
         self._context = context
         self._waiters = waiters
         self._piggybacked = context.piggybacked.get(step) if context.piggybacked else None
-        self._last: list[Send] = []
+        self._last_sends: list[Send] = []
         self._leaving: list[Send] = []
         self._sending: list[asyncio.Future[None]] = []
 
     @property
     def are_done(self) -> bool:
-        """Whether no message is on its way."""
+        """Whether no message is in flight."""
         return not self._sending or all(sending.done() for sending in self._sending)
 
     def add(self, send: Send) -> None:
-        """Sends a value with its neighbours, or at the end of the plan if it can be piggybacked."""
+        """Sends a value with adjacent sends, or at the end of the plan if it can be piggybacked."""
         if send.target.task == self._context.task:
             self._context.deliver(self._step, send.edge, self._own_value(send.slot))
         elif self._can_piggyback(send):
-            self._last.append(send)
+            self._last_sends.append(send)
         else:
             self._leaving.append(send)
         if self._leaving and send.edge in self._linked.ends_of_sends:
@@ -76,8 +76,8 @@ class PlanSends:
             self._send_all(leaving)
 
     async def finish(self) -> None:
-        """Sends what is left, and waits until all of it has been sent."""
-        if self._last:
+        """Sends the values that are left, and waits until all messages were sent."""
+        if self._last_sends:
             self._piggyback()
         if len(self._sending) == 1:
             await self._sending[0]
@@ -88,10 +88,10 @@ class PlanSends:
         """Fails the waiters if a send has failed."""
         for sending in self._sending:
             if sending.done():
-                self._ended(sending)
+                self._fail_waiters(sending)
 
     def close(self) -> None:
-        """Cancels what has not been sent."""
+        """Cancels the messages that were not sent."""
         for sending in self._sending:
             sending.cancel()
 
@@ -105,19 +105,19 @@ class PlanSends:
         return send.slot is None or memory_bytes(self._state[send.slot]) <= MAX_PIGGYBACKED_BYTES
 
     def _piggyback(self) -> None:
-        """Adds the last values to the reply if that leaves now, because it waits for nothing."""
+        """Adds the last values to the reply; sends them in messages if the reply has to wait."""
         slots = [fetch.slot for fetch in self._linked.fetches]
-        slots += [send.slot for send in self._last if send.slot is not None]
+        slots += [send.slot for send in self._last_sends if send.slot is not None]
         is_computed = all(map(self._state.is_computed, slots))
         if self._piggybacked is None or self._sending or not is_computed:
-            self._send_all(self._last)
+            self._send_all(self._last_sends)
             return
-        for send in self._last:
+        for send in self._last_sends:
             value = None if send.slot is None else self._state.fetch(send.slot)
             self._piggybacked.values[send.edge] = value
 
     def _send_all(self, sends: Iterable[Send]) -> None:
-        """Sends values: what is computed now in one message to each task, the others in another."""
+        """Sends values by task: those that are computed in one message, the others in another."""
         groups: dict[tuple[Task, bool], list[Send]] = {}
         for send in sends:
             is_computed = send.slot is None or self._state.is_computed(send.slot)
@@ -125,7 +125,7 @@ class PlanSends:
         for (target, _), group in groups.items():
             sending = begin(self._send(target, group))
             if not sending.done() or sending.exception() is not None:
-                sending.add_done_callback(self._ended)
+                sending.add_done_callback(self._fail_waiters)
                 self._sending.append(sending)
 
     async def _send(self, target: Task, sends: Sequence[Send]) -> None:
@@ -144,7 +144,7 @@ class PlanSends:
         for slot in slots:
             state.has_sent(slot)
 
-    def _ended(self, sending: asyncio.Future[None]) -> None:
+    def _fail_waiters(self, sending: asyncio.Future[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
         if error is None:
             return
@@ -153,7 +153,7 @@ class PlanSends:
                 waiter.set_exception(error)
 
     def _own_value(self, slot: Slot | None) -> Any:
-        """A slot's value that remains valid after this plan has ended; a copy if it is leased."""
+        """Returns a slot's value for another plan of this task; a copy if it is leased."""
         if slot is None:
             return None
         value = self._state[slot]

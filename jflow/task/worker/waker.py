@@ -1,4 +1,4 @@
-"""`Waker`: wakes what waits on an event loop, from any thread."""
+"""`Waker`: wakes a waiter on an event loop, from any thread."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jflow.state.resources import Attempt
 
 
 class Waker:
-    """Wakes a waiter on an event loop; thread-safe, and harmless if the wait is over.
+    """Wakes a waiter on an event loop; thread-safe, and does nothing if the wait is over.
 
     Attributes:
-      step: the number of the step that waits; None if it is none.
-      interpreter: what waits in it; None if that is not known.
+      step: the number of the step that waits; None if no step does.
+      interpreter: the interpreter that waits; None if that is not known.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`RunningSteps`: the steps of a task and what they wait for, for its watchers."""
+"""`RunningSteps`: the steps of a task and what they wait for, as watchers see them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from jflow.task.worker.context import RegisteredPlans, WorkerContext
 from jflow.task.worker.waker import Waker
 
 _N_WAITS = 100
-"""How many attempts on each resource are looked at: those at the head come first."""
+"""How many attempts on each resource are examined, from the head of its wait queue on."""
 _N_SHOWN = 20
 """How many waits of one step are shown."""
 
 
 class RunningSteps:
-    """The steps that have begun on a task and have not ended there, or were orphaned.
+    """The steps that run on a task, and those that were orphaned there.
 
     What a step waits for is found from the resources, the rendezvous and the devices, so that steps
-    note nothing for watchers but when they began. Call it on the event loop only.
+    record nothing for watchers but when they began. Call it on the event loop only.
 
     Args:
-      context: what the plans of the task share.
-      gate: what they wait at while the state that they use is moved.
+      context: the context of the task's worker.
+      gate: makes steps wait while the state that they use moves.
     """
 
     def __init__(self, context: WorkerContext, gate: Gate) -> None:
@@ -40,11 +40,11 @@ class RunningSteps:
 
     @property
     def n_begun(self) -> int:
-        """How many steps have begun so far."""
+        """The number of steps that have begun so far."""
         return self._context.rendezvous.n_opened
 
     def listed(self, request: StatusRequest) -> tuple[int, tuple[StepStatus, ...]]:
-        """How many there are, and those that are requested; first those that were orphaned."""
+        """Returns the number of steps, and the statuses of a page of them, orphaned ones first."""
         n_steps, page = self._page(request)
         return n_steps, tuple(
             StepStatus(
@@ -60,9 +60,9 @@ class RunningSteps:
         )
 
     def list_waits(self, request: StatusRequest) -> tuple[int, tuple[WaitStatus, ...]]:
-        """How many steps there are, and what those wait for that are requested, as `listed`.
+        """Returns the number of steps, and the waits of a page of them, as `listed`.
 
-        A step that waits for nothing is there once, and says so.
+        A step that waits for nothing has one entry, without a cause.
         """
         n_steps, page = self._page(request)
         return n_steps, tuple(wait for _, _, found in page for wait in found)
@@ -70,7 +70,7 @@ class RunningSteps:
     def _page(
         self, request: StatusRequest
     ) -> tuple[int, list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]]]:
-        """How many steps there are, and the waits of those requested, at least one each.
+        """Returns the number of steps, and the waits of a page of them, at least one for each step.
 
         Those that were orphaned come first, then the others, each the oldest first.
         """
@@ -85,23 +85,23 @@ class RunningSteps:
         attempts = self._attempts() if page else {}
         found: list[tuple[int, RegisteredPlans, Sequence[WaitStatus]]] = []
         for at, step, registered in page:
-            bare = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
+            base = WaitStatus(f"{step:x}", registered.handle, max(present - at, 0.0))
             if step in orphaned:
                 since = max(present - orphaned[step][1], 0.0)
-                found.append((step, registered, [replace(bare, orphaned_s=since)]))
+                found.append((step, registered, [replace(base, orphaned_s=since)]))
                 continue
-            noted = (
+            fields = (
                 *attempts.get(step, ()),
                 *self._values(step, registered),
-                *self._busy(step, registered),
-                *self._held(step),
+                *self._busy_devices(step, registered),
+                *self._held_state(step),
             )
-            shown = [replace(bare, **one) for one in noted[:_N_SHOWN]]
-            found.append((step, registered, shown or [bare]))
+            shown = [replace(base, **one) for one in fields[:_N_SHOWN]]
+            found.append((step, registered, shown or [base]))
         return len(steps), found
 
     def _attempts(self) -> Mapping[int, list[dict[str, Any]]]:
-        """What steps wait for at resources, by step, as fields of `WaitStatus`."""
+        """Returns what steps wait for at resources, by step, as fields of `WaitStatus`."""
         attempts: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for device, cell in self._cells():
             for attempt, reason in cell.waiting(_N_WAITS):
@@ -113,7 +113,7 @@ class RunningSteps:
         return attempts
 
     def _cells(self) -> Iterable[tuple[str, Cell]]:
-        """What steps may wait for, each with its device, "" if it is of the whole task."""
+        """Yields the cells at which steps may wait, with their devices; "" for the whole task."""
         containers = self._context.containers
         yield "", containers.accesses
         yield "", containers.writing
@@ -121,7 +121,7 @@ class RunningSteps:
             yield str(resource.device), cell
 
     def _values(self, step: int, registered: RegisteredPlans) -> Iterable[dict[str, Any]]:
-        """What a step waits for from other tasks and devices, as fields of `WaitStatus`."""
+        """Yields the values for which a step waits, as fields of `WaitStatus`."""
         waiting = self._context.rendezvous.waiting(step)
         if not waiting:
             return
@@ -133,15 +133,15 @@ class RunningSteps:
                     what = f"for a value from {'another device of its task' if is_own else source}"
                     yield {"cause": what, "device": str(one.source), "edge": one.edge}
 
-    def _busy(self, step: int, registered: RegisteredPlans) -> Iterable[dict[str, Any]]:
-        """The devices that it waits for, which take no more programs now."""
+    def _busy_devices(self, step: int, registered: RegisteredPlans) -> Iterable[dict[str, Any]]:
+        """Yields the busy devices for which a step waits, as fields of `WaitStatus`."""
         for linked in registered.plans:
             if step in self._context.devices.queued(linked.device):
                 what = "for its device, which runs other programs"
                 yield {"cause": what, "device": str(linked.plan.device)}
 
-    def _held(self, step: int) -> Iterable[dict[str, Any]]:
-        """The state that it waits for, because that is held."""
+    def _held_state(self, step: int) -> Iterable[dict[str, Any]]:
+        """Yields the held state for which a step waits, as fields of `WaitStatus`."""
         held = self._gate.waiting.get(step)
         if held is not None and (what := self._gate.directory.obstacle(held.use)):
             yield {"cause": bounded_name(what)}

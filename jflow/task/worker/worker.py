@@ -83,14 +83,14 @@ class Worker:
       long_programs: runs programs that may take long.
       containers: the state of the task.
       programs: the cache of compiled programs.
-      moves: what it does when state moves.
+      moves: moves state.
       effects: the steps that it applies once.
-      saves: what it does when state is saved or restored.
-      claims: what runs under claims.
+      saves: saves and restores state.
+      claims: the runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
       can_piggyback: whether values may leave with the replies of plans.
       running: the steps that it runs, for its watchers.
-      watched: what its server lets others see of the task.
+      watched: the task as its server shows it to watchers.
     """
 
     watched: WatchedTask
@@ -137,7 +137,7 @@ class Worker:
         )
 
     def open_session(self, caller: Task | None = None) -> Worker:
-        """A worker for another caller, maybe a task: shares all but what each has registered."""
+        """Returns a worker for another caller, which shares all but what each registers."""
         # A shallow copy shares all other state: no attribute is rebound after `__init__`.
         session = copy.copy(self)
         session._of_caller = set()
@@ -154,7 +154,7 @@ class Worker:
         is_restartable: bool = False,
         claim: Claim | None = None,
     ) -> Registered:
-        """Compiles, links and keeps plans.
+        """Compiles and links plans, and keeps them ready to run.
 
         Returns:
           A handle; or the digests of artifacts that are neither cached here nor sent, in which
@@ -205,7 +205,7 @@ class Worker:
         return Registered(handle, n_bytes=sum(one.fetched_bytes for one in linked))
 
     def release(self, handle: int) -> None:
-        """Forgets registered plans, and frees the session's state with its last plans here."""
+        """Releases registered plans; with its last plans here, frees the state of their session."""
         self._of_caller.discard(handle)
         registered = self._registered.pop(handle, None)
         self._inline.pop(handle, None)
@@ -230,7 +230,7 @@ class Worker:
         staging: Staging | None = None,
         piggybacked: Piggybacked | None = None,
     ) -> list[Array]:
-        """Runs registered plans: what this task does in a step.
+        """Runs registered plans, which are this task's part of a step.
 
         Args:
           step: identifies the step on every task that takes part.
@@ -238,15 +238,15 @@ class Worker:
           feeds: the fed values of these plans in the order of their indices.
           client: calls functions of the client; None if it is not connected to this task.
           records: if given, the step is traced, and what this task notes is added to them.
-          staging: how what they write is kept, if the step is applied once.
-          piggybacked: takes what they send to the caller at their end; None to send it.
+          staging: stages their writes, if the step is applied once.
+          piggybacked: receives the values for the caller that they send last; None to send these.
 
         Returns:
           Their fetched values in the order of their indices.
 
         Raises:
           AbortedError: if the handle is unknown.
-          FencedError: if there was a later claim of what its client works under.
+          FencedError: if there was a later claim of the name that its client has claimed.
           ConflictError, UnimplementedError: as `WorkerService.run_plans`.
           OpError: if a plan fails.
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
@@ -274,7 +274,7 @@ class Worker:
             if not self.moves.plans.directory.enter(plan.registered.use):
                 return None
         except MovedError:
-            return None  # `run` finds what that means for the step
+            return None  # `run_plans` finds what that means for the step
         return Started(self._run_inline(plan, step, feeds, staging))
 
     async def _run_inline(
@@ -284,7 +284,7 @@ class Worker:
         feeds: Sequence[Array],
         staging: Staging | None,
     ) -> list[Array]:
-        """Runs a plan whose state nothing moves, and which has entered the gate."""
+        """Runs an inline plan that has entered the gate, so that its state cannot move."""
         registered = plan.registered
         try:
             if isinstance(plan, InlineOperation):
@@ -303,7 +303,7 @@ class Worker:
         feeds: Sequence[Array],
         effect: StepEffect | None = None,
     ) -> list[Array]:
-        """Runs a program on variables; as any other plan, and noted for others, if it waits."""
+        """Runs a program on variables; inline, or as any other plan if it has to wait."""
         values = await plan.run_inline(step, feeds, effect)
         if values is not None:
             return values
@@ -345,7 +345,7 @@ class Worker:
                 if not gate.directory.enter(use):
                     await gate.enter(use, step)
             except MovedError as error:
-                raise self._refused(registered, error) from None
+                raise self._moved_error(registered, error) from None
             has_entered = True
             if staging is None or not registered.writes.n_programs:
                 values = await self._run_plans(registered, step, fed, client)
@@ -376,7 +376,7 @@ class Worker:
         client: Client | None,
         effect: StepEffect | None = None,
     ) -> list[Array]:
-        """Runs plans whose state nothing moves; returns their fetched values in order."""
+        """Runs plans that have entered the gate; returns their fetched values in order."""
         if (action := async_failpoint("worker.before_run")) is not None:
             await action
         parks = registered.use.states if registered.is_restartable else ()
@@ -409,7 +409,7 @@ class Worker:
         return registered is not None and registered.claim is not None
 
     def _used_claims(self) -> Iterator[Claim]:
-        """The claims of what is registered."""
+        """Returns the claims of registered plans."""
         return (one.claim for one in self._registered.values() if one.claim is not None)
 
     def _missing_plans(self, handle: int) -> NoReturn:
@@ -443,7 +443,7 @@ class Worker:
         self.containers.clear(containers)
 
     def close(self) -> None:
-        """Forgets everything that this caller registered, and ends its holds."""
+        """Releases everything that this caller registered, and ends its holds."""
         self._context.sender_lost(self._sender)
         self.moves.close()
         self.saves.close()
@@ -451,8 +451,8 @@ class Worker:
         for handle in tuple(self._of_caller):
             self.release(handle)
 
-    def _refused(self, registered: RegisteredPlans, error: MovedError) -> OpError:
-        """The error of plans whose state has moved.
+    def _moved_error(self, registered: RegisteredPlans, error: MovedError) -> OpError:
+        """Returns the error for plans whose state has moved.
 
         A master starts no step whose state has moved. One that comes here nevertheless, because its
         master had lost the hold, may have begun on other tasks.
