@@ -1,4 +1,4 @@
-"""Checkpoints in jflow's own format."""
+"""`NativeCheckpoint`: reads checkpoints in jflow's own format."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class _Piece(NamedTuple):
 
     @property
     def box(self) -> TensorBox:
-        """Its region of the whole tensor as programs see it."""
+        """The region of the whole tensor that it covers, as programs see it."""
         return box_of(self.entry.begin, self.entry.shape[: len(self.entry.begin)])
 
 
 class NativeCheckpoint(Checkpoint):
-    """A checkpoint that jflow wrote.
+    """An open checkpoint in jflow's own format.
 
     All shards are opened, and their tables checked, at the beginning. A later save that replaces
     the checkpoint does not change what this reads.
@@ -120,7 +120,7 @@ class NativeCheckpoint(Checkpoint):
             read_box(piece.shard.reader(piece.entry, key), piece.entry.shape, stored, part)
 
     def _check_whole(self, key: str, pieces: list[_Piece]) -> None:
-        """Refuses slices that do not belong together, overlap, or leave something out."""
+        """Raises DataLossError unless the slices cover each element of a tensor exactly once."""
         first = pieces[0].entry
         is_same = all(
             (one.entry.dtype, one.entry.stored, one.entry.full_array_shape)
@@ -137,7 +137,7 @@ class NativeCheckpoint(Checkpoint):
 
 
 def _overlap(boxes: list[TensorBox]) -> bool:
-    """Whether any two of the regions have something in common."""
+    """Whether any two regions overlap."""
     boxes = sorted(boxes)
     for i, box in enumerate(boxes):
         for other in boxes[i + 1 :]:
@@ -149,7 +149,7 @@ def _overlap(boxes: list[TensorBox]) -> bool:
 
 
 def _whole(piece: _Piece, key: str) -> Array:
-    """A stored array."""
+    """Reads a whole stored array."""
     entry = piece.entry
     read = piece.shard.reader(entry, key)
     if entry.stored != string.name:

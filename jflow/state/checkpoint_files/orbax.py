@@ -1,4 +1,4 @@
-"""Checkpoints of Orbax, read and written by the package `orbax-checkpoint`.
+"""Reads and writes checkpoints of Orbax, with the package `orbax-checkpoint`.
 
 The keys of tensors are the paths of a tree: `{"layer": {"kernel": …}}` has the key "layer/kernel".
 """
@@ -24,7 +24,7 @@ _TREE, _ITEM = "_METADATA", "default"
 
 
 class OrbaxCheckpoint(Checkpoint):
-    """A checkpoint that Orbax wrote: a `StandardCheckpointer`, `PyTreeCheckpointer` or manager.
+    """An open checkpoint of Orbax, by a `StandardCheckpointer`, `PyTreeCheckpointer` or manager.
 
     A tensor is read as a whole, also for a region of it. Orbax's files have no states.
 
@@ -81,7 +81,7 @@ class OrbaxCheckpoint(Checkpoint):
         target[...] = to_physical(self._whole(key))[box.index]
 
     def _whole(self, key: str) -> Array:
-        """A tensor as Orbax gives it, all others being left out."""
+        """Restores one tensor through Orbax, leaving out all others."""
         leaves = [0 if name == key else self._orbax.PLACEHOLDER for name in self._names]
         tree = jax.tree_util.tree_unflatten(self._structure, leaves)
         options = self._orbax.RestoreArgs(restore_type=np.ndarray)
@@ -98,7 +98,7 @@ class OrbaxCheckpoint(Checkpoint):
 def write_orbax(
     checkpoint: Checkpoint, directory: str | os.PathLike[str], keys: Collection[str] | None = None
 ) -> None:
-    """Writes the tensors of a checkpoint so that Orbax reads them, as a tree of dicts.
+    """Writes the tensors of a checkpoint as an Orbax checkpoint, a tree of dicts.
 
     All of them are in memory at once. Random keys are written as their data.
 
@@ -141,7 +141,7 @@ def write_orbax(
 
 
 def item_of(directory: str) -> str | None:
-    """The directory of the tree in a local directory that Orbax wrote; None if it is another one.
+    """Returns the tree's directory in a local Orbax checkpoint; None if it is not one.
 
     A manager's step has the tree in a directory "default".
     """

@@ -1,4 +1,4 @@
-"""`ClaimedRuns`: the running steps of clients that have claimed a name, and what ends them."""
+"""`ClaimedRuns`: tracks the steps that run under claims and cancels them after a later claim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE_S = 10.0
 
 
 class ClaimedRuns:
-    """What runs under claims on one task.
+    """The steps that run under claims on one task.
 
     Args:
       driver: runs it.
@@ -36,12 +36,12 @@ class ClaimedRuns:
 
     @property
     def n_running(self) -> int:
-        """How many steps run under claims."""
+        """The number of steps that run under claims."""
         return sum(map(len, self._running.values()))
 
     @contextmanager
     def running(self, claim: Claim) -> Iterator[None]:
-        """A block of the coroutine that runs, which ends when there is a later claim.
+        """Registers the current coroutine under a claim in a context; a later claim cancels it.
 
         Raises:
           FencedError: if there was or is a later claim.
@@ -62,13 +62,13 @@ class ClaimedRuns:
                 self._running.pop(claim, None)
 
     async def admit(self, claim: Claim) -> None:
-        """Takes note of the claim of a call. Raises FencedError if there was a later one."""
+        """Learns the claim of a call. Raises FencedError if there was a later one."""
         await self._learn(claim)
         self.fences.check(claim)
 
     @remote()
     async def learn(self, name: str, epoch: int) -> int:
-        """Refuses lower epochs of a name from now on, and ends what runs under one.
+        """Refuses lower epochs of a name from now on and cancels the steps that run under them.
 
         Epoch 0 changes nothing.
 
@@ -80,7 +80,7 @@ class ClaimedRuns:
         return self.fences.epoch(name)
 
     async def _learn(self, claim: Claim) -> None:
-        """Takes note of a claim, and ends what runs under earlier ones of that name.
+        """Learns a claim and cancels the steps that run under earlier claims of its name.
 
         Returns when all of it has ended, so that nothing of it is applied later.
 

@@ -1,4 +1,4 @@
-"""`TaskEffects`: the steps of a task that are applied once, from their start to their decision."""
+"""`TaskEffects`: runs, stages and decides the steps that a task applies exactly once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _Run = Callable[[StepEffect], Coroutine[Any, Any, list[Array]]]
 
 @dataclass(frozen=True)
 class WritesOfTask:
-    """What plans of one task write.
+    """The variables that the plans of one task write.
 
     Attributes:
       variables: the variables.
@@ -58,7 +58,7 @@ class WritesOfTask:
     def effect(
         self, containers: Containers, effect: Effect, *, is_alone: bool, is_wide: bool
     ) -> StepEffect:
-        """What keeps the writes of an attempt.
+        """Returns the object that keeps the writes of an attempt until they are applied.
 
         Args:
           containers: the state of the task.
@@ -72,7 +72,7 @@ class WritesOfTask:
 
 
 def repeated(effect: Effect, earlier: Earlier) -> list[Array]:
-    """The results of an earlier attempt, which was applied.
+    """Returns the results of an earlier attempt that was applied.
 
     Raises:
       OpError: what it failed with after it was applied.
@@ -107,7 +107,7 @@ class _Open:
 
 
 class TaskEffects:
-    """The steps of one caller that a task applies once.
+    """The steps of one caller that a task applies exactly once.
 
     Args:
       state: the task.
@@ -121,7 +121,7 @@ class TaskEffects:
         self._of_caller: set[EffectKey] = set()
 
     def of_caller(self) -> TaskEffects:
-        """The steps of another caller on the same task."""
+        """Returns the `TaskEffects` of another caller on the same task."""
         other = copy.copy(self)
         other._of_caller = set()
         return other
@@ -129,12 +129,12 @@ class TaskEffects:
     # Running ----------------------------------------------------------------------------------
 
     async def apply_alone(self, effect: Effect, writes: WritesOfTask, run: _Run) -> list[Array]:
-        """Runs an attempt on this task alone, or returns what an earlier one has given.
+        """Runs an attempt on this task alone, or returns the results of an applied earlier one.
 
         One of them runs at a time, so none waits for another one that waits for it.
 
         Args:
-          effect, writes, run: as for `run`.
+          effect, writes, run: as for `run_on_task`.
 
         Raises:
           AbortedError: if a later attempt was run, or a later epoch of the client.
@@ -150,7 +150,7 @@ class TaskEffects:
             )
 
     async def run_on_task(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
-        """Runs this task's part of an attempt, and stages or applies what it writes.
+        """Runs this task's part of an attempt, then stages or applies its writes.
 
         Args:
           staging: the attempt, and the tasks that take part.
@@ -209,7 +209,7 @@ class TaskEffects:
     async def _complete(
         self, effect: Effect, writer: StepEffect, running: Started[list[Array]]
     ) -> list[Array]:
-        """Completes plans that have to wait; a later attempt waits for what is being applied."""
+        """Completes plans that had to wait, uninterrupted once their write is being applied."""
         key, waiting = effect.key, list[Event]()
         self._applying[key] = waiting
         try:
@@ -230,7 +230,7 @@ class TaskEffects:
     async def decide(
         self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
     ) -> None:
-        """Applies or drops what an attempt has staged; see `Ledger.commit`. It may be repeated.
+        """Commits or aborts what an attempt has staged; see `Ledger.commit`. Idempotent.
 
         Args:
           effect: the attempt.
@@ -277,7 +277,7 @@ class TaskEffects:
         return earlier
 
     def close(self) -> None:
-        """The caller is gone: asks the other tasks what it decided last."""
+        """Asks the other tasks to decide the caller's staged steps, because the caller is gone."""
         for key in [*self._of_caller]:
             self._ask_others(key)
 
@@ -308,7 +308,7 @@ class TaskEffects:
             self._state.driver.start(self._resolve(key))
 
     async def _resolve(self, key: EffectKey) -> None:
-        """Finds out whether a step that this task has staged was committed, and ends it."""
+        """Takes a staged step over to learn whether it was committed, and ends it accordingly."""
         for _ in range(N_TRIES):
             step = self._open.get(key)
             if step is None:
@@ -331,7 +331,7 @@ class TaskEffects:
 def _finish(
     containers: Containers, effect: Effect, writer: StepEffect, values: Sequence[Array]
 ) -> None:
-    """Applies an attempt that no other task takes part in, and keeps its results.
+    """Records and applies an attempt on this task alone, keeping its results.
 
     Raises:
       SupersededError: if a later attempt has taken over, and nothing was applied.
@@ -344,7 +344,7 @@ def _finish(
 def _give_up(
     containers: Containers, effect: Effect, writer: StepEffect, error: BaseException
 ) -> None:
-    """An attempt that no other task takes part in has failed."""
+    """Records that an attempt on this task alone has failed, and drops its writes."""
     reported = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
     is_applied = containers.ledger(Ledger.finish, effect, None, reported)
     if isinstance(error, OpError):
@@ -355,7 +355,7 @@ def _give_up(
 async def take_over(
     effect: Effect, tasks: Iterable[Task], call: CallTask, driver: CoreDriver
 ) -> Earlier | None:
-    """Decides what becomes of the earlier attempts of a step; afterwards none of them is active.
+    """Takes over from all earlier attempts of a step and decides them, so that none stays active.
 
     First all tasks are taken over, after which each ignores the master of the earlier attempt. Then
     what they know is final, and all that take over decide the same, in any order: if a task has

@@ -1,4 +1,4 @@
-"""`StateMover`: acts out one move of state (`jflow.state.moves.move`) on the tasks of a cluster."""
+"""`StateMover`: executes one move of state (`jflow.state.moves.move`) on the tasks of a cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _Call = HoldState | SaveState | PutState | EndHold
 
 
 class StateMover:
-    """One move.
+    """Executes one move of state.
 
     Args:
       servers: the master's view of the cluster.
@@ -75,7 +75,7 @@ class StateMover:
         self._error: OpError | None = None
 
     async def move(self) -> None:
-        """Moves the state. What has been decided goes on if the caller is cancelled.
+        """Moves the state. A move that has been decided completes even if the caller is cancelled.
 
         Raises:
           AbortedError: if another move holds some of it, or a container was reset.
@@ -165,7 +165,7 @@ class StateMover:
 
 
 def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:
-    """The tasks of source and target. Raises as `StateMover`."""
+    """Checks the arguments; returns the tasks of source and target. Raises as `StateMover`."""
     devices = sorted({state.device for state in states})
     if len(devices) != 1 or devices == [target]:
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""`CheckpointSaver`: acts out one save or restore on the tasks of a cluster.
+"""`CheckpointSaver`: executes one save or restore on the tasks of a cluster.
 
 A save: steps are paused, each task that has state takes its snapshot, the pauses end, the tasks
 write, and one of them commits. What can be seen in part is only what changes state of several tasks
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 class CheckpointSaver:
-    """One save or restore.
+    """Executes one save or restore.
 
     Args:
       servers: the master's view of the cluster.
@@ -172,7 +172,7 @@ class CheckpointSaver:
     async def _undisturbed(
         self, act: Callable[[float], Awaitable[R]], *, is_consistent: bool, is_exclusive: bool
     ) -> R:
-        """Acts while no step is running whose changes could be seen in part.
+        """Runs `act` while no running step can be seen in part; retries with longer pauses.
 
         Raises:
           DeadlineExceededError: if steps that run do not end in time.
@@ -198,7 +198,7 @@ class CheckpointSaver:
     async def _pause(
         self, seconds: float, is_consistent: bool, is_exclusive: bool
     ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-        """A block in which steps are held back; gives what ends the pauses, if all have lasted."""
+        """Context manager that pauses steps; yields `resume`, which returns whether all lasted."""
         name = f"{self._name}-{next(self._names)}"
         tasks = await self._masters() if is_consistent else []
         gate = self._servers.gate
@@ -251,12 +251,12 @@ class CheckpointSaver:
             await self._quietly(self._tasks.call(task, StateSaves.end, self._name, is_committed))
 
     async def forget(self) -> None:
-        """Ends a restore, once nothing of its session needs what was restored for it alone."""
+        """Frees what was restored for the session alone, once the session does not need it."""
         for task in self._by_task:
             await self._quietly(self._tasks.call(task, StateSaves.forget, self._name))
 
     async def _quietly(self, call: Awaitable[Any]) -> None:
-        """Ends something on a task; one that is lost has ended it itself."""
+        """Awaits the end of something on a task; ignores errors, as a lost task has ended it."""
         with suppress(OpError):
             await call
 
@@ -266,7 +266,7 @@ class CheckpointSaver:
     # Calls ------------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """Connects to the tasks that have what is saved or restored."""
+        """Connects to the tasks that have state to save or restore, and tells them of the claim."""
 
         async def connect(task: Task) -> None:
             await self._tasks.connect(task, self._patience(task), self._deadline)
@@ -275,7 +275,7 @@ class CheckpointSaver:
         await self._claim.spread(self._by_task)
 
     async def _masters(self) -> Sequence[Task]:
-        """The tasks of which steps are held back in a consistent save: all that answer."""
+        """Returns the tasks whose steps a consistent save pauses: all that reply."""
 
         async def answers(task: Task) -> bool:
             if task in self._by_task:
@@ -299,7 +299,7 @@ class CheckpointSaver:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a task for its steps; if that is lost, and nothing else, the save tries again."""
+        """Calls a task about pauses; if it is lost and has no state here, the save retries."""
         try:
             return await self._tasks.call(task, method, *args, **kwargs)
         except (RestartedError, UnavailableError) as error:
@@ -318,4 +318,4 @@ class CheckpointSaver:
 
 
 class _DisturbedError(AbortedError):
-    """Steps did not end within the time of one attempt, or the task that runs them was lost."""
+    """Raised to retry: steps did not end in the time of an attempt, or their task was lost."""

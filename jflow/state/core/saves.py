@@ -1,4 +1,4 @@
-"""`StateSaves`: what a task does when a master saves or restores state.
+"""`StateSaves`: a task's part in saves and restores of state.
 
 A save pauses steps at their masters, takes a snapshot of each task, ends the pauses and lets each
 task write what it has taken; one task then commits the checkpoint. Whatever a master leaves behind,
@@ -31,7 +31,7 @@ from jflow.state.saves import RestoreOfTask, SnapshotOfTask, StateItems
 
 @dataclass
 class _Save:
-    """A snapshot that the task has taken, and the shard that it writes.
+    """A snapshot that the task has taken, and its shard.
 
     Attributes:
       prefix, shard: the checkpoint, and the file once it is written.
@@ -46,13 +46,13 @@ class _Save:
     is_over: bool = False
 
     def has_ended(self) -> bool:
-        """Whether the save has ended by now; another thread may end it at any time."""
+        """Whether the save has ended; another thread may end it at any time."""
         return self.is_over
 
 
 @dataclass
 class _OpenWork:
-    """What one caller has begun and not ended, by the name of the save.
+    """The pauses, saves and restores that one caller has not ended, by name.
 
     Attributes:
       owners: the sessions that some of what was restored belongs to.
@@ -96,7 +96,7 @@ class StateSaves:
         self._open = _OpenWork()
 
     def of_caller(self, caller: Task | None) -> StateSaves:
-        """The saves of another caller on the same task: of that task, if it is known."""
+        """Returns the `StateSaves` of another caller on the same task, with its task if known."""
         copied = copy.copy(self)
         copied._open, copied._caller = _OpenWork(), caller
         return copied
@@ -104,11 +104,11 @@ class StateSaves:
     # Pauses -----------------------------------------------------------------------------------
 
     def registered(self, handle: int, changes: Collection[Change]) -> None:
-        """The caller has registered plans that make changes."""
+        """Notes that the caller has registered plans that make these changes."""
         self._masters.registered(handle, self._caller, frozenset().union(*changes))
 
     def released(self, handle: int) -> None:
-        """The caller's plans were released."""
+        """Notes that plans of the caller were released."""
         self._masters.released(handle)
 
     @remote()
@@ -120,7 +120,7 @@ class StateSaves:
         is_exclusive: bool,
         masters: Sequence[Task],
     ) -> None:
-        """Lets the task's master start no step that changes state until `resume`.
+        """Bars the task's master from starting steps that change the state, until `resume`.
 
         Waits until none is running whose changes could be seen in part. The pause ends by itself
         after its seconds. If it is exclusive, steps that only read the state have to wait, too.
@@ -143,7 +143,7 @@ class StateSaves:
 
     @remote()
     async def resume(self, name: str) -> bool:
-        """Ends a pause; returns whether it had lasted until now."""
+        """Ends a pause; returns whether it was in force until now."""
         return self._resumed(name)
 
     def _resumed(self, name: str) -> bool:
@@ -188,7 +188,7 @@ class StateSaves:
 
     @remote()
     async def write(self, name: str, prefix: str) -> bytes:
-        """Writes a snapshot to a file; returns its packed `ShardRecord`.
+        """Writes a snapshot to a shard; returns its packed `ShardRecord`.
 
         Raises:
           PermissionDeniedError: if the prefix is outside the checkpoint roots of the task.
@@ -222,7 +222,7 @@ class StateSaves:
         return record
 
     def _discard(self, save: _Save) -> None:
-        """Removes a shard that is not committed. The next save does it if this fails."""
+        """Removes an uncommitted shard, if possible; otherwise the next save does."""
         if save.shard is not None:
             with suppress(OpError), locate(save.prefix, self._roots) as place:
                 place.storage.remove(place.file(save.shard.file))
@@ -231,7 +231,7 @@ class StateSaves:
     async def commit(
         self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
     ) -> None:
-        """Makes shards the checkpoint of this prefix, in place of a former one."""
+        """Commits shards as the checkpoint of this prefix, replacing any previous one."""
         records = [ShardRecord.from_bytes(shard) for shard in shards]
         await self._state.driver.work(self._committed, name, prefix, records, about)
         if (action := async_failpoint("worker.after_commit")) is not None:
@@ -245,7 +245,7 @@ class StateSaves:
 
     @remote()
     async def end(self, name: str, is_committed: bool) -> None:
-        """Forgets a snapshot, and removes its file unless it is committed."""
+        """Drops a snapshot, and removes its shard unless it is committed."""
         save = self._end(name)
         if save is not None and save.shard is not None and not is_committed:
             await self._state.driver.work(self._discard, save)
@@ -279,7 +279,7 @@ class StateSaves:
         return restore.n_bytes
 
     def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
-        """What is to be restored, and the claims that the checkpoint keeps."""
+        """Reads the state to restore, and the claims that the checkpoint keeps."""
         containers, device_of = self._state.containers, self._state.devices.__getitem__
         with (
             self._located("restoring", prefix),
@@ -290,7 +290,7 @@ class StateSaves:
 
     @remote()
     async def close_writes(self, name: str, seconds: float) -> None:
-        """Waits until no step of the task is in the middle of its writes.
+        """Waits until no step of the task is between its writes.
 
         None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
         """
@@ -309,7 +309,7 @@ class StateSaves:
 
     @remote()
     async def put(self, name: str, seconds: float) -> None:
-        """Sets the state to what `load` has read, at one moment. Raises as `take`."""
+        """Sets the state that `load` has read, at one moment. Raises as `take`."""
         restore = self._open.restores.pop(name, None)
         if restore is None:
             raise AbortedError("what was to be restored is gone, because the restore was given up")
@@ -324,7 +324,7 @@ class StateSaves:
 
     @remote()
     async def forget(self, name: str) -> None:
-        """Forgets what `load` has read, and frees resources of sessions that use none of them."""
+        """Drops what `load` has read, and frees the state of sessions without registered plans."""
         self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -336,7 +336,7 @@ class StateSaves:
                 self._state.containers.end_session(owner)
 
     def close(self) -> None:
-        """Ends everything that the caller has begun, because it is gone."""
+        """Ends everything that the caller has begun and not ended, when its stream ends."""
         for name in [*self._open.pauses]:
             self._resumed(name)
         for name in [*self._open.saves]:
@@ -359,7 +359,7 @@ class StateSaves:
 
     @contextmanager
     def _located(self, doing: str, prefix: str) -> Iterator[None]:
-        """A block whose errors say which checkpoint it was, on which task."""
+        """Context manager that adds the checkpoint and the task to errors."""
         task = str(self._state.task)
         try:
             yield
@@ -372,7 +372,7 @@ class StateSaves:
             raise InvalidArgumentError(f"{name!r} has begun already")
 
     async def _waited(self, seconds: float, *wanted: Wanted) -> None:
-        """Waits for attempts, one after the other."""
+        """Waits for several attempts within a time limit in seconds."""
         cell, attempt = wanted[0]
         try:
             async with self._state.driver.limit(seconds):

@@ -1,4 +1,4 @@
-"""Access control for files: only files below the roots that a task declares may be used.
+"""Access control for files: only files below the declared roots of a task may be used.
 
 A task has two kinds of roots, which are independent: data roots, below which readers read, and
 checkpoint roots, below which checkpoints are written, read and deleted.
@@ -40,7 +40,7 @@ _REMOTE = "://"
 
 @dataclass(frozen=True)
 class Purpose:
-    """What roots are for, as messages say it.
+    """The purpose of roots, as named in messages.
 
     Attributes:
       roots: what the roots are called.
@@ -62,7 +62,7 @@ CHECKPOINTS = Purpose(
 
 
 class AllowedDirectories:
-    """Opens regular files below roots for reading, and directories below them.
+    """Opens files for reading, and directories, only below the given roots.
 
     A relative name is looked up below each root in order; an absolute one must be below a root.
 
@@ -87,7 +87,7 @@ class AllowedDirectories:
 
     @classmethod
     def anywhere(cls, purpose: Purpose = DATA) -> AllowedDirectories:
-        """Allows all files that this process may use; relative names are in its working directory.
+        """Allows all files that this process may use; relative names are relative to its directory.
 
         For local sessions, in which the user's own process uses the user's files, and for
         checkpoints of a server that only this user reaches.
@@ -102,7 +102,7 @@ class AllowedDirectories:
         return self._roots is None
 
     def check_url(self, url: str) -> str:
-        """The URL of a remote file, if it is below a root.
+        """Returns the URL of a remote file after checking that it is below a root.
 
         Raises:
           InvalidArgumentError: if it is not a valid name.
@@ -116,7 +116,7 @@ class AllowedDirectories:
         return text
 
     def directory(self, name: str | bytes, *, makes: bool = False) -> tuple[int, str]:
-        """Opens a directory, below which the caller must follow no links.
+        """Opens a directory; the caller must follow no links below it.
 
         Args:
           name: its path.
@@ -147,7 +147,7 @@ class AllowedDirectories:
             raise _as_ours(error, text, "make" if makes else "read") from error
 
     def path(self, name: str | bytes) -> str:
-        """Resolves the name of a file, which need not exist, to an absolute path without links.
+        """Resolves the name of a file, which may not exist yet, to an absolute path without links.
 
         Links may change before the path is used; `open` does not have this race.
 
@@ -181,7 +181,7 @@ class AllowedDirectories:
         return _regular(descriptor, text)
 
     def _resolve(self, text: str) -> tuple[str, str]:
-        """The root, and the path from it to the file.
+        """Returns the root of a file and the path from the root to it.
 
         This is the first root below which the file exists; otherwise the first that allows it.
         """
@@ -221,12 +221,12 @@ def _checked(name: str | bytes) -> str:
 
 
 def _shown(text: str) -> str:
-    """The name as printable text, also if its bytes are not UTF-8."""
+    """Formats a name as printable text, even if its bytes are not UTF-8."""
     return repr(os.fsencode(text).decode(errors="backslashreplace"))
 
 
 def _walk(root: str, way: str, flags: int = _FILE, *, makes: bool = False) -> int:
-    """Opens the file or directory at a path below the root, and refuses links in the path.
+    """Opens the file or directory at a path below a root, refusing links on the way.
 
     A directory that is made is then opened like any other, so a link in its place is refused.
     """
@@ -246,7 +246,7 @@ def _walk(root: str, way: str, flags: int = _FILE, *, makes: bool = False) -> in
 
 
 def _make(name: str, parent: int, makes: bool) -> None:
-    """Makes a directory in an open one, unless there is something of that name."""
+    """Creates a directory in an open one, unless the name exists; does nothing if not `makes`."""
     if makes:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)

@@ -56,7 +56,7 @@ def decode_csv(
 
 
 class BadRecordError(Exception):
-    """A record that cannot be parsed.
+    """Raised for a record that cannot be parsed.
 
     Attributes:
       index: index of the record.
@@ -72,7 +72,7 @@ class BadRecordError(Exception):
 
 
 class CsvLayout:
-    """The division of records into fields, and the choice of fields that are columns.
+    """The format of records: delimiter, quoting, and which fields are columns.
 
     Args:
       columns: indices of the columns, strictly increasing.
@@ -106,7 +106,7 @@ class CsvLayout:
             self._n_fields = max(columns, default=-1) + 1
 
     def fields(self, record: bytes, index: int) -> list[bytes]:
-        """Returns the fields of a record that are columns.
+        """Returns those fields of a record that are columns.
 
         Raises:
           BadRecordError: if the record is malformed, or has another number of fields.
@@ -134,7 +134,7 @@ class CsvLayout:
             raise BadRecordError(index, lambda at, _: f"{at}: {reason}: {record[:80]!r}") from None
 
     def is_open(self, record: bytes) -> bool:
-        """Returns whether a record ends inside a quoted field, which continues in the next line."""
+        """Whether a record ends inside a quoted field, which continues in the next line."""
         if not self.is_quoted or record.count(_QUOTE) % 2 == 0:
             return False
         try:
@@ -149,7 +149,7 @@ class CsvLayout:
 def columns_of(
     records: Sequence[bytes], defaults: Sequence[Array], layout: CsvLayout
 ) -> Sequence[Array]:
-    """Parses n records and returns dtype[n] for each column.
+    """Parses n records; returns dtype[n] for each column.
 
     Args:
       records: the records.
@@ -169,7 +169,7 @@ def columns_of(
 
 
 def _checked_columns(defaults: Sequence[Array], selected: Sequence[int] | None) -> Sequence[int]:
-    """The indices of the columns to return."""
+    """Checks the arguments and returns the indices of the columns."""
     for i, default in enumerate(defaults):
         if default.size > 1:
             raise InvalidArgumentError(
@@ -188,7 +188,7 @@ def _checked_columns(defaults: Sequence[Array], selected: Sequence[int] | None) 
 
 
 def _fields(record: bytes, delimiter: bytes, is_quoted: bool) -> list[bytes]:
-    """The fields of a record. Raises ValueError if it is malformed."""
+    """Splits a record into fields. Raises ValueError if it is malformed."""
     if not record:
         return []
     if is_quoted and _QUOTE in record:
@@ -218,7 +218,7 @@ def _quoted_fields(record: bytes, delimiter: bytes) -> list[bytes]:
 
 
 def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
-    """The field that starts after a quote, and the index after its closing quote."""
+    """Returns the quoted field that starts at an index, and the index after its closing quote."""
     start = at
     while (at := record.find(_QUOTE, at)) >= 0:
         if not record.startswith(_QUOTE, at + 1):
@@ -230,7 +230,7 @@ def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
 def _column(
     texts: Sequence[bytes], default: Array, missing: tuple[bytes, bytes], index: int
 ) -> Array:
-    """The values of a column with an index, which is for errors."""
+    """Parses the values of one column; `index` is for errors."""
     is_missing = np.zeros(len(texts), bool)
     if any(mark in texts for mark in missing):
         is_missing[:] = [text in missing for text in texts]

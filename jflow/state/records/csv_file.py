@@ -116,14 +116,14 @@ class CsvBlocks:
         )
 
     def _go_to(self, start: list[int], line: int) -> None:
-        """Goes to a line at or after a position."""
+        """Reopens the file at a position and skips to a line at or after it."""
         self.close()
         self._lines = self._open(start)
         if line - 1 > start[1]:
             self._lines.read_up_to(line - 1 - start[1])
 
     def _next_records(self, n: int) -> tuple[list[int], list[bytes]]:
-        """The first line numbers of the records in the next `n` lines, and the records."""
+        """Reads `n` lines or more; returns the first line numbers of their records, and these."""
         numbers: list[int] = []
         records: list[bytes] = []
         while not records:
@@ -145,7 +145,7 @@ class CsvBlocks:
         return numbers, records
 
     def _joined(self, lines: list[bytes], at: int) -> tuple[bytes, int]:
-        """The record that begins with a line, and its number of lines.
+        """Joins the lines of a record that begins at `at`; returns it and its number of lines.
 
         Further lines are read into `lines`. A record without an end is returned as far as it was
         read, and its decoding fails.

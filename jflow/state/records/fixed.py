@@ -11,7 +11,7 @@ from jflow.state.records.stream import ByteStream
 
 
 class FixedLengthRecords(Records):
-    """Reads records of `record_bytes` bytes between header and footer; keys are `file:index`.
+    """Reads fixed-length records between a header and a footer; keys are `file:index`.
 
     If the hop is `record_bytes`, the length between header and footer must be a multiple of it.
     Otherwise bytes at the end that are too few for a record are ignored.
@@ -85,7 +85,7 @@ class FixedLengthRecords(Records):
         return None
 
     def _check(self, size: int) -> None:
-        """Raises InvalidArgumentError if header, records and footer cannot have `size` bytes."""
+        """Raises InvalidArgumentError if a file of `size` bytes does not fit the lengths."""
         body = size - self._header - self._footer
         if body < 0 or (self._hop == self._length and body % self._length):
             raise InvalidArgumentError(

@@ -110,7 +110,7 @@ def _check_size(image: Any, limit: int | None) -> None:
 
 
 def _converted(image: Any, channels: int) -> Any:
-    """The image in a mode of 8 bits per sample."""
+    """Converts an image to a mode with 8 bits per sample."""
     if image.mode.startswith("I"):
         samples = np.asarray(image).astype(np.int64) >> 8
         image = needed("PIL.Image", "image", "decoding images").fromarray(samples.astype(np.uint8))

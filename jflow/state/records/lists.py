@@ -1,4 +1,4 @@
-"""The lists of a batch of Examples.
+"""Finds the lists of features in a batch of Examples.
 
 Examples of equal layout are read together, which is several times faster; the others are parsed
 one by one.
@@ -28,12 +28,12 @@ ValueSpans = tuple[int, Sequence[ByteRange]]
 
 
 class _UnusualError(Exception):
-    """An Example that is damaged or not in canonical form."""
+    """Raised for an Example that is damaged or not in canonical form."""
 
 
 @dataclass(frozen=True)
 class ExampleLayout:
-    """The layout of an Example.
+    """The positions of the requested lists in an Example, and in others of equal structure.
 
     Attributes:
       value_spans: by key, the spans of the requested lists.
@@ -69,7 +69,7 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
 
 
 def alike(bytes_: Array, layout: ExampleLayout) -> Array:
-    """Returns bool[n], which of the Examples u8[n, length] have the layout of the first."""
+    """Returns bool[n]: which of the Examples u8[n, length] have the layout of the first."""
     length = bytes_.shape[1]
     # Tags, lengths and keys are structure. Where they are equal, a walk over any of these Examples
     # would take the same way as over the first, and so find the same spans.
@@ -82,7 +82,7 @@ def alike(bytes_: Array, layout: ExampleLayout) -> Array:
 
 
 def _enter(data: bytes, at: int, tag: int) -> ByteRange:
-    """The span of the message at an index, which must have that tag."""
+    """Returns the span of the message at an index, which must have this tag."""
     if data[at] != tag:
         raise _UnusualError
     size, start = data[at + 1], at + 2
@@ -92,7 +92,7 @@ def _enter(data: bytes, at: int, tag: int) -> ByteRange:
 
 
 def _varint(data: bytes, at: int) -> ByteRange:
-    """The varint at an index, of at most five bytes, and the index after it."""
+    """Returns the varint of at most five bytes at an index, and the index after it."""
     value = 0
     for shift in range(0, 35, 7):
         byte = data[at]
@@ -104,7 +104,7 @@ def _varint(data: bytes, at: int) -> ByteRange:
 
 
 def _list(data: bytes, at: int, end: int) -> ValueSpans:
-    """The kind and spans of the only list of a Feature."""
+    """Returns the kind and spans of the only list in a Feature."""
     if at == end:
         return NO_LIST, ()
     tag = data[at]
@@ -144,7 +144,7 @@ class Lists:
 
 
 def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists]:
-    """Returns the lists of each key in all Examples.
+    """Returns the lists of each key in a batch of Examples.
 
     Raises:
       InvalidArgumentError: if an Example or one of these lists is malformed; the message says
@@ -181,7 +181,7 @@ def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
 
 
 def _by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
-    """The rows of the Examples of each length."""
+    """Groups the rows of Examples by the length of the Example."""
     if len(set(map(len, examples))) == 1:
         return [range(len(examples))]
     rows: dict[int, list[int]] = {}
@@ -193,7 +193,7 @@ def _by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
 def _find_alike(
     examples: Sequence[bytes], rows: Sequence[int], keys: Sequence[bytes], all_lists: list[Lists]
 ) -> Sequence[int]:
-    """Finds the lists of the Examples with the layout of the first; returns the other rows."""
+    """Finds the lists of Examples with the layout of the first one; returns the other rows."""
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None
     if layout is None:
         return rows

@@ -1,4 +1,4 @@
-"""The reader of Parquet files as Examples, with the package pyarrow."""
+"""Readers of Parquet files as Examples and as arrays, with the package pyarrow."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ParquetRecords(BlockRecords):
         return self._encoded(self._batches.at(index))
 
     def _kinds_of(self) -> dict[str, int]:
-        """The kind of list for each column."""
+        """Returns the kind of list for each column."""
         kinds = {}
         for column, dtype in self._batches.types.items():
             kind = self._kind_of(dtype)
@@ -184,7 +184,7 @@ class ParquetBlocks:
         return block
 
     def _rows_without_null(self, batch: Any) -> int:
-        """The number of rows before the first null without a default, at least one."""
+        """Returns the number of rows, at least one, before the first null without a default."""
         count = len(batch)
         for column, values in zip(self.columns, batch.columns, strict=True):
             if column in self._defaults or not values.null_count:

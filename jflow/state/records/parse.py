@@ -1,4 +1,4 @@
-"""The decoder of batches of Examples.
+"""Decodes batches of Examples.
 
 Once the lists of each Example were found, the values of a key are decoded for the whole batch.
 """
@@ -85,7 +85,7 @@ class _Values:
         self.flat, self.counts = read(lists)
 
     def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
-        """dtype[batch, *shape]"""
+        """Returns dtype[batch, *shape], with the default for missing features."""
         size = math.prod(shape)
         wrong = np.flatnonzero(self.is_there & (self.counts != size))
         if len(wrong):
@@ -103,7 +103,7 @@ class _Values:
         return result.reshape(-1, *shape)
 
     def sequence(self, shape: tuple[int, ...], default: Array) -> Array:
-        """dtype[batch, longest, *shape]"""
+        """Returns dtype[batch, longest, *shape], padded with the default."""
         size = math.prod(shape)
         wrong = np.flatnonzero(self.counts % max(size, 1))
         if len(wrong):
@@ -120,7 +120,7 @@ class _Values:
         return result.reshape(len(self.counts), longest // max(size, 1), *shape)
 
     def sparse(self) -> tuple[Array, Array, Array]:
-        """Indices i64[n, 2], values dtype[n] and shape i64[2]"""
+        """Returns the indices i64[n, 2], the values dtype[n] and the shape i64[2]."""
         rows = np.repeat(np.arange(len(self.counts)), self.counts)
         starts = np.cumsum(self.counts) - self.counts
         places = np.arange(len(rows)) - np.repeat(starts, self.counts)
@@ -182,13 +182,13 @@ _MISSING = (NO_LIST, b"")
 
 
 class _UnusualError(Exception):
-    """A feature that is missing or not as declared."""
+    """Raised for a feature that is missing or not as declared."""
 
 
 def parse_single_example(
     serialized: Array, *defaults: Array, columns: Sequence[Column]
 ) -> Sequence[Array]:
-    """Parses one Example, string[]; returns as `parse_example`, without the batch dimension."""
+    """Parses one Example, string[]; like `parse_example`, but without the batch dimension."""
     if serialized.ndim != 0:
         raise InvalidArgumentError(f"expected string[], got strings of shape {serialized.shape}")
     try:

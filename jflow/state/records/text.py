@@ -74,7 +74,7 @@ class TextLineRecords(Records):
             values.append(line)
 
     def _look_further(self) -> int:
-        """The index of the end of a line that is not fully buffered; -1 at the end of the file."""
+        """Finds the end of a line that is not fully buffered; returns -1 at the end of the file."""
         stream, searched = self._stream, len(self._stream.data) - self._stream.at
         while searched <= self._max + 1:
             have = stream.fill(max(2 * searched, _FIRST_FILL_BYTES))

@@ -104,7 +104,7 @@ class TFRecords(Records):
         return True
 
     def _append_alike(self, keys: list[bytes], values: list[bytes], n: int) -> None:
-        """Appends the next records that are as long as the last one, and undamaged, if many are.
+        """Appends the next records that are undamaged and of the same length as the last, if many.
 
         What all of them have in common is done once: many files have records of one length.
         """
@@ -125,7 +125,7 @@ class TFRecords(Records):
         self._stream.at += count * stride
 
     def _fill(self, length: int) -> None:
-        """Buffers a record of that length; raises if it is incomplete or too long."""
+        """Buffers a record of this length; raises if it is incomplete or too long."""
         needed = length + _AROUND_BYTES
         left = self._stream.left()
         if left is None or left >= needed:
@@ -146,19 +146,19 @@ class TFRecords(Records):
 
 
 def _n_first(holds: Array) -> int:
-    """How many of bool[n] hold before the first that does not."""
+    """Returns the number of leading true values in bool[n]."""
     return len(holds) if holds.all() else int(holds.argmin())
 
 
 def _record_type(length: int) -> np.dtype[np.void]:
-    """The type of a record with so many bytes of data."""
+    """Returns the structured dtype of a record with this many bytes of data."""
     fields = [("header", f"V{_HEADER.size}"), ("data", f"V{length}"), ("checksum", "<u4")]
     return np.dtype(fields)
 
 
 @lru_cache(maxsize=4096)
 def _length_of(header: bytes) -> int | None:
-    """The length in a header, None if its checksum is wrong.
+    """Returns the length in a header; None if its checksum is wrong.
 
     It is cached because the records of a file often have few different lengths.
     """
@@ -167,7 +167,7 @@ def _length_of(header: bytes) -> int | None:
 
 
 class TFRecordWriter(Closing):
-    """Writes records to a new TFRecord file; also a context manager, which closes it.
+    """Writes records to a new TFRecord file; as a context manager, closes it.
 
     If a process ends before `close`, the file contains the records that were flushed. A reader
     returns those that are complete, and then raises DataLossError if the file ends within a record
@@ -212,7 +212,7 @@ class TFRecordWriter(Closing):
         self._write(_CHECKSUM.pack(masked(checksum(record))))
 
     def flush(self) -> None:
-        """Passes the records written so far to the operating system.
+        """Flushes the records written so far to the operating system.
 
         Raises:
           FailedPreconditionError: if the file is closed.

@@ -29,7 +29,7 @@ class LedgerSpec(Spec, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class LedgerSnapshot:
-    """Which steps a task has applied that may still be repeated."""
+    """The saved ledger of a task, as checkpoints store it."""
 
     ledger: SavedLedger
 
@@ -74,7 +74,7 @@ KERNELS: Mapping[str, Kernel] = {
 
 
 def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
-    """Creates the resource that a plan describes.
+    """Creates the resource that a plan's spec describes.
 
     Args:
       spec: the description.
@@ -87,7 +87,7 @@ def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
 
 
 def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories) -> Snapshottable:
-    """Creates a resource with the state of a snapshot.
+    """Creates a resource from a snapshot.
 
     Args:
       kind: the kind of resource.
@@ -111,7 +111,7 @@ def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories
 
 
 def packed(snapshot: Snapshot) -> tuple[str, PackedSnapshot]:
-    """The kind of the resource that a snapshot was taken of, and the snapshot as bytes and arrays.
+    """Returns the kind of a snapshot's resource, and the snapshot as bytes and arrays.
 
     Raises:
       InvalidArgumentError: if it is not the snapshot of a kind, or too long.
@@ -123,7 +123,7 @@ def packed(snapshot: Snapshot) -> tuple[str, PackedSnapshot]:
 
 
 def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
-    """The snapshot that `packed` gave.
+    """Returns the snapshot from which `packed` made these bytes and arrays.
 
     Raises:
       InvalidArgumentError: if the kind is unknown, or the record malformed.
@@ -133,12 +133,12 @@ def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
 
 
 def check_same(resource: Any, spec: ResourceSpec) -> None:
-    """Raises InvalidArgumentError if a resource does not match the description in a plan."""
+    """Raises InvalidArgumentError if a resource does not match its spec in a plan."""
     _definition(spec).check_same(resource.spec, spec.name)
 
 
 def kind_of(spec: ResourceSpec) -> Kind[Any]:
-    """Returns the kind of the resource in a plan. Raises InvalidArgumentError if it is unknown."""
+    """Returns the kind of a resource in a plan. Raises InvalidArgumentError if it is unknown."""
     return _kind(spec.kind, spec)
 
 

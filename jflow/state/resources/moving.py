@@ -1,4 +1,4 @@
-"""What a move takes from the containers of one device, and gives to those of another.
+"""Copies state out of the containers of one device and into those of another, for a move.
 
 `Departure` copies variables and queues, and drops them once the move has succeeded; `Arrival` makes
 them of the copies, and takes them in then. In between they travel as a packed record and arrays.
@@ -36,7 +36,7 @@ MOVABLE = frozenset({VARIABLE, QUEUE})
 
 
 class SavedVariable(Record, frozen=True):
-    """A variable, whose value is one array.
+    """The record of a variable that moves; its value is one array.
 
     Attributes:
       number: its position among the names of the state that moves, in their order.
@@ -51,7 +51,7 @@ class SavedVariable(Record, frozen=True):
 
 
 class SavedQueue(Record, frozen=True):
-    """A queue.
+    """The record of a queue that moves.
 
     Attributes:
       number: as in `SavedVariable`.
@@ -67,7 +67,7 @@ class SavedQueue(Record, frozen=True):
 
 
 class SavedStates(Record, frozen=True):
-    """All that moves together; the arrays follow in this order."""
+    """The record of all state that moves together; the arrays follow in this order."""
 
     what = "state that moves"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 24, n_items=1 << 20)
@@ -77,7 +77,7 @@ class SavedStates(Record, frozen=True):
 
 
 class Departure:
-    """State that leaves a device. State that does not exist leaves nothing but its name.
+    """The copying of state out of a device; state that does not exist is left out.
 
     Args:
       containers: the state of the task.
@@ -100,7 +100,7 @@ class Departure:
         self.wanted: Wanted = (containers.accesses, self._cut)
 
     def saved(self) -> tuple[bytes, list[Array]]:
-        """Copies the state to the host, waiting for the device; returns a record and its arrays.
+        """Copies the state to the host, waiting for the device; returns its record and arrays.
 
         Raises:
           ResourceExhaustedError: if there is not enough memory.
@@ -125,12 +125,12 @@ class Departure:
         return self._containers.resources.find(_resource_id(state))
 
     def finish(self) -> None:
-        """Drops the state, which is elsewhere now."""
+        """Frees the state here once it has moved."""
         discard(self._containers, self._states)
 
 
 def discard(containers: Containers, states: Collection[StateId]) -> None:
-    """Drops state that has moved."""
+    """Frees state that has moved to another device."""
     containers.discard({*map(_variable_id, _of_kind(states, VARIABLE))})
     for state in states:
         if state.kind != VARIABLE:
@@ -138,7 +138,7 @@ def discard(containers: Containers, states: Collection[StateId]) -> None:
 
 
 class Arrival:
-    """Copies of state, on the device that it moves to; nothing uses them before `finish`.
+    """Copies of state on the device that it moves to, unused until `finish`.
 
     Args:
       containers: the state of the task.
@@ -182,7 +182,7 @@ class Arrival:
             self._queues.append((_resource_id(state), cell))
 
     def finish(self) -> None:
-        """Makes the copies the state."""
+        """Installs the copies as the state of the device."""
         # Nothing reads or writes the variables, so this completes at once.
         self._containers.accesses.submit(self._variables, lambda _: None)
         for resource_id, cell in self._queues:

@@ -1,4 +1,4 @@
-"""The order between snapshots of a task and steps that write its variables more than once.
+"""The order between snapshots of a task and the steps that write its variables more than once.
 
 A program sets all variables that it writes at one moment, so a cut of the variables contains a
 program whole or not at all. The part of a step on one task may run several programs that write.
@@ -19,7 +19,7 @@ from jflow.state.resources.attempt import Attempt, Resource
 
 
 class Writing:
-    """The part of a step on one task, which writes variables more than once.
+    """The part of a step on one task that writes variables more than once.
 
     Attributes:
       has_left: whether it has left the order, which is for good.
@@ -32,7 +32,7 @@ class Writing:
 
 
 class EnterWriting(Attempt):
-    """Waits until a writing may write for the first time."""
+    """Waits until a writing may enter the order."""
 
     __slots__ = ("writing",)
 
@@ -42,11 +42,11 @@ class EnterWriting(Attempt):
 
 
 class CloseWriting(Attempt):
-    """Waits until no writing is inside; none enters from its submission until it is ended."""
+    """Waits until no writing is inside; closes the order from its submission until it is ended."""
 
 
 class WritingOrder(Resource):
-    """Which writings are inside, and what closes the order.
+    """The resource that keeps the writings inside and the attempts that close the order.
 
     Invariant: a `CloseWriting` is complete only while nothing is inside, and nothing enters while
     there is one. Several may be complete at once.
@@ -58,7 +58,7 @@ class WritingOrder(Resource):
         self._waiting: list[EnterWriting] = []
 
     def try_enter(self, writing: Writing) -> bool:
-        """Lets a writing in, or returns False if it has to wait.
+        """Lets a writing in; returns False if it must wait.
 
         One that has left stays outside. Its step is over, also if a program of it has not noticed
         yet: nothing would let it out again, and all snapshots would wait for it.
@@ -82,7 +82,7 @@ class WritingOrder(Resource):
         return [attempt]
 
     def leave(self, writing: Writing) -> list[Attempt]:
-        """A step has ended; its writing need not be inside. Returns what this completed."""
+        """Removes a writing for good, if it is inside. Returns the attempts that this completes."""
         writing.has_left = True
         self._inside.discard(writing)
         return self._closed()
@@ -98,7 +98,7 @@ class WritingOrder(Resource):
         return [attempt]
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
-        """Ends a `CloseWriting` that has completed; a writing stays inside until its step ends."""
+        """Reopens the order after a `CloseWriting`; a writing stays inside until its step ends."""
         return self._reopened(attempt) if isinstance(attempt, CloseWriting) else []
 
     def reason(self, attempt: Attempt) -> str:

@@ -16,7 +16,7 @@ from jflow.state.resources.tensors import mismatch
 
 @dataclass(frozen=True, eq=False)
 class SumSnapshot:
-    """A sum of gradients.
+    """The saved sum of an accumulator's gradients.
 
     Attributes:
       n_gradients: the number of gradients added.
@@ -35,7 +35,7 @@ class SumSnapshot:
 
 
 class _Packed(Record, frozen=True):
-    """An accumulator's snapshot without its arrays.
+    """The record of an accumulator's snapshot: everything except its arrays.
 
     Attributes:
       present: whether the sum has sums, indices and counts.
@@ -53,7 +53,7 @@ class _Packed(Record, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class AccumulatorSnapshot:
-    """The gradients that an accumulator contains, and its step.
+    """The saved state of an accumulator: its gradients, its step and its counters.
 
     Attributes:
       spec: the definition of the accumulator.

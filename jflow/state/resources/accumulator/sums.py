@@ -17,7 +17,7 @@ _VECTOR = TensorSpec((None,), "int64")
 
 
 class GradientSum(ABC):
-    """A sum of gradients.
+    """Base of the running sums of gradients.
 
     Args:
       spec: the definition of the accumulator.
@@ -43,11 +43,11 @@ class GradientSum(ABC):
 
     @abstractmethod
     def save(self) -> SumSnapshot:
-        """A copy of the sum."""
+        """Returns a copy of the sum."""
 
     @abstractmethod
     def load(self, saved: SumSnapshot) -> None:
-        """Replaces the sum by a copy of a saved one."""
+        """Replaces the sum with a copy of a saved one."""
 
 
 class DenseSum(GradientSum):
@@ -174,7 +174,7 @@ class SparseSum(GradientSum):
             self.n_gradients = saved.n_gradients
 
     def _shape_with(self, gradient: Slices) -> tuple[int | None, ...]:
-        """Returns the shape of the tensor, as far as it is known with this gradient.
+        """Returns the shape of the tensor, refined by the shape of this gradient.
 
         Raises:
           InvalidArgumentError: if its dense shape contradicts its slices or earlier gradients.
@@ -208,7 +208,7 @@ def _copy(array: Array | None) -> Array | None:
 
 
 def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
-    """Returns the reduction of gradients from their sum, in the dtype of the gradients."""
+    """Returns the mean or the sum, by the spec, in the dtype of the gradients."""
     with np.errstate(all="ignore"):
         if spec.reduction != MEAN:
             reduced = gradient_sum
@@ -222,7 +222,7 @@ def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpe
 
 
 def _by_index(indices: Array, rows: Array) -> tuple[Array, Array]:
-    """Returns the distinct indices, ascending, and the sum of the rows of each."""
+    """Sums rows by index; returns the distinct indices, ascending, and the sum for each."""
     order = np.argsort(indices, kind="stable")
     indices = indices[order]
     starts = np.flatnonzero(np.diff(indices, prepend=-1))  # no index is negative

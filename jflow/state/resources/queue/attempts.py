@@ -132,7 +132,7 @@ class EnqueueMany(QueueAttempt):
 
 
 class Dequeue(QueueAttempt):
-    """Takes an element; its values are the components."""
+    """Takes one element; its values are the components."""
 
     __slots__ = ("_elements",)
     wait_queue = _DEQUEUES
@@ -159,7 +159,7 @@ class Dequeue(QueueAttempt):
 
 
 class DequeueMany(QueueAttempt):
-    """Takes elements as they arrive until it has enough; its values are the stacked components.
+    """Takes up to `count` elements as they arrive; its values are the stacked components.
 
     Args:
       count: the number of elements to take.
@@ -248,7 +248,7 @@ class DequeueMany(QueueAttempt):
         self.succeed(batches)
 
     def _take_smallest(self, state: Queue) -> None:
-        """Returns its elements to the queue and takes the same number of smallest ones.
+        """Exchanges the taken elements for as many that are the smallest by now.
 
         Each round took the smallest elements present, but smaller ones may have arrived later.
         """
@@ -259,7 +259,7 @@ class DequeueMany(QueueAttempt):
 
 
 class Close(QueueAttempt):
-    """Closes the queue after the enqueues that wait or, if it cancels them, at once.
+    """Closes the queue, after the waiting enqueues or, if it cancels them, at once.
 
     Args:
       cancel_pending_enqueues: whether to fail the enqueues that wait.

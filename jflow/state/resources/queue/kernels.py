@@ -32,7 +32,7 @@ def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
 def _dequeue_many(
     *counts: Array, count: int = 0, up_to: bool = False, minimum: int | None = None
 ) -> Attempt:
-    """Takes the number of elements, and the minimum, from inputs or attributes."""
+    """Makes a `DequeueMany` whose count and minimum come from inputs or else attributes."""
     wanted = counts[0].item() if counts else count
     enough = counts[1].item() if len(counts) > 1 else minimum
     return DequeueMany(
@@ -58,7 +58,7 @@ _ON_ONE: Mapping[str, Kernel] = {
 def _selected(
     cells: Sequence[Cell], values: Sequence[Array], *, function: str, **attributes: Any
 ) -> KernelRun:
-    """Runs another kernel on one of several queues; the first value is the index of the queue."""
+    """Runs another kernel on one of several queues, which the first input selects by index."""
     number = operator.index(values[0].item())
     if not 0 <= number < len(cells):
         raise InvalidArgumentError(f"expected a queue index of 0 to {len(cells) - 1}, got {number}")

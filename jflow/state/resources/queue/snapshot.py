@@ -37,7 +37,7 @@ class RngState:
 
 
 class _Packed(Record, frozen=True):
-    """A queue's snapshot without its arrays.
+    """The record of a queue's snapshot: everything except its arrays.
 
     Attributes:
       n_arrays: for each component the number of arrays that hold its rows; `_STACKED` for one array
@@ -54,7 +54,7 @@ class _Packed(Record, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class QueueSnapshot:
-    """The elements of a queue, and the rest of its state.
+    """The saved state of a queue: its elements, whether it is closed, and its random state.
 
     The elements include those that an unfinished dequeue has taken, and not those that an
     unfinished enqueue has yet to add. There may be more elements than the capacity, as after such a
@@ -121,7 +121,7 @@ class QueueSnapshot:
 
 
 def rng_state(rng: np.random.Generator) -> RngState:
-    """Returns the state of a generator, whose bit generator must be PCG64, NumPy's default."""
+    """Returns the state of a random number generator, which must use PCG64, NumPy's default."""
     state: Any = rng.bit_generator.state
     halves = [_halves(state["state"][key]) for key in ("state", "inc")]
     return RngState(
@@ -131,7 +131,7 @@ def rng_state(rng: np.random.Generator) -> RngState:
 
 
 def set_rng_state(rng: np.random.Generator, saved: RngState) -> None:
-    """Sets the state of a generator to one that `QueueSnapshot.check` has accepted."""
+    """Sets the state of a random number generator, as checked by `QueueSnapshot.check`."""
     words = saved.words
     rng.bit_generator.state = {
         "bit_generator": saved.algorithm,
