@@ -1,4 +1,4 @@
-"""What an error says of an unknown name or argument: the known ones that it may mean."""
+"""Suggestions in errors: the known names that an unknown name or argument may mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _N_COMPARED = 5000
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:
-    """Returns the known name that is most like a name, whatever their case; None if none is.
+    """Returns the known name that is most similar, ignoring case; None if none is similar.
 
     Of names with scopes, such as "layer/weights", the last part alone is like the whole.
 
@@ -32,7 +32,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns what a message ends with: "; did you mean 'loss'?", or "" if no name is like it."""
+    """Returns the end of a message, such as "; did you mean 'loss'?"; "" if no name is similar."""
     closest = nearest(name, known)
     return "" if closest is None else f"; did you mean {closest!r}?"
 
@@ -42,7 +42,7 @@ _UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def explain_arguments(error: BaseException, fun: Any) -> None:
-    """Adds the arguments that a function takes to the error of a call that it does not take.
+    """Adds the parameters of a function to a TypeError about its arguments.
 
     Args:
       error: what the call raised; other errors stay as they are.

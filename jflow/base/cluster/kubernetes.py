@@ -92,7 +92,7 @@ class KubernetesClusterResolver(RankedClusterResolver):
         return PlacedProcess(ClusterSpec(addresses), self._own_task(prefix, jobs))
 
     def _own_task(self, prefix: str, jobs: Mapping[str, int]) -> Task | None:
-        """The task that the name of this pod says; None for a pod with another name."""
+        """Returns the task that this pod's name gives; None for a pod with another name."""
         pod = self._environ.get(POD_VARIABLE) or self._environ.get("HOSTNAME", "")
         match = _NUMBERED.fullmatch(pod.partition(".")[0])
         if match is None or not match[1].startswith(f"{prefix}-"):

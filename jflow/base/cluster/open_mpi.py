@@ -21,7 +21,7 @@ HOSTS_VARIABLE = "JFLOW_HOSTS"
 
 
 class OpenMPIClusterResolver(RankedClusterResolver):
-    """The cluster of an Open MPI program, and the task of this process, from its variables.
+    """The cluster of an Open MPI program and the task of this process, from Open MPI's variables.
 
     Open MPI tells processes their numbers, but not where the others are. If all are on one host,
     which it does tell, that is this machine; else JFLOW_HOSTS has to say it.
@@ -94,7 +94,7 @@ class OpenMPIClusterResolver(RankedClusterResolver):
 
 
 def _repeated(part: str, text: str) -> list[str]:
-    """The host of "host:2", twice."""
+    """Parses "host:2" to the host, repeated twice."""
     host, colon, count = part.strip().partition(":")
     if not host or (colon and not (count.isascii() and count.isdigit())):
         raise ValueError(f"{HOSTS_VARIABLE} must be hosts such as 'a:2,b:2', got {text!r}")

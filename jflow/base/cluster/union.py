@@ -1,4 +1,4 @@
-"""`UnionResolver`: one cluster of those of several resolvers."""
+"""`UnionResolver`: the clusters of several resolvers as one."""
 
 from __future__ import annotations
 

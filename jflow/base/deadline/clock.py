@@ -1,4 +1,4 @@
-"""The clock that traces are taken by, and the boot of the machine, which says whose clock it is."""
+"""The clock of traces, and the boot id, which identifies the processes that share it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ now = time.perf_counter
 
 @cache
 def boot_id() -> str:
-    """Identifies the running kernel; "" where that is unknown, as on other systems than Linux.
+    """Returns the id of the running kernel's boot; "" if unknown, as on systems other than Linux.
 
     All processes of one boot have one `now`.
     """

@@ -1,4 +1,4 @@
-"""The points themselves, as the code of jflow calls them."""
+"""The failpoints, and the functions that mark them in the code of jflow."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ NAMES: Mapping[str, str] = {
 
 
 class ActingPoint(Protocol):
-    """What happens at a failpoint that is on."""
+    """The interface of the action at a failpoint that is switched on."""
 
     def act(self, name: str) -> None:
-        """Acts in a thread, which it may block."""
+        """Acts in a thread, which may block."""
 
     def act_async(self, name: str) -> Awaitable[None]:
         """Acts in a coroutine without blocking the event loop."""
@@ -58,7 +58,7 @@ actions: dict[str, ActingPoint] = {}
 
 
 def failpoint(name: str) -> None:
-    """A point in a thread. Costs about 20 ns while no failpoint is on: a call and a test.
+    """Marks a failpoint in blocking code. Costs about 20 ns while no failpoint is on.
 
     A path where that counts has none: what is decided for every call is decided when a step is
     made, and so is where a failpoint stands.
@@ -68,7 +68,7 @@ def failpoint(name: str) -> None:
 
 
 def async_failpoint(name: str) -> Awaitable[None] | None:
-    """A point in a coroutine, which awaits the result unless it is None.
+    """Marks a failpoint in a coroutine, which awaits the result unless it is None.
 
     A coroutine function would cost five times as much while no failpoint is on:
 

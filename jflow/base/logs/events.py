@@ -1,4 +1,4 @@
-"""`event`: something that happened on a server, with named fields.
+"""`event`: logs an event of a server, with named fields.
 
 Fields are names, numbers, states and times. Values of tensors, tokens and nonces never are, and no
 message of an error of a user's step is, because it may have such values in it.
@@ -18,7 +18,7 @@ Field = str | int | float | bool | None
 
 
 def event(logger: logging.Logger, level: int, name: str, **fields: Field) -> None:
-    """Logs an event, such as "session_opened"; does nothing if its level is not logged."""
+    """Logs an event, such as "session_opened", unless its level is not logged."""
     if logger.isEnabledFor(level):
         logger.log(level, name, extra={"fields": fields})
 
@@ -31,7 +31,7 @@ _BARE = re.compile(r"[\w./:+@-]+", re.ASCII)
 
 
 class LineFormatter(logging.Formatter):
-    """Makes one line of a record: time (UTC), level, event or message, logger, task and fields.
+    """Formats a record as one line: time (UTC), level, event or message, logger, task and fields.
 
     What is not printable, such as an escape sequence in a name, is escaped, and no value is longer
     than `MAX_VALUE` characters.
@@ -47,7 +47,7 @@ class LineFormatter(logging.Formatter):
         self._is_json = is_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, without its end."""
+        """Returns the line of a record, without a line end."""
         at = datetime.fromtimestamp(record.created, UTC)
         content: dict[str, Any] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -71,7 +71,7 @@ class LineFormatter(logging.Formatter):
 
 
 def _bounded(value: Any) -> Any:
-    """A value that can be shown; the end of one that is too long, such as a traceback, is kept."""
+    """Makes a value printable; of one that is too long, such as a traceback, keeps the end."""
     if not isinstance(value, str):
         return value
     if len(value) > MAX_VALUE:
