@@ -36,8 +36,8 @@ def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
     """
 
     def register(cls: C) -> C:
-        missing = {*refused, *ignored} - vars(cls).keys()
-        assert not missing, f"{cls.__name__} has no {missing}"
+        missing_methods = {*refused, *ignored} - vars(cls).keys()
+        assert not missing_methods, f"{cls.__name__} has no {missing_methods}"
         _guarded.append((cls, refused, ignored))
         return cls
 

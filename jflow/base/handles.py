@@ -15,7 +15,7 @@ class Uncopyable:
     __slots__ = ()
 
     _instead_of_copy: ClassVar[str] = "it is of this process; make another one where it is needed"
-    """Why, and what to do instead."""
+    """Why the object cannot be copied, and what to do instead."""
 
     def __reduce_ex__(self, _: SupportsIndex) -> NoReturn:
         raise TypeError(f"{self!r} cannot be copied or pickled: {self._instead_of_copy}")

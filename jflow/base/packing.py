@@ -173,8 +173,10 @@ def _keywords(function: Callable[..., Any], name: str) -> tuple[type[msgspec.Str
         if one.kind is Parameter.KEYWORD_ONLY
     ]
     is_open = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
-    named = msgspec.defstruct("Named", fields, kw_only=True, forbid_unknown_fields=not is_open)
-    return named, _Codec(dict[str, Any] if is_open else named, f"arguments of {name!r}")
+    struct_type = msgspec.defstruct(
+        "Named", fields, kw_only=True, forbid_unknown_fields=not is_open
+    )
+    return struct_type, _Codec(dict[str, Any] if is_open else struct_type, f"arguments of {name!r}")
 
 
 class _Codec:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _NUMBER = re.compile(r"-|\d+(\.\d+)?( [A-Za-z].*)?")
-"""A number, perhaps with a unit, or what stands for one that is not known."""
+"""A number, perhaps with a unit, or "-" for an unknown one."""
 
 
 def bytes_text(n_bytes: float) -> str:

@@ -48,7 +48,7 @@ _REMOVED = (
     "Set JAX_TRACEBACK_FILTERING=off to include them."
 )
 _MANY = 4
-"""At this number of hidden frames a note is added; fewer are the boundary and its helpers."""
+"""The least number of hidden frames for a note; fewer are the boundary and its helpers."""
 _REMOVED_BY_JAX = "For simplicity, JAX has removed its internal frames"
 
 _NOT_WRAPPED = frozenset(
@@ -66,7 +66,7 @@ _CALLED_INSIDE = frozenset(
         *("Operation.__init__", "Tensor.__init__", "Tensor.to_tensor", "Variable.to_tensor"),
     }
 )
-"""Methods that jflow calls for each operation of a graph; users hardly call them."""
+"""Methods without a boundary: jflow calls them for each operation, and users hardly do."""
 
 
 class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name for the same

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from jflow.errors import DataLossError, FencedError, InvalidArgumentError, ResourceExhaustedError
 
 CLAIMS = "jflow.claims"
-"""Under what a checkpoint keeps the claims that were known when it was saved."""
+"""The key in `Checkpoint.about` of the claims that were known when it was saved."""
 
 MAX_NAMES = 1024
 MAX_NAME_LENGTH = 256
 _RANDOM_BITS = 32
 _FORGOTTEN = ""
-"""What stands for the names that were forgotten, in a checkpoint; no name is empty."""
+"""The name of the epoch of all forgotten names in a checkpoint; no other name is empty."""
 _MAX_EPOCH = 2**63 - 1
 
 
@@ -100,10 +100,10 @@ class Fences:
         Raises:
           ResourceExhaustedError: if there are too many names, and all are in use.
         """
-        known = self._epochs.pop(claim.name, None)
-        if known is not None:
-            self._epochs[claim.name] = max(known, claim.epoch)
-            return claim.epoch > known
+        known_epoch = self._epochs.pop(claim.name, None)
+        if known_epoch is not None:
+            self._epochs[claim.name] = max(known_epoch, claim.epoch)
+            return claim.epoch > known_epoch
         if claim.epoch <= self._forgotten:
             return False
         if len(self._epochs) >= self._limit:
@@ -113,13 +113,13 @@ class Fences:
 
     def check(self, claim: Claim) -> None:
         """Raises FencedError if there was a later claim of the name, or there may have been one."""
-        known = self.epoch(claim.name)
-        if claim.epoch >= known:
+        known_epoch = self.epoch(claim.name)
+        if claim.epoch >= known_epoch:
             return
         if claim.name in self._epochs:
             why = (
                 "is over, because another program has claimed the name since then "
-                f"(epoch {known:x}); nothing was changed. Let this program end"
+                f"(epoch {known_epoch:x}); nothing was changed. Let this program end"
             )
         else:
             why = (

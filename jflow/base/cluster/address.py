@@ -8,7 +8,7 @@ import re
 DEFAULT_PORT = 2222
 _SCHEME = "grpc://"
 _OTHER_SCHEMES = frozenset({"unix", "unix-abstract", "vsock", "xds"})
-"""How addresses of gRPC begin that are not of a host and port."""
+"""The schemes of gRPC addresses that have no host and port."""
 _HOST = re.compile(r"[^\s/:\[\]]+")
 
 

@@ -142,11 +142,11 @@ class DeviceSpec:
 
     def merge(self, inner: DeviceSpec) -> DeviceSpec:
         """Returns a spec with the fields of `inner`, and of this spec where `inner` lacks them."""
-        chosen = {}
+        chosen_fields = {}
         for field in fields(DeviceSpec):
             value = getattr(inner, field.name)
-            chosen[field.name] = getattr(self, field.name) if value is None else value
-        return DeviceSpec(**chosen)
+            chosen_fields[field.name] = getattr(self, field.name) if value is None else value
+        return DeviceSpec(**chosen_fields)
 
     def __str__(self) -> str:
         text = "" if self.job is None else f"/job:{self.job}"
@@ -161,7 +161,7 @@ def _number(text: str | None) -> int | None:
 
 
 OF_TASKS = ".jflow"
-"""The end of these names, which no host may have in a certificate."""
+"""The suffix of the names in certificates, which no host name may have."""
 CLIENT_NAME = f"client{OF_TASKS}"
 """The name in the certificate of clients."""
 

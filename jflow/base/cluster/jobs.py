@@ -11,9 +11,9 @@ from jflow.base.cluster.device import Task
 from jflow.base.cluster.spec import ClusterSpec
 
 JOBS_VARIABLE = "JFLOW_JOBS"
-"""How many tasks each job has, such as "ps=1,worker=2"."""
+"""The variable with the number of tasks of each job, such as "ps=1,worker=2"."""
 PORT_VARIABLE = "JFLOW_PORT"
-"""The port of tasks; of several on one host, that of the first."""
+"""The variable with the port of tasks; of several on one host, that of the first."""
 DEFAULT_JOB = "worker"
 """The job of all processes if nothing says which jobs there are."""
 

@@ -31,9 +31,9 @@ from jflow.base.cluster.slurm import SlurmClusterResolver, is_one_of_several
 from jflow.base.cluster.spec import ClusterSpec
 
 EVALUATOR = "evaluator"
-"""The job of a process that evaluates beside the cluster, and is no part of it."""
+"""The job of a process that evaluates beside the cluster without being part of it."""
 ROLE_VARIABLE = "JFLOW_ROLE"
-"""With the value "client": this process uses the cluster and is none of its tasks."""
+"""The variable that is "client" in a process that is not a task of the cluster it uses."""
 CLIENT = "client"
 
 
@@ -239,8 +239,10 @@ def is_in_mpirun(environ: Mapping[str, str]) -> bool:
 
 
 def _of_ranks(name: str, resolver: RankedClusterResolver, has_jobs: bool) -> Membership:
-    placed = resolver.placed()
-    return Membership(name, without_evaluator(placed.cluster), placed.task, has_jobs)
+    placed_process = resolver.placed()
+    return Membership(
+        name, without_evaluator(placed_process.cluster), placed_process.task, has_jobs
+    )
 
 
 SOURCES = (
@@ -249,4 +251,4 @@ SOURCES = (
     MembershipSource("Slurm", ("SLURM_",), _slurm, "unset SLURM_JOB_NODELIST"),
     MembershipSource("Kubernetes", ("JFLOW_SERVICE",), _kubernetes, "unset JFLOW_SERVICE"),
 )
-"""What is asked, in this order, after the arguments."""
+"""The sources of memberships in the order of their priority, after the arguments."""

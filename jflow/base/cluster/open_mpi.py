@@ -17,7 +17,7 @@ from jflow.base.cluster.jobs import (
 from jflow.base.cluster.resolvers import RankedClusterResolver
 
 HOSTS_VARIABLE = "JFLOW_HOSTS"
-"""The hosts of all processes, as `mpirun --host` takes them: "a:2,b:2"."""
+"""The variable with the hosts of all processes, as `mpirun --host` takes them: "a:2,b:2"."""
 
 
 class OpenMPIClusterResolver(RankedClusterResolver):

@@ -21,7 +21,7 @@ PORT = 8888
 """The port of the first task on a host unless something says otherwise, as in TensorFlow."""
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _N_COMPONENTS = "SLURM_HET_SIZE"
-"""Set in heterogeneous jobs: the number of their components."""
+"""The variable with the number of components of a heterogeneous job."""
 
 
 class SlurmClusterResolver(RankedClusterResolver):
@@ -77,10 +77,10 @@ class SlurmClusterResolver(RankedClusterResolver):
         check_enough(jobs, len(hosts), "Slurm", "raise --ntasks")
         rank = self._rank(hosts)
         port = self._port_base or told_port(self._environ, PORT)
-        placed = place_ranks(jobs, hosts, port, rank)
-        if self._auto_set_gpu and placed.task is not None and rank is not None:
+        placed_process = place_ranks(jobs, hosts, port, rank)
+        if self._auto_set_gpu and placed_process.task is not None and rank is not None:
             self._set_gpus(hosts, rank)
-        return placed
+        return placed_process
 
     def _hosts(self) -> list[str]:
         """Returns the host of each process."""

@@ -10,7 +10,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 now = time.perf_counter
-"""The present time in seconds, from a start that no other machine shares."""
+"""Returns the present time in seconds, from a start that differs between machines."""
 
 
 @cache

@@ -24,10 +24,10 @@ Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
 
 VARIABLE = "JFLOW_WAIT_NOTICE_S"
-"""After how many seconds of a wait its user is told what it is for; 0 for never."""
+"""The variable with the seconds of a wait before its first notice; 0 for no notices."""
 
 LOG = logging.getLogger("jflow.waits")
-"""The logger of all that is told of waits."""
+"""The logger of notices."""
 
 _DEFAULT_S = 10.0
 _LONGEST_S = 600.0
@@ -60,7 +60,7 @@ class Notices(Generic[Key]):
 
     def __init__(self) -> None:
         self._next: dict[Key, float] = {}
-        """How long something will have waited at its next notice, in seconds."""
+        """How long each wait will have lasted at its next notice, in seconds."""
 
     def due(self, waited: Mapping[Key, float], first_s: float) -> list[Key]:
         """Returns the waits whose notice is due now; forgets those that have ended.

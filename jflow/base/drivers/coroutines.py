@@ -16,7 +16,7 @@ T = TypeVar("T")
 Arguments = TypeVar("Arguments")
 
 MAX_COST_ON_LOOP = 16 << 10
-"""The cost of what is computed on the event loop, which does nothing else for up to 20 ms then."""
+"""The highest cost of a call on the event loop, which it blocks for up to 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     try:
         waits_for = next(steps)
     except StopIteration as end:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        done.set_result(end.value)
-        return done
+        done_future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        done_future.set_result(end.value)
+        return done_future
     except Exception as error:
-        failed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        failed.set_exception(error)
-        return failed
+        failed_future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        failed_future.set_exception(error)
+        return failed_future
     return asyncio.create_task(_Begun(steps, waits_for))
 
 
@@ -213,10 +213,10 @@ def _rest(steps: Generator[Any, Any, T], waits_for: Any) -> Generator[Any, Any, 
     try:
         while True:
             try:
-                sent = yield waits_for
+                sent_value = yield waits_for
             except BaseException as error:
                 waits_for = steps.throw(error)
             else:
-                waits_for = steps.send(sent)
+                waits_for = steps.send(sent_value)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ P = ParamSpec("P")
 
 
 _FEW_TIMERS = 64
-"""So many timers may be cancelled and not dropped yet."""
+"""The number of cancelled timers that may be kept before they are dropped."""
 
 
 class CancelledFiber(BaseException):
@@ -129,10 +129,10 @@ class FiberJob(Generic[T]):
         if self.done():
             return
         self._is_ready, self._is_running = False, True
-        thrown, self._thrown = self._thrown, None
+        thrown_error, self._thrown = self._thrown, None
         try:
             run = self._coroutine
-            event = run.send(None) if thrown is None else run.throw(thrown)
+            event = run.send(None) if thrown_error is None else run.throw(thrown_error)
         except StopIteration as end:
             self._end(end.value, None)
         except (Exception, CancelledFiber) as error:
@@ -324,23 +324,23 @@ class Fibers(ABC):
     async def all_of(self, awaitables: Iterable[Awaitable[T]]) -> list[T]:
         """See `CoreDriver.all_of`."""
         jobs = [self.start(_coroutine(awaitable)) for awaitable in awaitables]
-        ended, changed = list[FiberJob[T]](), [self.event()]
+        ended_jobs, changed = list[FiberJob[T]](), [self.event()]
 
         def note(job: FiberJob[T]) -> None:
-            ended.append(job)
+            ended_jobs.append(job)
             changed[0].set()
 
         for job in jobs:
             job.call_at_end(note)
         try:
-            while len(ended) < len(jobs) and not any(job.has_failed for job in ended):
+            while len(ended_jobs) < len(jobs) and not any(job.has_failed for job in ended_jobs):
                 changed[0] = self.event()
                 await changed[0].wait()
         except CancelledFiber:
             await self._all_cancelled(jobs)
             raise
         await self._all_cancelled(jobs)
-        first = next((job for job in ended if job.has_failed), None)
+        first = next((job for job in ended_jobs if job.has_failed), None)
         return [first.result()] if first is not None else [job.result() for job in jobs]
 
     async def _all_cancelled(self, jobs: Iterable[FiberJob[Any]]) -> None:

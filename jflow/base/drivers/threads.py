@@ -102,11 +102,11 @@ class ThreadDriver(Fibers):
         """See `CoreDriver.work`; the call's thread is blocked meanwhile."""
         call = self.group
         assert isinstance(call, _Call)
-        ended = self.event()
-        work = _Work(partial(function, *args, **kwargs), ended)
+        end_event = self.event()
+        work = _Work(partial(function, *args, **kwargs), end_event)
         call.works.append(work)
         try:
-            await ended.wait()
+            await end_event.wait()
         except BaseException:
             with suppress(ValueError):  # it has begun
                 call.works.remove(work)

@@ -198,11 +198,11 @@ def to_text(chosen: Mapping[str, FailpointAction], directory: Path) -> str:
 
 def switch_on(text: str) -> None:
     """Switches on the failpoints in a text of `to_text`. Raises ValueError for an unknown name."""
-    named = json.loads(text)
-    for name, attributes in named["points"].items():
+    content = json.loads(text)
+    for name, attributes in content["points"].items():
         if name not in NAMES:
             raise ValueError(f"there is no failpoint {name!r}; there are {sorted(NAMES)}")
-        actions[name] = Armed(_from_attributes(attributes), Path(named["directory"]))
+        actions[name] = Armed(_from_attributes(attributes), Path(content["directory"]))
 
 
 def _from_attributes(attributes: dict[str, Any]) -> FailpointAction:

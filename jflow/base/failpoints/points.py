@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 VARIABLE = "JFLOW_TESTING_FAILPOINTS"
-"""What to do at which failpoint, as JSON; the testing kit sets it for processes that it starts."""
+"""The variable with the actions of failpoints, as JSON, in processes that a test starts."""
 
 NAMES: Mapping[str, str] = {
     "checkpoint.before_shard": "a task is about to create the file of its part of a checkpoint",
@@ -40,7 +40,7 @@ NAMES: Mapping[str, str] = {
     "worker.before_run": "a task is about to run plans",
     "worker.before_snapshot": "a task is about to take a snapshot",
 }
-"""Every failpoint, and what is true where it is. Code that comes to no other name is tested for."""
+"""All failpoints by name, and the situation at each. A test checks that code uses no others."""
 
 
 class ActingPoint(Protocol):

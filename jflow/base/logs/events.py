@@ -24,7 +24,7 @@ def event(logger: logging.Logger, level: int, name: str, **fields: Field) -> Non
 
 
 MAX_VALUE = 2000
-"""The most characters of a message or field: what another process named must not fill a disk."""
+"""The most characters of a message or field, so that names from elsewhere cannot fill a disk."""
 
 _BARE = re.compile(r"[\w./:+@-]+", re.ASCII)
 """A value that needs no quotes."""
@@ -63,11 +63,13 @@ class LineFormatter(logging.Formatter):
             content["n_left_out"] = n_left_out
         if record.exc_info:
             content["error"] = self.formatException(record.exc_info)
-        bounded = {key: _bounded(value) for key, value in content.items()}
+        bounded_values = {key: _bounded(value) for key, value in content.items()}
         if self._is_json:
-            return json.dumps(bounded)
-        shown = bounded.pop("time"), bounded.pop("level")
-        return " ".join([*shown, *(f"{key}={_text(value)}" for key, value in bounded.items())])
+            return json.dumps(bounded_values)
+        shown = bounded_values.pop("time"), bounded_values.pop("level")
+        return " ".join(
+            [*shown, *(f"{key}={_text(value)}" for key, value in bounded_values.items())]
+        )
 
 
 def _bounded(value: Any) -> Any:

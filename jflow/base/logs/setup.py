@@ -13,9 +13,9 @@ from jflow.base.logs.events import LineFormatter
 from jflow.errors import InvalidArgumentError
 
 BURST = 20
-"""How many records of a kind may come at once."""
+"""How many records of a kind pass at once."""
 EACH_S = 1.0
-"""One more of a kind may come each so many seconds."""
+"""The time in which one more record of a kind may pass, in seconds."""
 
 _MAX_KINDS = 256
 _OTHERS = ""
@@ -45,8 +45,8 @@ class RateLimit(logging.Filter):
         if name not in self._kinds and len(self._kinds) >= _MAX_KINDS:
             name = _OTHERS
         kind = self._kinds.setdefault(name, _Kind(BURST, record.created))
-        passed = max(record.created - kind.at, 0.0)
-        kind.left, kind.at = min(kind.left + passed / EACH_S, BURST), record.created
+        passed_s = max(record.created - kind.at, 0.0)
+        kind.left, kind.at = min(kind.left + passed_s / EACH_S, BURST), record.created
         if kind.left < 1:
             kind.n_left_out += 1
             return False

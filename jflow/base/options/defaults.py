@@ -32,8 +32,8 @@ class SessionDefaults(Record, frozen=True):
           InvalidArgumentError: if the placement is a function, or names one.
         """
         _check_sent(config.placement)
-        own = {name: getattr(config, name) for name in cls.__struct_fields__}
-        return cls(**own | {"device_filters": tuple(config.device_filters)})
+        own_values = {name: getattr(config, name) for name in cls.__struct_fields__}
+        return cls(**own_values | {"device_filters": tuple(config.device_filters)})
 
     def fill(self, config: ConfigProto) -> ConfigProto:
         """Returns a session's options with the server's in place of those left at their defaults.
@@ -42,11 +42,11 @@ class SessionDefaults(Record, frozen=True):
           InvalidArgumentError: if the server's are invalid.
         """
         _check_sent(self.placement)
-        usual = ConfigProto()
+        defaults = ConfigProto()
         changes = {
             name: getattr(self, name)
             for name in self.__struct_fields__
-            if getattr(config, name) == getattr(usual, name)
+            if getattr(config, name) == getattr(defaults, name)
         }
         return replace(config, **changes)
 

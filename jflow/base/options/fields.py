@@ -42,9 +42,9 @@ class Options:
 
     def copy(self) -> Self:
         """Returns a copy, nested options and lists included, which is checked again."""
-        own = {name: getattr(self, name) for name in self._hints}
-        nested = {name: one.copy() for name, one in own.items() if isinstance(one, Options)}
-        return type(self)(**own | nested)
+        own_values = {name: getattr(self, name) for name in self._hints}
+        nested = {name: one.copy() for name, one in own_values.items() if isinstance(one, Options)}
+        return type(self)(**own_values | nested)
 
     def CopyFrom(self, other: Self) -> None:  # noqa: N802 - the name is that of protocol buffers
         """Sets all options to those of another object of the same class.
@@ -58,9 +58,11 @@ class Options:
             setattr(self, name, value)
 
     def __repr__(self) -> str:
-        usual = type(self)()
-        own = {name: getattr(self, name) for name in self._hints}
-        shown = (f"{name}={one!r}" for name, one in own.items() if one != getattr(usual, name))
+        defaults = type(self)()
+        own_values = {name: getattr(self, name) for name in self._hints}
+        shown = (
+            f"{name}={one!r}" for name, one in own_values.items() if one != getattr(defaults, name)
+        )
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @property

@@ -19,7 +19,7 @@ Dim = Any
 """An int or a symbolic size, whose type is not public in JAX."""
 
 Sizes = dict[str, Dim]
-"""Substitutions: symbols by name, and what is put in their place."""
+"""Substitutions: the sizes that replace symbols, by the names of the symbols."""
 
 _SCOPE = jax.export.SymbolicScope()
 _CANONICAL_SCOPE = jax.export.SymbolicScope()
@@ -118,25 +118,25 @@ def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | N
       A function from a size to the renamed size. None if there is no symbol, or if a symbol comes
       from another scope, which may have constraints.
     """
-    unknown = [dim for shape in shapes for dim in shape if not is_known(dim)]
-    if not unknown or any(getattr(dim, "scope", None) is not _SCOPE for dim in unknown):
+    unknown_dims = [dim for shape in shapes for dim in shape if not is_known(dim)]
+    if not unknown_dims or any(getattr(dim, "scope", None) is not _SCOPE for dim in unknown_dims):
         return None
     # Expressions come last: their text is in the order of the names, which are still numbered.
-    names = dict.fromkeys(str(dim) for dim in unknown if is_symbol(dim))
-    for dim in unknown:
+    names = dict.fromkeys(str(dim) for dim in unknown_dims if is_symbol(dim))
+    for dim in unknown_dims:
         names.update(dict.fromkeys(symbols_of(dim)))
     numbered = (name for name in names if name[-1].isdigit())  # not a function such as "max"
-    renamed = {name: _letters(i) for i, name in enumerate(numbered)}
-    done: dict[str, Dim] = {}
+    new_names = {name: _letters(i) for i, name in enumerate(numbered)}
+    renamed_sizes: dict[str, Dim] = {}
 
     def rename(dim: Dim) -> Dim:
         if is_known(dim):
             return dim
         text = str(dim)
-        if text not in done:
-            changed = _SYMBOL.sub(lambda match: renamed.get(match[0], match[0]), text)
-            (done[text],) = jax.export.symbolic_shape(changed, scope=_CANONICAL_SCOPE)
-        return done[text]
+        if text not in renamed_sizes:
+            changed = _SYMBOL.sub(lambda match: new_names.get(match[0], match[0]), text)
+            (renamed_sizes[text],) = jax.export.symbolic_shape(changed, scope=_CANONICAL_SCOPE)
+        return renamed_sizes[text]
 
     return rename
 
@@ -163,8 +163,8 @@ def joined(sizes: Sizes, one: Dim, other: Dim) -> Sizes:
     if is_known(one) and is_known(other):
         raise ValueError(f"{one} is not {other}")
     older, younger = sorted((one, other), key=lambda dim: (not is_known(dim), _age(str(dim))))
-    new = {str(younger): older}
-    return {name: substituted(dim, new) for name, dim in sizes.items()} | new
+    new_sizes = {str(younger): older}
+    return {name: substituted(dim, new_sizes) for name, dim in sizes.items()} | new_sizes
 
 
 def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:

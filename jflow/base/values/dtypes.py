@@ -254,8 +254,12 @@ def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
     """Returns a mask of the elements that a cast has made infinite or NaN."""
-    old, new = array.astype(np.complex128), cast.astype(np.complex128)
-    return ~np.isfinite(cast) & (old != new) & ~(np.isnan(old) & np.isnan(new))
+    old_values, new_values = array.astype(np.complex128), cast.astype(np.complex128)
+    return (
+        ~np.isfinite(cast)
+        & (old_values != new_values)
+        & ~(np.isnan(old_values) & np.isnan(new_values))
+    )
 
 
 def _incompatible(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 _LENGTH = np.dtype("<u8")
 _SLICE = 1 << 14
-"""How many strings are read at a time, so that what is made beside them stays small."""
+"""How many strings are read at a time, to bound temporary memory."""
 
 
 class HostDtype(Enum):

@@ -90,12 +90,12 @@ class TensorSpec:
 
 def is_compatible(declared: Sequence[Dim | None] | None, shape: Sequence[Dim] | None) -> bool:
     """Whether a shape fits a declared one, as far as both are known."""
-    wanted, found = plain_shape(declared), plain_shape(shape)
-    if wanted is None or found is None:
+    wanted_sizes, found_sizes = plain_shape(declared), plain_shape(shape)
+    if wanted_sizes is None or found_sizes is None:
         return True
-    return len(wanted) == len(found) and all(
+    return len(wanted_sizes) == len(found_sizes) and all(
         not is_known(dim) or not is_known(size) or dim == size
-        for dim, size in zip(wanted, found, strict=True)
+        for dim, size in zip(wanted_sizes, found_sizes, strict=True)
     )
 
 
@@ -109,13 +109,13 @@ def _as_dtype(dtype: Any) -> Dtype:
     if isinstance(dtype, HostDtype) or is_key(dtype):
         return dtype
     if isinstance(dtype, str):
-        known = string if dtype == string.name else NUMBERS.get(dtype)
-        if known is None:
+        known_dtype = string if dtype == string.name else NUMBERS.get(dtype)
+        if known_dtype is None:
             raise TypeError(
                 f"{dtype!r} is not a dtype of tensors; expected one of {string.name}, "
                 + ", ".join(NUMBERS)
             )
-        return known
+        return known_dtype
     if isinstance(dtype, list | dict):
         raise TypeError(f"{dtype!r:.80} is not a dtype of tensors")
     wanted = np.dtype(dtype)

@@ -15,7 +15,7 @@ from jflow.state.checkpoint_files.regions import TensorBox, empty
 from jflow.state.resources.snapshot import Snapshot
 
 TensorRegion = Sequence[slice]
-"""A slice of the whole tensor for each dimension, without steps."""
+"""One slice with step 1 for each dimension of the whole tensor."""
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ def commit(
     """
     storage = prefix.storage
     for shard in shards:
-        found = storage.size(prefix.file(shard.file))
-        if found != shard.n_bytes:
+        n_found = storage.size(prefix.file(shard.file))
+        if n_found != shard.n_bytes:
             raise AbortedError(
-                f"{storage.file(prefix.file(shard.file))!r} has {found} bytes, expected "
+                f"{storage.file(prefix.file(shard.file))!r} has {n_found} bytes, expected "
                 f"{shard.n_bytes}: something removed it, or the tasks do not share this directory"
             )
     storage.sync()

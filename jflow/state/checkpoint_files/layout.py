@@ -26,7 +26,7 @@ from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.state.records.crc32c import checksum
 
 BLOCK_BYTES = 4 << 20
-"""The bytes of data under one checksum."""
+"""The size of a block of data, which has one checksum, in bytes."""
 
 MAX_HEADER_BYTES = 100_000_000
 """The longest header that the safetensors library reads."""

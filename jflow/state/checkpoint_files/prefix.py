@@ -12,7 +12,7 @@ from jflow.state.checkpoint_files.storage import CheckpointStorage
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 
 ANYWHERE = AllowedDirectories.anywhere(CHECKPOINTS)
-"""Where checkpoints may be if the caller is the user whose process this is."""
+"""The allowed directories of checkpoints in the user's own process: all of them."""
 
 
 def checkpoint_roots(paths: list[str]) -> AllowedDirectories:

@@ -14,7 +14,7 @@ _CHUNK_BYTES = 4 << 20
 _ALIGNMENT = 64  # so that JAX on a CPU can use the memory as it is
 
 ReadBytes = Callable[[int, memoryview], None]
-"""Fills a buffer with the bytes of an array from an offset on."""
+"""A function that fills a buffer with the bytes of an array from an offset on."""
 
 
 class TensorBox(NamedTuple):

@@ -103,9 +103,9 @@ def header(tensors: Iterable[NamedBytes]) -> bytes:
 
 
 def _described(tensor: NamedBytes) -> tuple[str, list[int]]:
-    known = _DTYPES.get(tensor.dtype)
-    if known is not None:
-        return known, [*tensor.shape]
+    format_dtype = _DTYPES.get(tensor.dtype)
+    if format_dtype is not None:
+        return format_dtype, [*tensor.shape]
     if tensor.dtype in NUMBERS:
         return "U8", [*tensor.shape, NUMBERS[tensor.dtype].itemsize]
     return "U8", [tensor.n_bytes]

@@ -150,10 +150,10 @@ class _EntryReader:
             data[low - offset : high - offset] = self._block[1][low - first : high - first]
 
     def _read_block(self, number: int, data: memoryview) -> None:
-        at = self._begin + number * self._block_bytes
-        self._file.read_into(at, data)
+        offset = self._begin + number * self._block_bytes
+        self._file.read_into(offset, data)
         if checksum(np.frombuffer(data, np.uint8)) != self._sums[self._entry.first_sum + number]:
             raise DataLossError(
-                f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {at} to "
-                f"{at + len(data)}"
+                f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {offset} to "
+                f"{offset + len(data)}"
             )

@@ -13,7 +13,7 @@ from jflow.state.fencing import Claim, next_epoch
 
 _MAX_TRIES = 16
 _CLAIM_TIMEOUT_S = 0.5
-"""How long a task that does not answer is asked about a claim that exists, in seconds."""
+"""The longest time to wait for a task's reply about an existing claim, in seconds."""
 
 
 class SessionClaim:
@@ -49,10 +49,10 @@ class SessionClaim:
         claim = self.claim
         if claim is None:
             return
-        known = await self._servers.driver.all_of(
+        known_epochs = await self._servers.driver.all_of(
             self._tell(task, claim.name, claim.epoch) for task in tasks
         )
-        if (highest := max(known, default=0)) > claim.epoch:
+        if (highest := max(known_epochs, default=0)) > claim.epoch:
             await self._tell(self._servers.info().task, claim.name, highest)
             self.check()
 

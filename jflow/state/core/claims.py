@@ -48,16 +48,16 @@ class ClaimedRuns:
         """
         self.fences.check(claim)
         jobs = self._running.setdefault(claim, {})
-        ended = self._driver.event()
-        jobs[ended] = self._driver.current()
+        end_event = self._driver.event()
+        jobs[end_event] = self._driver.current()
         try:
             yield
         except self._driver.Cancelled:
             self.fences.check(claim)
             raise
         finally:
-            del jobs[ended]
-            ended.set()
+            del jobs[end_event]
+            end_event.set()
             if not jobs:
                 self._running.pop(claim, None)
 
@@ -87,33 +87,33 @@ class ClaimedRuns:
         Raises:
           DeadlineExceededError: if it does not end.
         """
-        former = self.fences.epoch(claim.name)
+        former_epoch = self.fences.epoch(claim.name)
         if not self.fences.learn(claim):
             return
-        earlier = [
+        earlier_jobs = [
             one
             for other, jobs in self._running.items()
             if other.name == claim.name and other.epoch < claim.epoch
             for one in jobs.items()
         ]
-        if former:
+        if former_epoch:
             event(
                 _LOG,
                 logging.INFO,
                 "claim_fenced",
                 claim=claim.name,
-                epoch=f"{former:x}",
+                epoch=f"{former_epoch:x}",
                 by=f"{claim.epoch:x}",
-                n_steps=len(earlier),
+                n_steps=len(earlier_jobs),
             )
-        for _, job in earlier:
+        for _, job in earlier_jobs:
             job.cancel()
         try:
             async with self._driver.limit(_PATIENCE_S):
-                for ended, _ in earlier:
-                    await ended.wait()
+                for end_event, _ in earlier_jobs:
+                    await end_event.wait()
         except TimeoutError:
-            n_late = sum(not ended.is_set() for ended, _ in earlier)
+            n_late = sum(not end_event.is_set() for end_event, _ in earlier_jobs)
             raise DeadlineExceededError(
                 f"{n_late} steps under an earlier claim of {claim.name!r} did not end within "
                 f"{_PATIENCE_S:g} s; claim it again"

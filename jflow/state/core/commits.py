@@ -115,8 +115,8 @@ class EffectRunner:
             raise
         results = kept_results(values, is_saved=self._effect.is_saved)
         # On all of them, whatever the others answer: each one that commits shows that it is done.
-        decided = partial(self._decide_on, is_commit=True, results=results)
-        await every(self._servers.driver, map(decided, self._writing))
+        commit_on = partial(self._decide_on, is_commit=True, results=results)
+        await every(self._servers.driver, map(commit_on, self._writing))
         if (action := async_failpoint("master.after_commit")) is not None:
             await action
 
@@ -127,9 +127,9 @@ class EffectRunner:
           The error of a task that is lost, which needs no decision.
         """
         if not self._staging.is_alone:
-            decided = partial(self._decide_on, is_commit=False, results=None)
+            abort_on = partial(self._decide_on, is_commit=False, results=None)
             try:
-                await every(self._servers.driver, map(decided, self._writing))
+                await every(self._servers.driver, map(abort_on, self._writing))
             except OpError as error:
                 return error
         return None

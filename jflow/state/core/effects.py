@@ -31,16 +31,16 @@ RETRY_S = 1.0
 """The time between two queries if one of them does not answer, in seconds."""
 
 N_TRIES = 60
-"""The number of queries. Then it gives the step up, because nothing may be held for ever."""
+"""The number of queries before the task aborts the step, so that nothing is held forever."""
 
 StepEffect = Transaction | SingleWrite
-"""What keeps the writes of an attempt until they are applied."""
+"""Keeps the writes of an attempt until they are applied."""
 
 CallTask = Callable[..., Awaitable[Any]]
-"""Calls a remote method of a task, given both and the arguments."""
+"""A function that calls a remote method, given the task, the method and its arguments."""
 
 _Run = Callable[[StepEffect], Coroutine[Any, Any, list[Array]]]
-"""Runs the plans of a step; what they write is kept by the argument."""
+"""A function that runs the plans of a step, with the object that keeps their writes."""
 
 
 @dataclass(frozen=True)
@@ -194,9 +194,11 @@ class TaskEffects:
     async def _run_alone(self, effect: Effect, writer: StepEffect, run: _Run) -> list[Array]:
         containers = self._state.containers
         try:
-            running = Started(run(writer))
+            started_run = Started(run(writer))
             values = (
-                running.result if running.is_done else await self._complete(effect, writer, running)
+                started_run.result
+                if started_run.is_done
+                else await self._complete(effect, writer, started_run)
             )
             _finish(containers, effect, writer, values)
         except BaseException as error:
@@ -262,9 +264,9 @@ class TaskEffects:
             earlier = self._state.containers.ledger(Ledger.take_over, effect)
             if earlier.phase is not Phase.APPLYING:
                 break
-            ended = self._state.driver.event()
-            self._applying[key].append(ended)
-            await ended.wait()
+            end_event = self._state.driver.event()
+            self._applying[key].append(end_event)
+            await end_event.wait()
         step = self._open.get(key)
         if step is not None:
             step.taker = effect
@@ -345,8 +347,10 @@ def _give_up(
     containers: Containers, effect: Effect, writer: StepEffect, error: BaseException
 ) -> None:
     """Records that an attempt on this task alone has failed, and drops its writes."""
-    reported = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
-    is_applied = containers.ledger(Ledger.finish, effect, None, reported)
+    reported_error = (
+        error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
+    )
+    is_applied = containers.ledger(Ledger.finish, effect, None, reported_error)
     if isinstance(error, OpError):
         error.is_rolled_back = not is_applied
     writer.abort()
@@ -374,9 +378,11 @@ async def take_over(
       SupersededError: if a still later attempt has taken over.
       UnavailableError: if a task is lost.
     """
-    wanted = [*tasks]
-    answers = await driver.all_of(call(task, TaskEffects.take_over, effect) for task in wanted)
-    by_task: dict[Task, Earlier] = dict(zip(wanted, answers, strict=True))
+    written_tasks = [*tasks]
+    replies = await driver.all_of(
+        call(task, TaskEffects.take_over, effect) for task in written_tasks
+    )
+    by_task: dict[Task, Earlier] = dict(zip(written_tasks, replies, strict=True))
     # An earlier attempt may have written on other tasks, too, such as the worker that it ran on. If
     # such a task is lost, what it had is lost as well.
     for task in _others(by_task.values()) - by_task.keys():
@@ -396,9 +402,9 @@ async def _decide(
     call: CallTask, task: Task, effect: Effect, earlier: Earlier, applied: Earlier | None
 ) -> None:
     is_commit = applied is not None and applied.attempt == earlier.attempt
-    decided = Effect(effect.client, effect.epoch, effect.sequence, earlier.attempt)
+    decided_effect = Effect(effect.client, effect.epoch, effect.sequence, earlier.attempt)
     results = applied.results if applied is not None and is_commit else None
-    await call(task, TaskEffects.decide, decided, effect.attempt, is_commit, results)
+    await call(task, TaskEffects.decide, decided_effect, effect.attempt, is_commit, results)
 
 
 def _others(reports: Iterable[Earlier]) -> set[Task]:

@@ -34,7 +34,7 @@ _LONGER = 2.0
 that nothing moves."""
 
 _WAITING = 0.5
-"""The part of a hold's time in which the steps that it waits for have to end."""
+"""The fraction of a hold's time in which the steps that use the state have to end."""
 
 _Call = HoldState | SaveState | PutState | EndHold
 

@@ -29,14 +29,14 @@ from jflow.state.resources.moving import Arrival, Departure, discard
 _LOG = logging.getLogger(__name__)
 
 MAX_OUTCOMES = 4096
-"""How many moves a task remembers, for tasks that ask how they ended."""
+"""The number of moves whose outcome a task remembers, for other tasks."""
 
 ASK_S = 60.0
 """How long a task asks the source how a move has ended, in seconds. It is longer than a stream may
 be silent before it counts as lost: the copy of the target may be the only one."""
 
 TRY_S = 5.0
-"""How long it waits for one answer, in seconds."""
+"""How long a task waits for one reply of the source, in seconds."""
 
 RETRY_S = 1.0
 """The time between two queries if one of them fails, in seconds."""

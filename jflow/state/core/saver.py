@@ -90,11 +90,11 @@ class CheckpointSaver:
         self._tasks = ConnectedTasks(servers.tasks)
         self._held_s = 0.0
         self._refused_at: float | None = None
-        known = {*servers.info().tasks}
+        known_tasks = {*servers.info().tasks}
         for task in self._by_task:
-            if task not in known:
+            if task not in known_tasks:
                 raise InvalidArgumentError(
-                    f"there is no task {task} in the cluster; it has {[*map(str, known)]}"
+                    f"there is no task {task} in the cluster; it has {[*map(str, known_tasks)]}"
                 )
         if not self._by_task:
             raise InvalidArgumentError("there is nothing to save or restore")

@@ -167,12 +167,12 @@ class StateSaves:
           MovedError: if some of the state is elsewhere.
         """
         self._check_new(name, self._open.saves)
-        wanted = self._own(items)
-        await self._moves.plans.released([item.state for item in wanted.items])
+        own_items = self._own(items)
+        await self._moves.plans.released([item.state for item in own_items.items])
         if (action := async_failpoint("worker.before_snapshot")) is not None:
             await action
         containers = self._state.containers
-        snapshot, closing = SnapshotOfTask(containers, wanted), containers.closing()
+        snapshot, closing = SnapshotOfTask(containers, own_items), containers.closing()
         save = self._open.saves[name] = _Save(snapshot)
         try:
             await self._waited(seconds, closing, snapshot.wanted)
@@ -271,9 +271,9 @@ class StateSaves:
           PermissionDeniedError: as `write`.
         """
         self._check_new(name, self._open.restores)
-        wanted = self._own(items)
-        await self._moves.plans.released([item.state for item in wanted.items])
-        restore, claims = await self._state.driver.work(self._loaded, prefix, wanted)
+        own_items = self._own(items)
+        await self._moves.plans.released([item.state for item in own_items.items])
+        restore, claims = await self._state.driver.work(self._loaded, prefix, own_items)
         self._fences.learn_text(claims)
         self._open.restores[name] = restore
         return restore.n_bytes
@@ -348,14 +348,14 @@ class StateSaves:
     # Common parts -----------------------------------------------------------------------------
 
     def _own(self, items: bytes) -> StateItems:
-        wanted = StateItems.from_bytes(items)
-        for item in wanted.items:
+        own_items = StateItems.from_bytes(items)
+        for item in own_items.items:
             if item.device not in self._state.devices:
                 raise InvalidArgumentError(
                     f"{self._state.task} has no device {item.device}, which is to have {item}; "
                     f"it has {', '.join(self._state.devices)}"
                 )
-        return wanted
+        return own_items
 
     @contextmanager
     def _located(self, doing: str, prefix: str) -> Iterator[None]:

@@ -27,7 +27,7 @@ from jflow.state.effects.effect import Effect
 from jflow.state.effects.outcome import Earlier, Phase, SupersededError
 
 MAX_KEPT_BYTES = 1 << 20
-"""Results of one step are kept up to this size."""
+"""The largest size of the results that are kept of one step, in bytes."""
 
 MAX_BYTES_OF_SESSION = 1 << 16
 """As `MAX_KEPT_BYTES`, for steps of a session that only a lost connection can repeat."""
@@ -55,13 +55,13 @@ def total_bytes(values: Sequence[Array]) -> int:
 
 
 MAX_UNACKNOWLEDGED = 1 << 18
-"""How many steps of one client a task remembers that the client has not acknowledged."""
+"""The largest number of unacknowledged steps of one client."""
 
 MAX_CLIENTS = 4096
-"""How many clients a task remembers; of more, those are forgotten that were idle the longest."""
+"""The largest number of remembered clients; the longest idle ones are forgotten first."""
 
 MAX_RESULT_BYTES = 1 << 26
-"""The size of all results that a task keeps; of more, the oldest are dropped."""
+"""The largest size of all results that a task keeps; the oldest are dropped first."""
 
 _Window = tuple[str, int]
 """A client and its epoch."""
@@ -148,9 +148,9 @@ class Ledger:
         """
         entry = self._entry(effect)
         if entry.phase is not Phase.UNKNOWN:
-            done = "is applied" if entry.phase is Phase.COMMITTED else "has begun"
+            phase_text = "is applied" if entry.phase is Phase.COMMITTED else "has begun"
             raise SupersededError(
-                f"{effect} cannot begin: attempt {entry.attempt} {done} on this task"
+                f"{effect} cannot begin: attempt {entry.attempt} {phase_text} on this task"
             )
         entry.fence = entry.attempt = effect.attempt
         entry.phase, entry.participants = Phase.RUNNING, tuple(participants)
@@ -287,11 +287,11 @@ class Ledger:
         for key, window in windows:
             client, epoch = key
             self._epochs[client] = max(epoch, self._epochs.get(client, 0))
-            own = self._windows.setdefault(key, LedgerWindow())
-            own.acknowledged = window.acknowledged
+            own_window = self._windows.setdefault(key, LedgerWindow())
+            own_window.acknowledged = window.acknowledged
             for sequence, entry in window.entries.items():
-                if sequence not in own.entries:
-                    own.entries[sequence] = entry
+                if sequence not in own_window.entries:
+                    own_window.entries[sequence] = entry
                     if entry.results:
                         self._keep(entry, entry.results)
 
@@ -303,15 +303,15 @@ class Ledger:
           AbortedError: if a later epoch of the client is known.
           ResourceExhaustedError: if too many steps of the client are not acknowledged.
         """
-        of = effect.client, effect.epoch
+        window_key = effect.client, effect.epoch
         if effect.epoch != self._epochs.get(effect.client, 0):
             self._check_epoch(effect)
             self._epochs[effect.client] = effect.epoch
-        window = self._windows.get(of)
+        window = self._windows.get(window_key)
         if window is None:
             self._make_room()
-            window = self._windows[of] = LedgerWindow(is_saved=effect.is_saved)
-        self._windows.move_to_end(of)
+            window = self._windows[window_key] = LedgerWindow(is_saved=effect.is_saved)
+        self._windows.move_to_end(window_key)
         if effect.acknowledged > window.acknowledged:
             self._acknowledge(window, effect.acknowledged)
         if effect.sequence < window.acknowledged:

@@ -101,7 +101,7 @@ class SavedLedger:
 
 
 NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())
-"""What a checkpoint has that was saved before any step was applied once."""
+"""The saved ledger of a task that has applied no step yet."""
 
 
 def _next_results(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:

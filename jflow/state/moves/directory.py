@@ -117,8 +117,8 @@ class Directory:
 
     def check(self, states: Collection[StateId]) -> None:
         """Raises MovedError if any of the state has moved."""
-        if self._moved and (found := self._moved.keys() & states):
-            raise MovedError.of({state: self._moved[state] for state in sorted(found)})
+        if self._moved and (moved_states := self._moved.keys() & states):
+            raise MovedError.of({state: self._moved[state] for state in sorted(moved_states)})
 
     def is_held(self, states: Collection[StateId]) -> bool:
         """Whether any of the state is held."""
@@ -166,12 +166,12 @@ class Directory:
           AbortedError: if another move holds some of it.
           MovedError: if some of it has moved.
         """
-        wanted = frozenset(states)
-        self.check(wanted)
-        both = wanted | {state.on(target) for state in wanted}
+        held_states = frozenset(states)
+        self.check(held_states)
+        both = held_states | {state.on(target) for state in held_states}
         for state in sorted(both & self._held.keys()):
             raise AbortedError(f"{state} is being moved by another session; try again later")
-        self._holds[name] = (wanted, target)
+        self._holds[name] = (held_states, target)
         self._held.update(dict.fromkeys(both, name))
 
     def is_holding(self, name: str) -> bool:
@@ -229,11 +229,11 @@ class Directory:
           AbortedError: if a move holds some of it.
           MovedError: if some of it has moved.
         """
-        wanted = frozenset(states)
-        self.check(wanted)
-        for state in sorted(wanted & self._held.keys()):
+        paused_states = frozenset(states)
+        self.check(paused_states)
+        for state in sorted(paused_states & self._held.keys()):
             raise AbortedError(f"{state} is being moved by another session; try again later")
-        self._pauses[name] = _Pause(wanted, is_exclusive, session)
+        self._pauses[name] = _Pause(paused_states, is_exclusive, session)
 
     def is_quiet(self, name: str) -> bool:
         """Whether no running step could be seen in part in a snapshot of the paused state.

@@ -141,8 +141,8 @@ class AllowedDirectories:
                         os.makedirs(path)
                 return os.open(path, _DIRECTORY), path
             root, way = self._resolve(text)
-            opened = _walk(root, way, _DIRECTORY, makes=makes)
-            return opened, os.path.normpath(os.path.join(root, way))
+            descriptor = _walk(root, way, _DIRECTORY, makes=makes)
+            return descriptor, os.path.normpath(os.path.join(root, way))
         except OSError as error:
             raise _as_ours(error, text, "make" if makes else "read") from error
 

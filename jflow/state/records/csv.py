@@ -114,11 +114,11 @@ class CsvLayout:
         fields = self.all_fields(record, index)
         n_fields = len(fields)
         if n_fields < self._n_fields or (self._exact and n_fields > self._n_fields):
-            wanted = f"{self._n_fields}{'' if self._exact else ' or more'}"
+            n_fields_text = f"{self._n_fields}{'' if self._exact else ' or more'}"
             raise BadRecordError(
                 index,
                 lambda at, _: (
-                    f"Expect {wanted} fields but have {n_fields} in {at}: {record[:80]!r}"
+                    f"Expect {n_fields_text} fields but have {n_fields} in {at}: {record[:80]!r}"
                 ),
             )
         if len(self.columns) == n_fields:

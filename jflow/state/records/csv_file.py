@@ -71,10 +71,12 @@ class CsvBlocks:
         except BaseException:
             self.close()
             raise
-        wanted = range(len(names)) if columns is None else sorted(indices[each] for each in columns)
-        self.columns = [names[index] for index in wanted]
+        wanted_indices = (
+            range(len(names)) if columns is None else sorted(indices[each] for each in columns)
+        )
+        self.columns = [names[index] for index in wanted_indices]
         self._defaults = [defaults.get(each, _TEXT) for each in self.columns]
-        self._layout = CsvLayout(wanted, **fields, n_fields=len(names))
+        self._layout = CsvLayout(wanted_indices, **fields, n_fields=len(names))
         if position is not None:
             self.close()
             self._lines = self._open(position)

@@ -72,13 +72,16 @@ class FixedLengthRecords(Records):
 
     def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
         stream, length = self._stream, self._length
-        needed = length + self._footer
+        n_needed = length + self._footer
         while len(values) < n:
             start = self._header + self._index * self._hop
             if stream.offset != start and not stream.advance(start):
                 return self._check(stream.offset)
-            if len(stream.data) - stream.at < needed and (have := stream.fill(needed)) < needed:
-                return self._check(start + have)
+            if (
+                len(stream.data) - stream.at < n_needed
+                and (n_left := stream.fill(n_needed)) < n_needed
+            ):
+                return self._check(start + n_left)
             values.append(stream.data[stream.at : stream.at + length])
             keys.append(b"%b:%d" % (self._name, self._index))
             self._index += 1

@@ -21,7 +21,7 @@ _FIRST, _SECOND, _THIRD = (number << 3 | 2 for number in (1, 2, 3))
 """The tags of the first three fields of a message that are length-delimited."""
 
 ByteRange = tuple[int, int]
-"""Start and end."""
+"""The start and the end of a range of bytes."""
 
 ValueSpans = tuple[int, Sequence[ByteRange]]
 """The kind of a list, and the spans of its strings, or one span of all its numbers if any."""

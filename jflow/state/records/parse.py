@@ -92,14 +92,16 @@ class _Values:
             raise self._error(
                 wrong[0], f"expected {size} values of shape {shape}, got {self._count(wrong)}"
             )
-        missing = np.flatnonzero(~self.is_there)
-        if not len(missing):
+        missing_rows = np.flatnonzero(~self.is_there)
+        if not len(missing_rows):
             return self.flat.reshape(-1, *shape)
         if default.size != size:
-            raise self._error(missing[0], "it is required, but missing, and has no default value")
+            raise self._error(
+                missing_rows[0], "it is required, but missing, and has no default value"
+            )
         result = np.empty((len(self.counts), size), self.flat.dtype)
         result[self.is_there] = self.flat.reshape(-1, size)
-        result[missing] = default.reshape(-1)
+        result[missing_rows] = default.reshape(-1)
         return result.reshape(-1, *shape)
 
     def sequence(self, shape: tuple[int, ...], default: Array) -> Array:

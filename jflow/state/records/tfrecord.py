@@ -126,17 +126,17 @@ class TFRecords(Records):
 
     def _fill(self, length: int) -> None:
         """Buffers a record of this length; raises if it is incomplete or too long."""
-        needed = length + _AROUND_BYTES
+        n_needed = length + _AROUND_BYTES
         left = self._stream.left()
-        if left is None or left >= needed:
+        if left is None or left >= n_needed:
             if length > self._max:
                 raise ResourceExhaustedError(
                     f"the record at offset {self.position} of {text_of(self._name)} has {length} "
                     f"bytes, more than max_record_bytes={self._max}"
                 )
-            left = self._stream.fill(needed)
-        if left < needed:
-            raise self._lost(f"it requires {needed} bytes, but only {left} are left")
+            left = self._stream.fill(n_needed)
+        if left < n_needed:
+            raise self._lost(f"it requires {n_needed} bytes, but only {left} are left")
 
     def _lost(self, reason: str) -> DataLossError:
         return DataLossError(

@@ -65,7 +65,7 @@ _SNAPSHOTS: Mapping[str, type[Snapshot]] = {
     **{kind.name: kind.snapshot for kind in KINDS},
     "effects": LedgerSnapshot,
 }
-"""What checkpoints keep beside variables: the resources, and the ledger of a task."""
+"""The snapshot classes, by kind, of what checkpoints keep beside variables."""
 
 KERNELS: Mapping[str, Kernel] = {
     name: kernel for kind in KINDS for name, kernel in kind.kernels.items()
@@ -99,13 +99,13 @@ def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories
       InvalidArgumentError: if the snapshot is of another kind, or inconsistent.
       ResourceExhaustedError: if there is not enough memory.
     """
-    known = _kind(kind, kind)
-    if not isinstance(snapshot, known.snapshot):
+    known_kind = _kind(kind, kind)
+    if not isinstance(snapshot, known_kind.snapshot):
         raise InvalidArgumentError(
-            f"cannot restore {kind} {name!r}: expected a {known.snapshot.__name__}, got a "
+            f"cannot restore {kind} {name!r}: expected a {known_kind.snapshot.__name__}, got a "
             f"{type(snapshot).__name__}"
         )
-    resource = known.make(snapshot.spec, name, roots)
+    resource = known_kind.make(snapshot.spec, name, roots)
     resource.restore(snapshot)
     return resource
 
@@ -128,8 +128,8 @@ def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
     Raises:
       InvalidArgumentError: if the kind is unknown, or the record malformed.
     """
-    known = _SNAPSHOTS.get(kind)
-    return (_kind(kind, kind).snapshot if known is None else known).unpacked(saved)
+    snapshot_class = _SNAPSHOTS.get(kind) or _kind(kind, kind).snapshot
+    return snapshot_class.unpacked(saved)
 
 
 def check_same(resource: Any, spec: ResourceSpec) -> None:

@@ -165,18 +165,18 @@ class Arrival:
         names = [state.on(target) for state in sorted(states)]
         _check_free(containers, names)
         self._containers = containers
-        saved, left = SavedStates.from_bytes(record), iter(arrays)
+        saved, remaining_arrays = SavedStates.from_bytes(record), iter(arrays)
         values = {}
         for one in saved.variables:
             state = _named(names, one.number, VARIABLE)
             key = VariableKey(state.container, state.name)
             spec = VariableSpec(key, one.dtype, one.shape)
-            values[_variable_id(state)] = VariableSnapshot(spec, _next(left))
+            values[_variable_id(state)] = VariableSnapshot(spec, _next(remaining_arrays))
         self._variables = containers.restoring(values, lambda _: device)
         self._queues: list[tuple[ResourceId, Cell]] = []
         for queue in saved.queues:
             state = _named(names, queue.number, QUEUE)
-            parts = tuple(_next(left) for _ in range(queue.n_arrays))
+            parts = tuple(_next(remaining_arrays) for _ in range(queue.n_arrays))
             snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, parts))
             cell = containers.resources.restore_cell(QUEUE, state.name, snapshot)
             self._queues.append((_resource_id(state), cell))

@@ -16,10 +16,10 @@ from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 
 MAX_ITEMS = 500
-"""The most items of a kind in one answer: what a server says while it serves nothing else."""
+"""The most items of a kind in one reply, which occupies the event loop of the server."""
 
 MAX_NAME = 300
-"""The most characters of a name, or of what a step waits for, in an answer: so it has an end."""
+"""The most characters of a name, or of what a step waits for, in a reply."""
 
 _Incarnation = Annotated[int, Meta(ge=1)]
 
@@ -207,13 +207,13 @@ class StatusRequest(Record, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_ITEMS)] = MAX_ITEMS
 
     def __post_init__(self) -> None:
-        if unknown := [kind for kind in self.kinds if kind not in KINDS]:
+        if unknown_kinds := [kind for kind in self.kinds if kind not in KINDS]:
             raise InvalidArgumentError(
-                f"a task cannot list {unknown[0]!r}; expected some of {', '.join(KINDS)}"
+                f"a task cannot list {unknown_kinds[0]!r}; expected some of {', '.join(KINDS)}"
             )
-        if repeated := [kind for kind in KINDS if self.kinds.count(kind) > 1]:
+        if repeated_kinds := [kind for kind in KINDS if self.kinds.count(kind) > 1]:
             # Each would be listed as often, on the event loop of the task.
-            raise InvalidArgumentError(f"a task cannot list {repeated[0]!r} more than once")
+            raise InvalidArgumentError(f"a task cannot list {repeated_kinds[0]!r} more than once")
 
 
 class TaskStatus(Record, frozen=True):
@@ -296,11 +296,11 @@ class TaskState(Enum):
 
     UP = "up"
     SILENT = "silent"
-    """It does not answer in time: it is stopped, cut off or overloaded."""
+    """It does not reply in time: it is stopped, cut off or overloaded."""
     DOWN = "down"
     """Nothing listens at its address."""
     REFUSED = "refused"
-    """What answers there is not this task, or refuses the call."""
+    """The server at its address is not this task, or refuses the call."""
 
 
 @dataclass(frozen=True)

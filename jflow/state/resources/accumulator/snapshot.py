@@ -89,8 +89,10 @@ class AccumulatorSnapshot:
         """See `Snapshot`."""
         record = _Packed.from_bytes(packed.record)
         check_count(packed.arrays, sum(record.present), record.what)
-        left = iter(packed.arrays)
-        sums, indices, counts = (next(left) if there else None for there in record.present)
+        remaining_arrays = iter(packed.arrays)
+        sums, indices, counts = (
+            next(remaining_arrays) if there else None for there in record.present
+        )
         gradient_sum = SumSnapshot(record.n_gradients, sums, indices, counts, record.shape)
         return cls(record.spec, record.global_step, record.n_dropped, gradient_sum)
 

@@ -60,9 +60,11 @@ class DenseSum(GradientSum):
     def check(self, gradient: Array) -> None:
         """Raises InvalidArgumentError if a gradient cannot be added."""
         spec = self._spec
-        wanted = spec.gradient if self._sum is None else TensorSpec(self._sum.shape, spec.dtype)
-        if not wanted.fits(gradient):
-            raise mismatch(wanted, gradient, "gradient", self._name)
+        expected_spec = (
+            spec.gradient if self._sum is None else TensorSpec(self._sum.shape, spec.dtype)
+        )
+        if not expected_spec.fits(gradient):
+            raise mismatch(expected_spec, gradient, "gradient", self._name)
 
     def add(self, gradient: Array) -> None:
         """Adds a gradient."""
@@ -179,15 +181,15 @@ class SparseSum(GradientSum):
         Raises:
           InvalidArgumentError: if its dense shape contradicts its slices or earlier gradients.
         """
-        known = (self._shape[0] if self._shape else None, *gradient.values.shape[1:])
+        known_shape = (self._shape[0] if self._shape else None, *gradient.values.shape[1:])
         if gradient.dense_shape is None:
-            return known
+            return known_shape
         if not _VECTOR.fits(gradient.dense_shape):
             raise mismatch(_VECTOR, gradient.dense_shape, "dense shape", self._name)
         shape = tuple(gradient.dense_shape.tolist())
-        if not is_compatible(known, shape):
+        if not is_compatible(known_shape, shape):
             raise InvalidArgumentError(
-                f"Shape mismatch in dense shape. Expected {shape_text(known)}, "
+                f"Shape mismatch in dense shape. Expected {shape_text(known_shape)}, "
                 f"got {shape_text(shape)} ({self._name})"
             )
         return shape

@@ -228,8 +228,8 @@ class DequeueMany(QueueAttempt):
         return self._elements
 
     def _has_enough(self, state: Queue) -> bool:
-        wanted = min(1, self._count) if self._up_to and state.is_closed else self._minimum
-        return self._n_taken + state.n_available >= wanted
+        n_enough = min(1, self._count) if self._up_to and state.is_closed else self._minimum
+        return self._n_taken + state.n_available >= n_enough
 
     def _check_enough(self, state: Queue) -> None:
         if not self._has_enough(state):

@@ -33,10 +33,10 @@ def _dequeue_many(
     *counts: Array, count: int = 0, up_to: bool = False, minimum: int | None = None
 ) -> Attempt:
     """Makes a `DequeueMany` whose count and minimum come from inputs or else attributes."""
-    wanted = counts[0].item() if counts else count
-    enough = counts[1].item() if len(counts) > 1 else minimum
+    n_wanted = counts[0].item() if counts else count
+    n_enough = counts[1].item() if len(counts) > 1 else minimum
     return DequeueMany(
-        operator.index(wanted), up_to, None if enough is None else operator.index(enough)
+        operator.index(n_wanted), up_to, None if n_enough is None else operator.index(n_enough)
     )
 
 

@@ -90,9 +90,11 @@ class QueueSnapshot:
         """See `Snapshot`."""
         record = _Packed.from_bytes(packed.record)
         check_count(packed.arrays, sum(abs(n) for n in record.n_arrays), record.what)
-        left = iter(packed.arrays)
+        remaining_arrays = iter(packed.arrays)
         elements = tuple(
-            next(left) if n == _STACKED else tuple(next(left) for _ in range(n))
+            next(remaining_arrays)
+            if n == _STACKED
+            else tuple(next(remaining_arrays) for _ in range(n))
             for n in record.n_arrays
         )
         return cls(record.spec, elements, record.is_closed, record.rng)
@@ -108,12 +110,12 @@ class QueueSnapshot:
         if len({*sizes}) > 1:
             raise inconsistent(queue, f"its components have different numbers of elements: {sizes}")
         for i, (component, rows) in enumerate(zip(components, self.elements, strict=True)):
-            wanted, arrays = component, rows
+            expected_spec, arrays = component, rows
             if component.is_static:
-                wanted, arrays = component.batch, (np.asarray(rows),)
+                expected_spec, arrays = component.batch, (np.asarray(rows),)
             for array in arrays:
-                if not wanted.fits(array):
-                    raise mismatch(wanted, array, f"component {i} of the snapshot", queue)
+                if not expected_spec.fits(array):
+                    raise mismatch(expected_spec, array, f"component {i} of the snapshot", queue)
         if (self.spec.kind == SHUFFLE) != (self.rng is not None):
             raise inconsistent(queue, "a random state belongs to a shuffle queue, and to no other")
         if self.rng is not None:

@@ -228,12 +228,12 @@ class PriorityStorage(Storage):
         self._back += len(block[0])
 
     def take_many(self, count: int) -> Block:
-        left = [heapq.heappop(self._heap) for _ in range(count)]
-        indices = [index for _, _, index in left]
+        taken_entries = [heapq.heappop(self._heap) for _ in range(count)]
+        indices = [index for _, _, index in taken_entries]
         try:
             block = self._table.take_many(np.array(indices))
         except MemoryError:
-            self._heap = left + self._heap
+            self._heap = taken_entries + self._heap
             heapq.heapify(self._heap)
             raise
         self.size -= count

@@ -52,7 +52,7 @@ class ReaderSpec(Spec, frozen=True):
 
 
 Offset = int | tuple[int, ...] | None
-"""How far a work item has been read, in the units of its kind; None at its beginning."""
+"""The position in a work item, in the units of its kind; None at its beginning."""
 
 
 class ReaderSnapshot(PlainSnapshot, frozen=True):
@@ -83,7 +83,7 @@ _ACQUIRES, _RELEASES = range(2)
 _RESTORABLE = ("IdentityReader", "WholeFileReader")
 
 Open = Callable[[bytes, Any], Records]
-"""Opens a work item at a position; None is its beginning."""
+"""A function that opens a work item at a position; None is its beginning."""
 
 
 class WorkItem:

@@ -64,12 +64,12 @@ class VariableSnapshot:
 
     def check(self, variable: object) -> None:
         """Raises InvalidArgumentError if the value does not match the spec."""
-        known = NUMBERS.get(self.spec.dtype)
+        stored_dtype = NUMBERS.get(self.spec.dtype)
         shape = declared_shape(self.spec)
-        if known is None:  # random keys, whose data has more dimensions
+        if stored_dtype is None:  # random keys, whose data has more dimensions
             is_valid = self.value.ndim > len(shape) and self.value.dtype == np.uint32
         else:
-            is_valid = TensorSpec(shape, known).physical.fits(self.value)
+            is_valid = TensorSpec(shape, stored_dtype).physical.fits(self.value)
         if not is_valid:
             raise InvalidArgumentError(
                 f"cannot restore {variable}: its value in the snapshot is of {self.spec.dtype} and "

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jflow.plan import VariableSpec
 
 Write = tuple[str, float]
-"""What wrote a value: the operation, and the start of its program (`time.monotonic`, seconds)."""
+"""The operation that wrote a value, and the start of its program (`time.monotonic`, seconds)."""
 
 _NO_LEASES: frozenset[Lease] = frozenset()
 
