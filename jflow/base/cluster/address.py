@@ -13,7 +13,7 @@ _HOST = re.compile(r"[^\s/:\[\]]+")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Splits "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port" at the port.
+    """Parses "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port".
 
     Raises:
       ValueError: if the host is missing or malformed, the port is not a number up to 65535, or it

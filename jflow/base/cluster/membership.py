@@ -144,16 +144,16 @@ def without_evaluator(cluster: ClusterSpec) -> ClusterSpec:
 
 def _check_agreement(one: Membership, other: Membership) -> None:
     """Raises ValueError if two sources contradict each other."""
-    for what, mine, theirs in _compared(one, other):
+    for what, mine, theirs in _compared_facts(one, other):
         if mine != theirs:
             raise ValueError(
                 f"{one.source} and {other.source} contradict each other: {what} is {mine} by "
                 f"{one.source}, and {theirs} by {other.source}; correct one of them, or leave it "
-                f"out ({_switching_off(one)}; {_switching_off(other)})"
+                f"out ({_switch_off_text(one)}; {_switch_off_text(other)})"
             )
 
 
-def _compared(one: Membership, other: Membership) -> list[tuple[str, object, object]]:
+def _compared_facts(one: Membership, other: Membership) -> list[tuple[str, object, object]]:
     """Returns the facts that two sources both give: the name, the first's value, the second's."""
     if one.has_jobs and other.has_jobs:
         facts: list[tuple[str, object, object]] = []
@@ -182,7 +182,7 @@ def _n_processes(source: Membership) -> int:
     return len(list(source.cluster.tasks())) + is_evaluator
 
 
-def _switching_off(source: Membership) -> str:
+def _switch_off_text(source: Membership) -> str:
     return next(
         (one.switch_off for one in SOURCES if one.name == source.source), "change the arguments"
     )

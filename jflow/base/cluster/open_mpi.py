@@ -67,7 +67,9 @@ class OpenMPIClusterResolver(RankedClusterResolver):
     def _hosts_of_ranks(self, size: int) -> list[str]:
         host_list = self._hosts or self._environ.get(HOSTS_VARIABLE)
         if host_list:
-            hosts = [host for part in host_list.split(",") for host in _repeated(part, host_list)]
+            hosts = [
+                host for part in host_list.split(",") for host in _repeat_host(part, host_list)
+            ]
             if len(hosts) != size:
                 raise ValueError(
                     f"{HOSTS_VARIABLE} is {host_list!r}, which is {len(hosts)} processes, and "
@@ -93,7 +95,7 @@ class OpenMPIClusterResolver(RankedClusterResolver):
         return f"OpenMPIClusterResolver(jobs={self._jobs!r})"
 
 
-def _repeated(part: str, text: str) -> list[str]:
+def _repeat_host(part: str, text: str) -> list[str]:
     """Parses "host:2" to the host, repeated twice."""
     host, colon, count = part.strip().partition(":")
     if not host or (colon and not (count.isascii() and count.isdigit())):

@@ -64,7 +64,7 @@ class ClusterResolver(ABC):
 
     @property
     def rpc_layer(self) -> str | None:
-        """The protocol of targets, None for targets without one."""
+        """The protocol of targets; None for targets without one."""
         override = self._overrides.rpc_layer
         return self._facts().rpc_layer if override is None else override
 

@@ -126,7 +126,7 @@ def _addresses(job: object, tasks: object) -> dict[int, str]:
     for index, address in sorted(items, key=lambda item: item[0]):
         if index in addresses:
             raise ValueError(f"job {job!r} has two tasks {index}")
-        addresses[index] = _normalized(Task(job, index), address)
+        addresses[index] = _normalize_address(Task(job, index), address)
     return addresses
 
 
@@ -150,7 +150,7 @@ def _index(job: str, index: object) -> int:
     return index
 
 
-def _normalized(task: Task, address: object) -> str:
+def _normalize_address(task: Task, address: object) -> str:
     if not isinstance(address, str):
         raise TypeError(f"the address of {task} is not a string: {address!r}")
     try:

@@ -48,7 +48,7 @@ class Target:
           ValueError: if it is malformed.
         """
         address, mark, query = text.partition("?")
-        parameters = _words(query, text) if mark else {}
+        parameters = _parse_query(query, text) if mark else {}
         task = Task.parse(parameters["task"]) if "task" in parameters else None
         at = join_address(*split_address(parameters["at"])) if "at" in parameters else ""
         cluster = checked_cluster_name(parameters.get("cluster", ""))
@@ -69,7 +69,7 @@ def checked_cluster_name(name: str) -> str:
     return name
 
 
-def _words(query: str, text: str) -> Mapping[str, str]:
+def _parse_query(query: str, text: str) -> Mapping[str, str]:
     """Parses the query parameters of a target."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)

@@ -63,7 +63,7 @@ class LineFormatter(logging.Formatter):
             content["n_left_out"] = n_left_out
         if record.exc_info:
             content["error"] = self.formatException(record.exc_info)
-        bounded_values = {key: _bounded(value) for key, value in content.items()}
+        bounded_values = {key: _bounded_text(value) for key, value in content.items()}
         if self._is_json:
             return json.dumps(bounded_values)
         shown = bounded_values.pop("time"), bounded_values.pop("level")
@@ -72,7 +72,7 @@ class LineFormatter(logging.Formatter):
         )
 
 
-def _bounded(value: Any) -> Any:
+def _bounded_text(value: Any) -> Any:
     """Makes a value printable; of one that is too long, such as a traceback, keeps the end."""
     if not isinstance(value, str):
         return value

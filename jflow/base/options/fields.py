@@ -29,7 +29,7 @@ class Options:
                 f"{type(self).__name__} has no option {name!r}; it has {', '.join(hints)}"
             )
         where = f"{type(self).__name__}.{name}"
-        object.__setattr__(self, name, self.checked(name, _converted(value, hints[name], where)))
+        object.__setattr__(self, name, self.checked(name, _convert(value, hints[name], where)))
 
     def checked(self, name: str, value: Any) -> Any:
         """Returns a valid value of an option, converted if necessary.
@@ -78,7 +78,7 @@ def _hints_of(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _converted(value: Any, hint: Any, where: str) -> Any:
+def _convert(value: Any, hint: Any, where: str) -> Any:
     """Converts a value to the type of its option; other types than these are not checked."""
     if hint is bool:
         if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):

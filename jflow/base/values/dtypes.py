@@ -55,7 +55,7 @@ def as_dtype(dtype: Any) -> Dtype:
         return dtype
     if isinstance(dtype, str) and dtype == string.name:
         return string
-    wanted = _native(_parsed(dtype))
+    wanted = _to_native(_to_numpy_dtype(dtype))
     if wanted.kind in "SU":
         return string
     if wanted not in _KNOWN:
@@ -73,11 +73,11 @@ def host_dtype(dtype: Any) -> Dtype:
     is_text = isinstance(dtype, str) and dtype == string.name
     if is_text or isinstance(dtype, HostDtype) or is_key(dtype):
         return as_dtype(dtype)
-    wanted = _parsed(dtype)
-    return _native(wanted) if is_switched_off(wanted) else as_dtype(wanted)
+    wanted = _to_numpy_dtype(dtype)
+    return _to_native(wanted) if is_switched_off(wanted) else as_dtype(wanted)
 
 
-def _parsed(dtype: Any) -> np.dtype[Any]:
+def _to_numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """Returns the NumPy dtype of a dtype-like object. Raises TypeError if there is none."""
     try:
         parsed: np.dtype[Any] = np.dtype(dtype)
@@ -136,7 +136,7 @@ def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
     if wanted is string or (wanted is None and _is_text(value)):
         return as_strings(value)
     array = np.asarray(value)
-    own = _native(array.dtype)
+    own = _to_native(array.dtype)
     if own not in _KNOWN:
         kind = "text" if array.dtype.kind in "SU" else array.dtype
         aim = "" if dtype is None else f" for {wanted.name}"
@@ -193,7 +193,7 @@ def abstract_of(array: Any) -> AbstractValue:
     return host_abstract(array.shape, string if is_string_tensor(array) else array.dtype)
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _to_native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Converts a dtype to native byte order, the only one that JAX supports."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
@@ -227,16 +227,18 @@ def _cast(values: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any
         return np.empty(values.shape, wanted)
     before, after = _rank(values.dtype), _rank(wanted)
     if before > after:
-        raise TypeError(_incompatible(values, wanted))
+        raise TypeError(_incompatible_text(values, wanted))
     array = _plain(values)
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(wanted, copy=False)
         if after < _FLOATING:
             changed = _plain(cast) != array
         else:
-            changed = None if np.isfinite(cast).all() else _overflown(array, cast)
+            changed = None if np.isfinite(cast).all() else _overflow_mask(array, cast)
     if changed is not None and changed.any():
-        raise TypeError(f"{_incompatible(values, wanted)}: {array[changed][0]} is out of its range")
+        raise TypeError(
+            f"{_incompatible_text(values, wanted)}: {array[changed][0]} is out of its range"
+        )
     return cast
 
 
@@ -252,7 +254,7 @@ def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.astype(np.int8 if _rank(array.dtype) < _FLOATING else np.float32)
 
 
-def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
+def _overflow_mask(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
     """Returns a mask of the elements that a cast has made infinite or NaN."""
     old_values, new_values = array.astype(np.complex128), cast.astype(np.complex128)
     return (
@@ -262,7 +264,7 @@ def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
     )
 
 
-def _incompatible(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
+def _incompatible_text(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
     text = f"a value of dtype {array.dtype} is not compatible with {wanted}"
     if not is_switched_off(array.dtype):
         return text

@@ -97,11 +97,11 @@ def as_strings(value: Any) -> Array:
     strings = np.array(value, dtype=object, order="C")
     flat = strings.reshape(-1)
     for i, item in enumerate(flat):
-        flat[i] = _encoded(item)
+        flat[i] = _encode_text(item)
     return strings
 
 
-def _encoded(item: Any) -> bytes:
+def _encode_text(item: Any) -> bytes:
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, bytes):

@@ -28,7 +28,7 @@ class Dimension:
     def __new__(cls, value: Any) -> Any:
         if isinstance(value, Dimension):
             return value
-        return _wrapped(unknown_dim() if value is None else _as_size(value))
+        return _wrap_size(unknown_dim() if value is None else _as_size(value))
 
     @property
     def value(self) -> int | None:
@@ -109,7 +109,7 @@ def _as_kind(kind: Any, symbol: Any) -> Any:
     return instance
 
 
-def _wrapped(size: Any) -> Any:
+def _wrap_size(size: Any) -> Any:
     if size is None or isinstance(size, Dimension):
         return Dimension(size)
     return _KnownDimension(size) if is_known(size) else _UnknownDimension(size)
@@ -260,11 +260,11 @@ class TensorShape(tuple[Any, ...]):
     # As a tuple -------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        return map(_wrapped, tuple.__iter__(self))
+        return map(_wrap_size, tuple.__iter__(self))
 
     def __getitem__(self, index: Any) -> Any:
         item = tuple.__getitem__(self, index)
-        return TensorShape.of(item) if isinstance(index, slice) else _wrapped(item)
+        return TensorShape.of(item) if isinstance(index, slice) else _wrap_size(item)
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, list | tuple):

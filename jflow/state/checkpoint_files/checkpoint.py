@@ -116,7 +116,7 @@ class Checkpoint(Closing, ABC):
             self._read(key, info, box, out)
         return out
 
-    def _missing(self, key: str, what: str, there: Sequence[str]) -> NotFoundError:
+    def _missing_error(self, key: str, what: str, there: Sequence[str]) -> NotFoundError:
         names = ", ".join(map(repr, there[:20])) or "none"
         more = f" and {len(there) - 20} more" if len(there) > 20 else ""
         return NotFoundError(

@@ -76,7 +76,7 @@ class NativeCheckpoint(Checkpoint):
 
     def info(self, key: str) -> SavedTensor:
         if key not in self._tensors:
-            raise self._missing(key, "tensors", self.keys())
+            raise self._missing_error(key, "tensors", self.keys())
         entry = self._tensors[key][0].entry
         rank = len(entry.full_shape)
         return SavedTensor(entry.dtype, entry.full_shape, entry.stored, entry.shape[rank:])
@@ -86,9 +86,9 @@ class NativeCheckpoint(Checkpoint):
 
     def state(self, key: str) -> Snapshot:
         if key not in self._states:
-            raise self._missing(key, "states", self.state_keys())
+            raise self._missing_error(key, "states", self.state_keys())
         shard, saved = self._states[key]
-        arrays = tuple(_whole(_Piece(shard, entry), key) for entry in saved.arrays)
+        arrays = tuple(_read_whole(_Piece(shard, entry), key) for entry in saved.arrays)
         try:
             return unpacked(saved.kind, PackedSnapshot(saved.record, arrays))
         except InvalidArgumentError as error:
@@ -113,7 +113,7 @@ class NativeCheckpoint(Checkpoint):
             part = target[common.within(box.begin).index]
             inner = common.within(piece.entry.begin)
             if info.stored == string.name:
-                part[...] = _whole(piece, key)[inner.index]
+                part[...] = _read_whole(piece, key)[inner.index]
                 continue
             zeros = (0,) * len(info.trailing)
             stored = TensorBox((*inner.begin, *zeros), (*inner.end, *info.trailing))
@@ -148,7 +148,7 @@ def _overlap(boxes: list[TensorBox]) -> bool:
     return False
 
 
-def _whole(piece: _Piece, key: str) -> Array:
+def _read_whole(piece: _Piece, key: str) -> Array:
     """Reads a whole stored array."""
     entry = piece.entry
     read = piece.shard.reader(entry, key)

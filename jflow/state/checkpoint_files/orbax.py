@@ -52,7 +52,7 @@ class OrbaxCheckpoint(Checkpoint):
             jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves
         ]
         self._tensors = {
-            name: _described(leaf.shape, np.dtype(leaf.dtype))
+            name: _saved_tensor(leaf.shape, np.dtype(leaf.dtype))
             for name, (_, leaf) in zip(self._names, leaves, strict=True)
         }
 
@@ -61,26 +61,26 @@ class OrbaxCheckpoint(Checkpoint):
 
     def info(self, key: str) -> SavedTensor:
         if key not in self._tensors:
-            raise self._missing(key, "tensors", self.keys())
+            raise self._missing_error(key, "tensors", self.keys())
         return self._tensors[key]
 
     def state_keys(self) -> list[str]:
         return []
 
     def state(self, key: str) -> Snapshot:
-        raise self._missing(key, "states", [])
+        raise self._missing_error(key, "states", [])
 
     def verify(self) -> None:
         for key in self._tensors:
-            self._whole(key)
+            self._restore_tensor(key)
 
     def close(self) -> None:
         self._handler.close()
 
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
-        target[...] = to_physical(self._whole(key))[box.index]
+        target[...] = to_physical(self._restore_tensor(key))[box.index]
 
-    def _whole(self, key: str) -> Array:
+    def _restore_tensor(self, key: str) -> Array:
         """Restores one tensor through Orbax, leaving out all others."""
         leaves = [0 if name == key else self._orbax.PLACEHOLDER for name in self._names]
         tree = jax.tree_util.tree_unflatten(self._structure, leaves)
@@ -161,7 +161,7 @@ def _value(checkpoint: Checkpoint, key: str) -> Any:
     return np.asarray(from_physical(array, NUMBERS.get(info.dtype, array.dtype)))
 
 
-def _described(shape: Any, dtype: np.dtype[Any]) -> SavedTensor:
+def _saved_tensor(shape: Any, dtype: np.dtype[Any]) -> SavedTensor:
     stored = TensorSpec((), dtype).physical.dtype.name
     return SavedTensor(dtype.name, tuple(shape), stored)
 

@@ -92,7 +92,7 @@ def header(tensors: Iterable[NamedBytes]) -> bytes:
         while name in names:
             name += "'"
         names.add(name)
-        dtype, shape = _described(tensor)
+        dtype, shape = _format_entry(tensor)
         offsets = [begin, begin + tensor.n_bytes]
         fields[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
         begin += tensor.n_bytes
@@ -102,7 +102,7 @@ def header(tensors: Iterable[NamedBytes]) -> bytes:
     return _LENGTH.pack(len(text) + n_padding) + text + b" " * n_padding
 
 
-def _described(tensor: NamedBytes) -> tuple[str, list[int]]:
+def _format_entry(tensor: NamedBytes) -> tuple[str, list[int]]:
     format_dtype = _DTYPES.get(tensor.dtype)
     if format_dtype is not None:
         return format_dtype, [*tensor.shape]

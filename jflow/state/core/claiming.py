@@ -39,9 +39,11 @@ class SessionClaim:
         """Like `ClusterState.claim`, without the deadline."""
         patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
         if epoch:
-            self.claim = await self._present(Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S))
+            self.claim = await self._present_claim(
+                Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S)
+            )
         else:
-            self.claim = await self._new(name, patience)
+            self.claim = await self._new_claim(name, patience)
         return self.claim.epoch
 
     async def spread(self, tasks: Iterable[Task]) -> None:
@@ -56,7 +58,7 @@ class SessionClaim:
             await self._tell(self._servers.info().task, claim.name, highest)
             self.check()
 
-    async def _present(self, claim: Claim, patience: float) -> Claim:
+    async def _present_claim(self, claim: Claim, patience: float) -> Claim:
         """Returns an existing claim after telling all tasks of it: this one may have missed it."""
         tasks = self._servers.info().tasks
         highest = await self._announce(tasks, claim.name, claim.epoch, patience)
@@ -64,7 +66,7 @@ class SessionClaim:
         self._servers.fences.check(claim)
         return claim
 
-    async def _new(self, name: str, patience: float) -> Claim:
+    async def _new_claim(self, name: str, patience: float) -> Claim:
         """Makes a claim whose epoch is higher than all that the reachable tasks know."""
         tasks = [*self._servers.info().tasks]
         highest = await self._announce(tasks, name, 0, patience)

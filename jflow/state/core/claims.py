@@ -41,7 +41,7 @@ class ClaimedRuns:
 
     @contextmanager
     def running(self, claim: Claim) -> Iterator[None]:
-        """Registers the current coroutine under a claim in a context; a later claim cancels it.
+        """Context manager that runs the current coroutine under a claim; a later claim cancels it.
 
         Raises:
           FencedError: if there was or is a later claim.

@@ -80,12 +80,12 @@ class EffectRunner:
             earlier = await take_over(self._effect, self._writing, self._call, self._servers.driver)
             if earlier is not None:
                 return repeated(self._effect, earlier)
-        values = await self._staged(run)
+        values = await self._run_staged(run)
         if not self._staging.is_alone:
             await self._commit(values)
         return values
 
-    async def _staged(
+    async def _run_staged(
         self, run: Callable[[Staging | None], Awaitable[Sequence[Array]]]
     ) -> Sequence[Array]:
         """Runs the plans, and reruns them after each conflict with an older step."""

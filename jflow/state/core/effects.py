@@ -385,7 +385,7 @@ async def take_over(
     by_task: dict[Task, Earlier] = dict(zip(written_tasks, replies, strict=True))
     # An earlier attempt may have written on other tasks, too, such as the worker that it ran on. If
     # such a task is lost, what it had is lost as well.
-    for task in _others(by_task.values()) - by_task.keys():
+    for task in _other_tasks(by_task.values()) - by_task.keys():
         with suppress(OpError):
             by_task[task] = await call(task, TaskEffects.take_over, effect)
     applied = verdict(by_task.values())
@@ -407,7 +407,7 @@ async def _decide(
     await call(task, TaskEffects.decide, decided_effect, effect.attempt, is_commit, results)
 
 
-def _others(reports: Iterable[Earlier]) -> set[Task]:
+def _other_tasks(reports: Iterable[Earlier]) -> set[Task]:
     return {_task(name) for earlier in reports for name in earlier.participants}
 
 

@@ -66,7 +66,7 @@ class StateMover:
         self._servers = servers
         self._states = states
         self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
-        self._source_task, self._target_task = _checked(states, target, tasks)
+        self._source_task, self._target_task = _checked_tasks(states, target, tasks)
         self._name = new_name(servers.driver)
         self._connected = ConnectedTasks(servers.tasks)
         self._move = Move(tasks, self._source_task, self._target_task)
@@ -114,9 +114,9 @@ class StateMover:
                 case HoldState(task) | SaveState(task) | PutState(task) | EndHold(task):
                     if (former := self._calls.get(task)) is not None:
                         former.cancel()  # a hold that waits, if anything
-                    self._calls[task] = self._servers.driver.start(self._performed(action))
+                    self._calls[task] = self._servers.driver.start(self._perform(action))
 
-    async def _performed(self, action: _Call) -> None:
+    async def _perform(self, action: _Call) -> None:
         failure: OpError | None = None
         try:
             await self._call(action)
@@ -164,7 +164,9 @@ class StateMover:
             ) from None
 
 
-def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:
+def _checked_tasks(
+    states: Sequence[StateId], target: str, tasks: Collection[Task]
+) -> tuple[Task, Task]:
     """Checks the arguments; returns the tasks of source and target. Raises as `StateMover`."""
     devices = sorted({state.device for state in states})
     if len(devices) != 1 or devices == [target]:

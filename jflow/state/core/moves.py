@@ -110,7 +110,7 @@ class StateMoves:
         if name in self._holds or not states:
             raise InvalidArgumentError(f"hold {name!r} exists already, or holds nothing")
         self.steps.directory.hold(name, states, target)
-        timer = self._state.driver.later(seconds, self._over, name)
+        timer = self._state.driver.later(seconds, self._end_without_mover, name)
         self._holds[name] = _Hold(states, target, self._caller, timer)
         self._state.parked.leave(states)
         try:
@@ -158,7 +158,7 @@ class StateMoves:
             case End.KEPT:
                 self._finish(name, has_moved=False)
             case End.UNKNOWN:
-                self._over(name)
+                self._end_without_mover(name)
             case End.MOVED if hold is None:
                 raise AbortedError(
                     "the hold has ended before the state moved; the state is where it was",
@@ -179,7 +179,7 @@ class StateMoves:
     def close(self) -> None:
         """Ends the holds of the caller when its stream ends."""
         for name in [name for name, hold in self._holds.items() if hold.caller is self._caller]:
-            self._over(name)
+            self._end_without_mover(name)
 
     def clear(self, containers: Sequence[str]) -> None:
         """Forgets the moves of state in containers that are reset, and breaks its holds."""
@@ -203,7 +203,7 @@ class StateMoves:
             self.plans.directory.hold(name, hold.states, hold.target)
         await self.plans.idle(name)
 
-    def _over(self, name: str) -> None:
+    def _end_without_mover(self, name: str) -> None:
         """Ends a hold without its mover: as kept at the source, elsewhere as the source says."""
         hold = self._holds.get(name)
         if hold is None or hold.is_ending:

@@ -113,7 +113,9 @@ class CheckpointSaver:
             return await self._driver.all_of(self._take(task, seconds) for task in self._by_task)
 
         try:
-            sizes = await self._undisturbed(take, is_consistent=is_consistent, is_exclusive=False)
+            sizes = await self._run_undisturbed(
+                take, is_consistent=is_consistent, is_exclusive=False
+            )
             shards = await self._driver.all_of(map(self._write, self._by_task))
             await self._claim.spread(self._by_task)  # once more: there may have been a later claim
             is_committing = True
@@ -157,7 +159,7 @@ class CheckpointSaver:
             )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
             await self._claim.spread(self._by_task)
-            await self._undisturbed(put, is_consistent=False, is_exclusive=True)
+            await self._run_undisturbed(put, is_consistent=False, is_exclusive=True)
         except BaseException:
             self._in_background(self.forget())
             raise
@@ -169,10 +171,10 @@ class CheckpointSaver:
 
     # Taking -----------------------------------------------------------------------------------
 
-    async def _undisturbed(
+    async def _run_undisturbed(
         self, act: Callable[[float], Awaitable[R]], *, is_consistent: bool, is_exclusive: bool
     ) -> R:
-        """Runs `act` while no running step can be seen in part; retries with longer pauses.
+        """Runs `act` while no step's changes can be saved in part; retries with longer pauses.
 
         Raises:
           DeadlineExceededError: if steps that run do not end in time.
@@ -234,7 +236,7 @@ class CheckpointSaver:
             yield resume
         finally:
             gate.resume(name)
-            self._in_background(self._quietly(resume()))
+            self._in_background(self._end_quietly(resume()))
 
     async def _take(self, task: Task, seconds: float) -> int:
         return await self._tasks.call(
@@ -248,15 +250,17 @@ class CheckpointSaver:
 
     async def _end(self, *, is_committed: bool) -> None:
         for task in self._by_task:
-            await self._quietly(self._tasks.call(task, StateSaves.end, self._name, is_committed))
+            await self._end_quietly(
+                self._tasks.call(task, StateSaves.end, self._name, is_committed)
+            )
 
     async def forget(self) -> None:
         """Frees what was restored for the session alone, once the session does not need it."""
         for task in self._by_task:
-            await self._quietly(self._tasks.call(task, StateSaves.forget, self._name))
+            await self._end_quietly(self._tasks.call(task, StateSaves.forget, self._name))
 
-    async def _quietly(self, call: Awaitable[Any]) -> None:
-        """Awaits the end of something on a task; ignores errors, as a lost task has ended it."""
+    async def _end_quietly(self, call: Awaitable[Any]) -> None:
+        """Awaits a call that ends something on a task; ignores errors, as a lost task ended it."""
         with suppress(OpError):
             await call
 
@@ -299,7 +303,7 @@ class CheckpointSaver:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a task about pauses; if it is lost and has no state here, the save retries."""
+        """Calls a task to pause or resume; raises to retry if it is lost and has no saved state."""
         try:
             return await self._tasks.call(task, method, *args, **kwargs)
         except (RestartedError, UnavailableError) as error:

@@ -133,20 +133,20 @@ class StateSaves:
         self._check_new(name, self._open.pauses)
         await self._moves.steps.released(states)
         self._moves.steps.directory.pause(name, states, is_exclusive=is_exclusive)
-        self._open.pauses[name] = self._state.driver.later(seconds, self._resumed, name)
+        self._open.pauses[name] = self._state.driver.later(seconds, self._end_pause, name)
         try:
             self._masters.begin_pause(name, masters, states)
             await self._moves.steps.quiet(name)
         except BaseException:
-            self._resumed(name)
+            self._end_pause(name)
             raise
 
     @remote()
     async def resume(self, name: str) -> bool:
         """Ends a pause; returns whether it was in force until now."""
-        return self._resumed(name)
+        return self._end_pause(name)
 
-    def _resumed(self, name: str) -> bool:
+    def _end_pause(self, name: str) -> bool:
         timer = self._open.pauses.pop(name, None)
         if timer is None:
             return False
@@ -175,7 +175,7 @@ class StateSaves:
         snapshot, closing = SnapshotOfTask(containers, own_items), containers.closing()
         save = self._open.saves[name] = _Save(snapshot)
         try:
-            await self._waited(seconds, closing, snapshot.wanted)
+            await self._wait_for(seconds, closing, snapshot.wanted)
             await self._state.driver.work(snapshot.complete)
             if save.is_over:
                 raise AbortedError("the save was given up while the snapshot was taken")
@@ -202,16 +202,16 @@ class StateSaves:
             )
         task = self._state.task
         shard = f"{task.job}-{task.index}"
-        record = await self._state.driver.work(self._written, save, prefix, name, shard)
+        record = await self._state.driver.work(self._write_shard, save, prefix, name, shard)
         return record.to_bytes()
 
-    def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
+    def _write_shard(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
         save.prefix, save.is_writing = prefix, True
         if save.has_ended():
             save.snapshot.drop()
             raise AbortedError("the save was given up before its shard was written")
         try:
-            with self._located("saving", prefix):
+            with self._naming_checkpoint("saving", prefix):
                 record = save.snapshot.write(prefix, number, shard, self._roots)
         finally:
             save.snapshot.drop()
@@ -233,14 +233,14 @@ class StateSaves:
     ) -> None:
         """Commits shards as the checkpoint of this prefix, replacing any previous one."""
         records = [ShardRecord.from_bytes(shard) for shard in shards]
-        await self._state.driver.work(self._committed, name, prefix, records, about)
+        await self._state.driver.work(self._commit_shards, name, prefix, records, about)
         if (action := async_failpoint("worker.after_commit")) is not None:
             await action
 
-    def _committed(
+    def _commit_shards(
         self, number: str, prefix: str, shards: Sequence[ShardRecord], about: Mapping[str, str]
     ) -> None:
-        with self._located("saving", prefix), locate(prefix, self._roots) as place:
+        with self._naming_checkpoint("saving", prefix), locate(prefix, self._roots) as place:
             commit(place, number, shards, about=about)
 
     @remote()
@@ -273,16 +273,16 @@ class StateSaves:
         self._check_new(name, self._open.restores)
         own_items = self._own(items)
         await self._moves.plans.released([item.state for item in own_items.items])
-        restore, claims = await self._state.driver.work(self._loaded, prefix, own_items)
+        restore, claims = await self._state.driver.work(self._read_checkpoint, prefix, own_items)
         self._fences.learn_text(claims)
         self._open.restores[name] = restore
         return restore.n_bytes
 
-    def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
+    def _read_checkpoint(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
         """Reads the state to restore, and the claims that the checkpoint keeps."""
         containers, device_of = self._state.containers, self._state.devices.__getitem__
         with (
-            self._located("restoring", prefix),
+            self._naming_checkpoint("restoring", prefix),
             open_checkpoint(prefix, self._roots) as checkpoint,
         ):
             restore = RestoreOfTask(containers, wanted, checkpoint, device_of)
@@ -297,7 +297,7 @@ class StateSaves:
         self._reopen(name)
         closing = self._open.closings[name] = self._state.containers.closing()
         try:
-            await self._waited(seconds, closing)
+            await self._wait_for(seconds, closing)
         except BaseException:
             self._reopen(name)
             raise
@@ -317,7 +317,7 @@ class StateSaves:
             await action
         self._open.owners[name] = restore.owners
         try:
-            await self._waited(seconds, restore.wanted)
+            await self._wait_for(seconds, restore.wanted)
             await self._state.driver.work(restore.finish)
         finally:
             self._reopen(name)
@@ -338,7 +338,7 @@ class StateSaves:
     def close(self) -> None:
         """Ends everything that the caller has begun and not ended, when its stream ends."""
         for name in [*self._open.pauses]:
-            self._resumed(name)
+            self._end_pause(name)
         for name in [*self._open.saves]:
             # Another task may be committing what is written, so it is left to the next save.
             self._end(name)
@@ -358,7 +358,7 @@ class StateSaves:
         return own_items
 
     @contextmanager
-    def _located(self, doing: str, prefix: str) -> Iterator[None]:
+    def _naming_checkpoint(self, doing: str, prefix: str) -> Iterator[None]:
         """Context manager that adds the checkpoint and the task to errors."""
         task = str(self._state.task)
         try:
@@ -371,7 +371,7 @@ class StateSaves:
         if name in known:
             raise InvalidArgumentError(f"{name!r} has begun already")
 
-    async def _waited(self, seconds: float, *wanted: Wanted) -> None:
+    async def _wait_for(self, seconds: float, *wanted: Wanted) -> None:
         """Waits for several attempts within a time limit in seconds."""
         cell, attempt = wanted[0]
         try:

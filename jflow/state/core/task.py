@@ -26,7 +26,7 @@ RECONNECT_TIMEOUT_S = 2.0
 
 
 class TaskInfo(Protocol):
-    """A task's description of itself, as of the connection."""
+    """A task's description of itself."""
 
     @property
     def task(self) -> Task:

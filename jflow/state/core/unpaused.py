@@ -1,4 +1,4 @@
-"""`UnpausedMasters`: finds masters whose steps a consistent save could see in part. Pure.
+"""`UnpausedMasters`: finds masters whose steps' changes could be saved only in part. Pure.
 
 A consistent save pauses the steps of all masters that it reaches. Another one is lost, and its
 steps with it; or it is cut off from the task that saves only, and its steps go on. A task that has

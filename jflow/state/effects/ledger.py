@@ -162,14 +162,14 @@ class Ledger:
           SupersededError: if a later attempt has taken over; it is aborted then.
           AbortedError: if a later epoch of the client is known, or the attempt was given up.
         """
-        self._active(effect, Phase.RUNNING, "be staged").phase = Phase.STAGED
+        self._active_entry(effect, Phase.RUNNING, "be staged").phase = Phase.STAGED
 
     def apply(self, effect: Effect) -> None:
         """Records that an attempt is being applied without a commit. Raises as `stage`.
 
         `finish` or `revert` has to follow.
         """
-        self._active(effect, Phase.RUNNING, "be applied").phase = Phase.APPLYING
+        self._active_entry(effect, Phase.RUNNING, "be applied").phase = Phase.APPLYING
 
     def revert(self, effect: Effect) -> None:
         """Undoes `apply`, because nothing was written."""
@@ -202,7 +202,7 @@ class Ledger:
         elif error is not None:
             return not self.abort(effect, effect.attempt)
         else:
-            entry = self._active(effect, Phase.RUNNING, "finish")
+            entry = self._active_entry(effect, Phase.RUNNING, "finish")
         self._commit(entry, results)
         return True
 
@@ -328,7 +328,7 @@ class Ledger:
                 )
             entry = window.entries[effect.sequence] = LedgerEntry()
         elif effect.attempt < entry.fence:
-            raise _superseded(effect, entry)
+            raise _superseded_error(effect, entry)
         return entry
 
     def _acknowledge(self, window: LedgerWindow, sequence: int) -> None:
@@ -376,13 +376,13 @@ class Ledger:
         window = self._windows.get((effect.client, effect.epoch))
         return None if window is None else window.entries.get(effect.sequence)
 
-    def _active(self, effect: Effect, phase: Phase, what: str) -> LedgerEntry:
+    def _active_entry(self, effect: Effect, phase: Phase, what: str) -> LedgerEntry:
         """Returns the entry of an attempt that is active, in a phase, and not superseded."""
         if effect.epoch != self._epochs.get(effect.client, 0):
             self._check_epoch(effect)
         entry = self._find(effect)
         if entry is not None and effect.attempt < entry.fence:
-            raise _superseded(effect, entry)
+            raise _superseded_error(effect, entry)
         if entry is None or not entry.is_at(phase, effect):
             raise AbortedError(f"{effect} cannot {what}: it was given up on this task")
         return entry
@@ -396,5 +396,5 @@ class Ledger:
             )
 
 
-def _superseded(effect: Effect, entry: LedgerEntry) -> SupersededError:
+def _superseded_error(effect: Effect, entry: LedgerEntry) -> SupersededError:
     return SupersededError(f"{effect} was superseded by attempt {entry.fence}")

@@ -236,7 +236,7 @@ class Directory:
         self._pauses[name] = _Pause(paused_states, is_exclusive, session)
 
     def is_quiet(self, name: str) -> bool:
-        """Whether no running step could be seen in part in a snapshot of the paused state.
+        """Whether every running step's changes would be in snapshots as a whole or not at all.
 
         In an exclusive pause, neither is one that could see a part of what changes now.
         """

@@ -76,7 +76,7 @@ class Gate:
         self.directory.check(states)
 
     async def quiet(self, pause: str) -> None:
-        """Waits until no running step could be seen in part in a snapshot of the paused state."""
+        """Waits until all running steps' changes would be in snapshots as a whole or not at all."""
         while not self.directory.is_quiet(pause):
             await self.changed()
 

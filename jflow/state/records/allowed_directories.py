@@ -108,7 +108,7 @@ class AllowedDirectories:
           InvalidArgumentError: if it is not a valid name.
           PermissionDeniedError: if it is outside the roots.
         """
-        text = _checked(url)
+        text = _checked_name(url)
         if ".." in text.split("/"):
             raise self._refused(text, "contains '..'")
         if self._roots is not None and not any(text.startswith(f"{one}/") for one in self._urls):
@@ -132,7 +132,7 @@ class AllowedDirectories:
             it.
           ResourceExhaustedError: if no more files can be opened, or the disk is full.
         """
-        text = _checked(name)
+        text = _checked_name(name)
         try:
             if self._roots is None:
                 path = os.path.realpath(text)
@@ -144,7 +144,7 @@ class AllowedDirectories:
             descriptor = _walk(root, way, _DIRECTORY, makes=makes)
             return descriptor, os.path.normpath(os.path.join(root, way))
         except OSError as error:
-            raise _as_ours(error, text, "make" if makes else "read") from error
+            raise _to_op_error(error, text, "make" if makes else "read") from error
 
     def path(self, name: str | bytes) -> str:
         """Resolves the name of a file, which may not exist yet, to an absolute path without links.
@@ -155,7 +155,7 @@ class AllowedDirectories:
           InvalidArgumentError: if it is not a valid file name.
           PermissionDeniedError: if it is outside the roots.
         """
-        text = _checked(name)
+        text = _checked_name(name)
         if self._roots is None:
             return os.path.realpath(text)
         return os.path.join(*self._resolve(text))
@@ -170,15 +170,15 @@ class AllowedDirectories:
           PermissionDeniedError: if it is outside the roots, or the process may not read it.
           ResourceExhaustedError: if no more files can be opened.
         """
-        text = _checked(name)
+        text = _checked_name(name)
         try:
             if self._roots is None:
                 descriptor = os.open(os.path.realpath(text), _FILE)
             else:
                 descriptor = _walk(*self._resolve(text))
         except OSError as error:
-            raise _as_ours(error, text) from error
-        return _regular(descriptor, text)
+            raise _to_op_error(error, text) from error
+        return _open_regular(descriptor, text)
 
     def _resolve(self, text: str) -> tuple[str, str]:
         """Returns the root of a file and the path from the root to it.
@@ -201,8 +201,8 @@ class AllowedDirectories:
 
     def _refused(self, text: str, reason: str) -> PermissionDeniedError:
         purpose = self._purpose
-        what = f"{_shown(text)} cannot be {purpose.use}"
-        roots = ", ".join(map(_shown, (*(self._roots or ()), *self._urls)))
+        what = f"{_printable_name(text)} cannot be {purpose.use}"
+        roots = ", ".join(map(_printable_name, (*(self._roots or ()), *self._urls)))
         if not roots:
             return PermissionDeniedError(
                 f"{what}: this task has no {purpose.roots}s; declare one with {purpose.declare}"
@@ -213,14 +213,14 @@ class AllowedDirectories:
         )
 
 
-def _checked(name: str | bytes) -> str:
+def _checked_name(name: str | bytes) -> str:
     text = os.fsdecode(name)
     if not text or "\0" in text:
-        raise InvalidArgumentError(f"{_shown(text)} is not a valid file name")
+        raise InvalidArgumentError(f"{_printable_name(text)} is not a valid file name")
     return text
 
 
-def _shown(text: str) -> str:
+def _printable_name(text: str) -> str:
     """Formats a name as printable text, even if its bytes are not UTF-8."""
     return repr(os.fsencode(text).decode(errors="backslashreplace"))
 
@@ -252,20 +252,22 @@ def _make(name: str, parent: int, makes: bool) -> None:
             os.mkdir(name, dir_fd=parent)
 
 
-def _regular(descriptor: int, text: str) -> BinaryIO:
+def _open_regular(descriptor: int, text: str) -> BinaryIO:
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
     kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-    raise FailedPreconditionError(f"{_shown(text)} is {kind}; only regular files can be read")
+    raise FailedPreconditionError(
+        f"{_printable_name(text)} is {kind}; only regular files can be read"
+    )
 
 
-def _as_ours(error: OSError, text: str, use: str = "read") -> OpError:
+def _to_op_error(error: OSError, text: str, use: str = "read") -> OpError:
     hint = {
         errno.EACCES: f"; the process of the task may not {use} it",
         errno.EPERM: f"; the process of the task may not {use} it",
         errno.ELOOP: "; a link was created there while it was opened",
         errno.ENXIO: "; only regular files can be read",
     }.get(error.errno or 0, "")
-    return error_class(error)(f"{_shown(text)} cannot be opened: {error.strerror}{hint}")
+    return error_class(error)(f"{_printable_name(text)} cannot be opened: {error.strerror}{hint}")

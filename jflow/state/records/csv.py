@@ -128,7 +128,7 @@ class CsvLayout:
     def all_fields(self, record: bytes, index: int) -> list[bytes]:
         """Returns all fields of a record. Raises BadRecordError if it is malformed."""
         try:
-            return _fields(record, self.delimiter, self.is_quoted)
+            return _split_fields(record, self.delimiter, self.is_quoted)
         except ValueError as error:
             reason = str(error)
             raise BadRecordError(index, lambda at, _: f"{at}: {reason}: {record[:80]!r}") from None
@@ -138,7 +138,7 @@ class CsvLayout:
         if not self.is_quoted or record.count(_QUOTE) % 2 == 0:
             return False
         try:
-            _quoted_fields(record, self.delimiter)
+            _split_quoted(record, self.delimiter)
         except _OpenQuoteError:
             return True
         except ValueError:
@@ -163,7 +163,7 @@ def columns_of(
     rows = [layout.fields(record, i) for i, record in enumerate(records)]
     by_column = zip(*rows, strict=True) if rows else [()] * len(layout.columns)
     return [
-        _column(texts, default, layout.missing, i)
+        _parse_column(texts, default, layout.missing, i)
         for i, texts, default in zip(layout.columns, by_column, defaults, strict=True)
     ]
 
@@ -187,22 +187,22 @@ def _checked_columns(defaults: Sequence[Array], selected: Sequence[int] | None) 
     return selected
 
 
-def _fields(record: bytes, delimiter: bytes, is_quoted: bool) -> list[bytes]:
+def _split_fields(record: bytes, delimiter: bytes, is_quoted: bool) -> list[bytes]:
     """Splits a record into fields. Raises ValueError if it is malformed."""
     if not record:
         return []
     if is_quoted and _QUOTE in record:
-        return _quoted_fields(record, delimiter)
+        return _split_quoted(record, delimiter)
     if b"\n" in record or b"\r" in record:
         raise ValueError("Unquoted fields cannot have quotes/CRLFs inside")
     return record.split(delimiter)
 
 
-def _quoted_fields(record: bytes, delimiter: bytes) -> list[bytes]:
+def _split_quoted(record: bytes, delimiter: bytes) -> list[bytes]:
     fields, at = [], 0
     while True:
         if record.startswith(_QUOTE, at):
-            field, at = _quoted(record, at + 1)
+            field, at = _parse_quoted(record, at + 1)
             if at < len(record) and not record.startswith(delimiter, at):
                 raise ValueError("Quote inside a string has to be escaped by another quote")
         else:
@@ -217,7 +217,7 @@ def _quoted_fields(record: bytes, delimiter: bytes) -> list[bytes]:
         at += 1
 
 
-def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
+def _parse_quoted(record: bytes, at: int) -> tuple[bytes, int]:
     """Returns the quoted field that starts at an index, and the index after its closing quote."""
     start = at
     while (at := record.find(_QUOTE, at)) >= 0:
@@ -227,7 +227,7 @@ def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
     raise _OpenQuoteError("Quoted field has to end with quote followed by delim or end")
 
 
-def _column(
+def _parse_column(
     texts: Sequence[bytes], default: Array, missing: tuple[bytes, bytes], index: int
 ) -> Array:
     """Parses the values of one column; `index` is for errors."""

@@ -66,7 +66,9 @@ class CsvBlocks:
         self._lines = self._open(None)
         try:
             names = self._header() if column_names is None else [*column_names]
-            defaults = self._by_name(record_defaults, names if columns is None else columns)
+            defaults = self._defaults_by_name(
+                record_defaults, names if columns is None else columns
+            )
             indices = self._indices(names, [*(columns or ()), *defaults])
         except BaseException:
             self.close()
@@ -139,14 +141,14 @@ class CsvBlocks:
             while at < len(lines):
                 record, n_lines = lines[at], 1
                 if self._layout.is_open(record):
-                    record, n_lines = self._joined(lines, at)
+                    record, n_lines = self._join_lines(lines, at)
                 if record:
                     numbers.append(number + at + 1)
                     records.append(record)
                 at += n_lines
         return numbers, records
 
-    def _joined(self, lines: list[bytes], at: int) -> tuple[bytes, int]:
+    def _join_lines(self, lines: list[bytes], at: int) -> tuple[bytes, int]:
         """Joins the lines of a record that begins at `at`; returns it and its number of lines.
 
         Further lines are read into `lines`. A record without an end is returned as far as it was
@@ -181,7 +183,7 @@ class CsvBlocks:
                 f"UTF-8: {records[0][:80]!r}"
             ) from error
 
-    def _by_name(
+    def _defaults_by_name(
         self, defaults: Mapping[str, Array] | Sequence[Array], columns: Sequence[str]
     ) -> Mapping[str, Array]:
         if isinstance(defaults, Mapping):

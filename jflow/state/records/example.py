@@ -108,7 +108,7 @@ def encode_lists(lists: Iterable[tuple[str, int, Sequence[Any]]]) -> bytes:
         entry = features.feature.add()
         entry.key = key.encode()
         try:
-            entry.value.append(_encoded(kind, values))
+            entry.value.append(_encode_feature(kind, values))
         except (TypeError, AttributeError, ValueError) as error:
             raise InvalidArgumentError(f"feature {key!r}: {error}: {values!r:.80}") from error
     return example.SerializeToString()
@@ -140,13 +140,13 @@ def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
     spans = {}
     for key, pieces in messages.items():
         try:
-            spans[key] = _list(pb.Feature.FromString(_packed(b"".join(pieces))))
+            spans[key] = _list(pb.Feature.FromString(_canonical_feature(b"".join(pieces))))
         except DecodeError:
             raise MalformedError(key) from None
     return spans
 
 
-def _packed(message: bytes) -> bytes:
+def _canonical_feature(message: bytes) -> bytes:
     """Converts a Feature to canonical form: numbers in one packed run, no unknown fields."""
     feature = pb.TypedFeature.FromString(message)
     feature.DiscardUnknownFields()
@@ -176,7 +176,7 @@ def _as_list(key: str, value: Any) -> tuple[str, int, Sequence[Any]]:
     )
 
 
-def _encoded(kind: int, values: Sequence[Any]) -> bytes:
+def _encode_feature(kind: int, values: Sequence[Any]) -> bytes:
     """Serializes a list as a Feature, setting fields one by one, which is fastest."""
     if kind == INTEGERS:
         typed = pb.TypedFeature()

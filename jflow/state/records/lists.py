@@ -50,11 +50,11 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
     free: list[ByteRange] = []
     size = len(data)
     try:
-        at, end = _enter(data, 0, _FIRST)
+        at, end = _message_span(data, 0, _FIRST)
         while at < end:
-            entry, at = _enter(data, at, _FIRST)
-            first, last = _enter(data, entry, _FIRST)
-            start, stop = _enter(data, last, _SECOND)
+            entry, at = _message_span(data, at, _FIRST)
+            first, last = _message_span(data, entry, _FIRST)
+            start, stop = _message_span(data, last, _SECOND)
             key = data[first:last]
             if stop != at or key in value_spans:
                 return None
@@ -81,7 +81,7 @@ def alike(bytes_: Array, layout: ExampleLayout) -> Array:
     return same
 
 
-def _enter(data: bytes, at: int, tag: int) -> ByteRange:
+def _message_span(data: bytes, at: int, tag: int) -> ByteRange:
     """Returns the span of the message at an index, which must have this tag."""
     if data[at] != tag:
         raise _UnusualError
@@ -111,10 +111,10 @@ def _list(data: bytes, at: int, end: int) -> ValueSpans:
     if tag not in (_FIRST, _SECOND, _THIRD):
         raise _UnusualError
     kind = tag >> 3
-    at, last = _enter(data, at, tag)
+    at, last = _message_span(data, at, tag)
     spans = []
     while at < last:
-        spans.append(_enter(data, at, _FIRST))
+        spans.append(_message_span(data, at, _FIRST))
         at = spans[-1][1]
     if at != last or last != end or (kind != BYTES and len(spans) > 1):
         raise _UnusualError
@@ -154,13 +154,13 @@ def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists
     rest: list[int] = []
     n = len(examples)
     all_lists = [Lists(np.full(n, NO_LIST, np.uint8), [b""] * n) for _ in keys]
-    for rows in _by_length(examples):
+    for rows in _group_rows_by_length(examples):
         rest += _find_alike(examples, rows, keys_in_bytes, all_lists)
     for i in sorted(rest):
         try:
             features = example.find_lists(examples[i], keys)
         except MalformedError as error:
-            raise _refused(i, examples[i], error.key) from None
+            raise _example_error(i, examples[i], error.key) from None
         for lists, key in zip(all_lists, keys, strict=True):
             lists.kinds[i], lists.contents[i] = features.get(key, (NO_LIST, b""))
     return all_lists
@@ -171,7 +171,7 @@ def feature_error(key: str, index: int, reason: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"Key: {key}.  Can't parse serialized Example {index}: {reason}")
 
 
-def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
+def _example_error(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
     if key is not None:
         return feature_error(key, index, "its list is damaged")
     return InvalidArgumentError(
@@ -180,7 +180,7 @@ def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
     )
 
 
-def _by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
+def _group_rows_by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
     """Groups the rows of Examples by the length of the Example."""
     if len(set(map(len, examples))) == 1:
         return [range(len(examples))]

@@ -50,10 +50,10 @@ def _parser(dtype: np.dtype[Any], texts: bytes) -> Callable[[bytes], float]:
     """Returns the parser for a dtype: Python's `float` if no text can be hexadecimal."""
     if dtype.kind in "iu":
         return int
-    return _hexadecimal if b"x" in texts or b"X" in texts else float
+    return _parse_float if b"x" in texts or b"X" in texts else float
 
 
-def _hexadecimal(text: bytes) -> float:
+def _parse_float(text: bytes) -> float:
     """Parses a decimal or hexadecimal float. Raises ValueError if it is neither."""
     if b"x" not in text.lower():
         return float(text)

@@ -58,7 +58,7 @@ class ParquetRecords(BlockRecords):
         self._batches.close()
 
     def _fetch(self, index: int) -> Sequence[bytes]:
-        return self._encoded(self._batches.at(index))
+        return self._encode_rows(self._batches.at(index))
 
     def _kinds_of(self) -> dict[str, int]:
         """Returns the kind of list for each column."""
@@ -85,7 +85,7 @@ class ParquetRecords(BlockRecords):
         is_binary = types.is_binary(dtype) or types.is_large_binary(dtype)
         return BYTES if is_text or is_binary or types.is_fixed_size_binary(dtype) else None
 
-    def _encoded(self, batch: Any) -> Sequence[bytes]:
+    def _encode_rows(self, batch: Any) -> Sequence[bytes]:
         kinds = list(self._kinds.items())
         columns = [batch.column(name).to_pylist() for name, _ in kinds]
         return [

@@ -194,13 +194,13 @@ def parse_single_example(
     if serialized.ndim != 0:
         raise InvalidArgumentError(f"expected string[], got strings of shape {serialized.shape}")
     try:
-        return _parsed(serialized.item(), columns)
+        return _parse_one(serialized.item(), columns)
     except (_UnusualError, MalformedError):
         batch = iter(parse_example(serialized.reshape(1), *defaults, columns=columns))
-        return [array for column in columns for array in _single(column[1], batch)]
+        return [array for column in columns for array in _drop_batch(column[1], batch)]
 
 
-def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
+def _drop_batch(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
     if kind != "sparse":
         array = next(batch)
         return (array.reshape(array.shape[1:]),)
@@ -208,7 +208,7 @@ def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
     return indices[:, 1:], values, shape[1:]
 
 
-def _parsed(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
+def _parse_one(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
     lists = find_lists(data, [column[0] for column in columns])
     results: list[Array] = []
     for key, kind, dtype, shape in columns:

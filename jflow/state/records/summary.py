@@ -100,7 +100,7 @@ def _image_summary(images: Array, *, tag: str, max_outputs: int) -> Sequence[Arr
     shown = images[:max_outputs]
     values = []
     for i, image in enumerate(shown):
-        pixels = image if image.dtype == np.uint8 else _scaled(np.asarray(image, np.float64))
+        pixels = image if image.dtype == np.uint8 else _scale_to_u8(np.asarray(image, np.float64))
         (png,) = encode_png(pixels)
         height, width, channels = pixels.shape
         name = f"{tag}/image" if max_outputs == 1 else f"{tag}/image/{i}"
@@ -111,7 +111,7 @@ def _image_summary(images: Array, *, tag: str, max_outputs: int) -> Sequence[Arr
     return _result(_message(*values))
 
 
-def _scaled(image: Array) -> Array:
+def _scale_to_u8(image: Array) -> Array:
     """Scales an image f64[height, width, channels] to u8; see `_image_summary`."""
     bad: Array = np.logical_not(np.isfinite(image).all(axis=2))
     finite = np.where(bad[:, :, None], 0.0, image)

@@ -86,18 +86,18 @@ class TFRecords(Records):
             if have == 0:
                 return False
             if have < _HEADER.size:
-                raise self._lost(f"the file ends {have} bytes into the header")
+                raise self._data_loss(f"the file ends {have} bytes into the header")
         begin = stream.at + _HEADER.size
         length = _length_of(stream.data[stream.at : begin])
         if length is None:
-            raise self._lost("the checksum of its length is wrong")
+            raise self._data_loss("the checksum of its length is wrong")
         if len(stream.data) < begin + length + _CHECKSUM.size:
             self._fill(length)
             begin = stream.at + _HEADER.size
         data, end = stream.data, begin + length
         value = data[begin:end]
         if masked(checksum(value)) != _CHECKSUM.unpack_from(data, end)[0]:
-            raise self._lost("the checksum of its data is wrong")
+            raise self._data_loss("the checksum of its data is wrong")
         keys.append(b"%b:%d" % (name, stream.offset))
         values.append(value)
         stream.at = end + _CHECKSUM.size
@@ -136,9 +136,9 @@ class TFRecords(Records):
                 )
             left = self._stream.fill(n_needed)
         if left < n_needed:
-            raise self._lost(f"it requires {n_needed} bytes, but only {left} are left")
+            raise self._data_loss(f"it requires {n_needed} bytes, but only {left} are left")
 
-    def _lost(self, reason: str) -> DataLossError:
+    def _data_loss(self, reason: str) -> DataLossError:
         return DataLossError(
             f"the record at offset {self.position} of {text_of(self._name)} is damaged or "
             f"truncated: {reason}"

@@ -68,7 +68,7 @@ class ResourceManager:
                 cell = self._scopes.get(scope, {}).get(key)
                 if cell is None:
                     if self._is_closed:
-                        raise self._gone(spec.kind, spec.name, _CLOSED)
+                        raise self._gone_error(spec.kind, spec.name, _CLOSED)
                     cell = Cell(make(spec, self._roots), spec.definition)
                     self._scopes.setdefault(scope, {})[key] = cell
         if spec.definition not in cell.definitions:
@@ -99,7 +99,7 @@ class ResourceManager:
             cell = self._scopes.get(scope, {}).get(key)
             if cell is None:
                 if self._is_closed:
-                    raise self._gone(kind, name, _CLOSED)
+                    raise self._gone_error(kind, name, _CLOSED)
                 cell = Cell(restored(kind, name, snapshot, self._roots))
                 self._scopes.setdefault(scope, {})[key] = cell
                 return
@@ -131,7 +131,7 @@ class ResourceManager:
             scope = self._scopes.get((owner, self._canonical(container)), {})
             cell = scope.pop((device, kind, name), None)
         if cell is not None:
-            cell.close(self._gone(kind, name, why))
+            cell.close(self._gone_error(kind, name, why))
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees all resources in containers; their waiting attempts fail with a CancelledError."""
@@ -165,8 +165,8 @@ class ResourceManager:
             freed = [self._scopes.pop(scope) for scope in [*self._scopes] if is_freed(scope)]
         for cells in freed:
             for (_, kind, name), cell in cells.items():
-                cell.close(self._gone(kind, name, why))
+                cell.close(self._gone_error(kind, name, why))
 
-    def _gone(self, kind: str, name: str, why: str) -> CancelledError:
+    def _gone_error(self, kind: str, name: str, why: str) -> CancelledError:
         text = kind.replace("_", " ")
         return CancelledError(f"{text} {name!r} is gone: {why}", task=str(self._task))

@@ -96,7 +96,7 @@ class Departure:
                 raise UnimplementedError(f"{state} cannot move; variables and queues can")
         self._containers = containers
         self._states = sorted(states)
-        self._cut = containers.cut([*map(_variable_id, _of_kind(states, VARIABLE))])
+        self._cut = containers.cut([*map(_variable_id, _states_of_kind(states, VARIABLE))])
         self.wanted: Wanted = (containers.accesses, self._cut)
 
     def saved(self) -> tuple[bytes, list[Array]]:
@@ -131,7 +131,7 @@ class Departure:
 
 def discard(containers: Containers, states: Collection[StateId]) -> None:
     """Frees state that has moved to another device."""
-    containers.discard({*map(_variable_id, _of_kind(states, VARIABLE))})
+    containers.discard({*map(_variable_id, _states_of_kind(states, VARIABLE))})
     for state in states:
         if state.kind != VARIABLE:
             containers.resources.discard(_resource_id(state), "it has moved to another device")
@@ -168,14 +168,14 @@ class Arrival:
         saved, remaining_arrays = SavedStates.from_bytes(record), iter(arrays)
         values = {}
         for one in saved.variables:
-            state = _named(names, one.number, VARIABLE)
+            state = _state_at(names, one.number, VARIABLE)
             key = VariableKey(state.container, state.name)
             spec = VariableSpec(key, one.dtype, one.shape)
             values[_variable_id(state)] = VariableSnapshot(spec, _next(remaining_arrays))
         self._variables = containers.restoring(values, lambda _: device)
         self._queues: list[tuple[ResourceId, Cell]] = []
         for queue in saved.queues:
-            state = _named(names, queue.number, QUEUE)
+            state = _state_at(names, queue.number, QUEUE)
             parts = tuple(_next(remaining_arrays) for _ in range(queue.n_arrays))
             snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, parts))
             cell = containers.resources.restore_cell(QUEUE, state.name, snapshot)
@@ -189,7 +189,7 @@ class Arrival:
             self._containers.resources.adopt(resource_id, cell)
 
 
-def _of_kind(states: Collection[StateId], kind: str) -> list[StateId]:
+def _states_of_kind(states: Collection[StateId], kind: str) -> list[StateId]:
     return [state for state in states if state.kind == kind]
 
 
@@ -203,7 +203,7 @@ def _resource_id(state: StateId) -> ResourceId:
 
 
 def _check_free(containers: Containers, states: Collection[StateId]) -> None:
-    variables = {*map(_variable_id, _of_kind(states, VARIABLE))}
+    variables = {*map(_variable_id, _states_of_kind(states, VARIABLE))}
     existing = [str(variable) for variable in sorted(containers.existing(variables))]
     existing += [
         str(state)
@@ -217,7 +217,7 @@ def _check_free(containers: Containers, states: Collection[StateId]) -> None:
         )
 
 
-def _named(names: Sequence[StateId], number: int, kind: str) -> StateId:
+def _state_at(names: Sequence[StateId], number: int, kind: str) -> StateId:
     if not 0 <= number < len(names) or names[number].kind != kind:
         raise InvalidArgumentError(f"{kind} {number} is not among the state that moves: {names}")
     return names[number]

@@ -46,7 +46,7 @@ class CloseWriting(Attempt):
 
 
 class WritingOrder(Resource):
-    """The resource that keeps the writings inside and the attempts that close the order.
+    """The resource that lets writings in, unless an attempt has closed the order.
 
     Invariant: a `CloseWriting` is complete only while nothing is inside, and nothing enters while
     there is one. Several may be complete at once.
@@ -73,7 +73,7 @@ class WritingOrder(Resource):
     def submit(self, attempt: Attempt) -> list[Attempt]:
         if isinstance(attempt, CloseWriting):
             self._closes.append(attempt)
-            return self._closed()
+            return self._complete_closes()
         assert isinstance(attempt, EnterWriting)
         if not self.try_enter(attempt.writing):
             self._waiting.append(attempt)
@@ -85,21 +85,21 @@ class WritingOrder(Resource):
         """Removes a writing for good, if it is inside. Returns the attempts that this completes."""
         writing.has_left = True
         self._inside.discard(writing)
-        return self._closed()
+        return self._complete_closes()
 
     def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
         if attempt.is_complete:
             return []
         attempt.fail(error)
         if isinstance(attempt, CloseWriting):
-            return [attempt, *self._reopened(attempt)]
+            return [attempt, *self._reopen(attempt)]
         assert isinstance(attempt, EnterWriting)
         self._waiting.remove(attempt)
         return [attempt]
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
         """Reopens the order after a `CloseWriting`; a writing stays inside until its step ends."""
-        return self._reopened(attempt) if isinstance(attempt, CloseWriting) else []
+        return self._reopen(attempt) if isinstance(attempt, CloseWriting) else []
 
     def reason(self, attempt: Attempt) -> str:
         if isinstance(attempt, CloseWriting):
@@ -112,7 +112,7 @@ class WritingOrder(Resource):
     def close(self, error: OpError) -> list[Attempt]:
         raise NotImplementedError("the order lasts as long as the containers")
 
-    def _closed(self) -> list[Attempt]:
+    def _complete_closes(self) -> list[Attempt]:
         if self._inside:
             return []
         completed = [close for close in self._closes if not close.is_complete]
@@ -120,7 +120,7 @@ class WritingOrder(Resource):
             close.succeed()
         return [*completed]
 
-    def _reopened(self, ended: CloseWriting) -> list[Attempt]:
+    def _reopen(self, ended: CloseWriting) -> list[Attempt]:
         if ended in self._closes:
             self._closes.remove(ended)
         if self._closes:

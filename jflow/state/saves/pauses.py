@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 
 class Pauses:
-    """The attempts to find a moment at which no running step could be seen in part.
+    """The attempts to find a moment at which snapshots contain no step's changes in part.
 
     A loop over it gives the longest time of each attempt, in seconds. After an attempt without
     success, `failed` says whether there is another one; steps then go on for as long as they were

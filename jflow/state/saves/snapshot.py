@@ -55,7 +55,7 @@ class SnapshotOfTask:
         for item in self._items:
             if item.is_variable:
                 leased = self._cut.leased.get(variable_id(item))
-                self.n_bytes += _checked(item, leased).lease.buffer.array.nbytes
+                self.n_bytes += _checked_lease(item, leased).lease.buffer.array.nbytes
             else:
                 self._resources[item] = self._state(item)
         # Steps that are applied once and saved are inside the order of writes, which is closed, so
@@ -145,7 +145,7 @@ def resource_id(item: StateItem) -> ResourceId:
     return ResourceId(item.container, Device.parse(item.device), item.kind, item.name, item.owner)
 
 
-def _checked(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:
+def _checked_lease(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:
     if leased is None:
         raise FailedPreconditionError(
             f"Attempting to use uninitialized value: {item.variable.key} on {item.device}; "

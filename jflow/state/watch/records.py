@@ -140,7 +140,7 @@ class StepStatus(Record, frozen=True):
 
 
 class WaitStatus(Record, frozen=True):
-    """What a step waits for on a task, or that it computes there.
+    """The status of a step on a task: what it waits for, or that it computes.
 
     Attributes:
       step: its number in the cluster, in hexadecimal.

@@ -77,7 +77,7 @@ class DenseSum(GradientSum):
 
     def take_result(self) -> tuple[Array, ...]:
         assert self._sum is not None
-        gradient = _reduced(self._sum, self.n_gradients, self._spec)
+        gradient = _reduce(self._sum, self.n_gradients, self._spec)
         self.clear()
         return (gradient,)
 
@@ -128,7 +128,7 @@ class SparseSum(GradientSum):
         """Adds a gradient."""
         self._shape = self._shape_with(gradient)
         with np.errstate(all="ignore"):
-            indices, sums = _by_index(
+            indices, sums = _sum_by_index(
                 gradient.indices, gradient.values.astype(self._spec.sum_dtype)
             )
             counts = np.ones(len(indices), np.int64)
@@ -136,8 +136,8 @@ class SparseSum(GradientSum):
                 indices = np.concatenate([self._indices, indices])
                 counts = np.concatenate([self._counts, counts])
                 sums = np.concatenate([self._sums, sums])
-                _, counts = _by_index(indices, counts)
-                indices, sums = _by_index(indices, sums)
+                _, counts = _sum_by_index(indices, counts)
+                indices, sums = _sum_by_index(indices, sums)
         self._indices, self._counts, self._sums = indices, counts, sums
         self.n_gradients += 1
 
@@ -150,7 +150,7 @@ class SparseSum(GradientSum):
         """
         assert self._sums is not None
         counts = self._counts.reshape(-1, *[1] * (self._sums.ndim - 1))
-        slices = _reduced(self._sums, counts, self._spec)
+        slices = _reduce(self._sums, counts, self._spec)
         n_slices = self._shape[0] if self._shape else None
         shape = (-1 if n_slices is None else n_slices, *slices.shape[1:])
         indices = self._indices
@@ -209,7 +209,7 @@ def _copy(array: Array | None) -> Array | None:
     return None if array is None else array.copy()
 
 
-def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
+def _reduce(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
     """Returns the mean or the sum, by the spec, in the dtype of the gradients."""
     with np.errstate(all="ignore"):
         if spec.reduction != MEAN:
@@ -223,7 +223,7 @@ def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpe
         return np.asarray(reduced).astype(spec.gradient.numpy_dtype, copy=False)
 
 
-def _by_index(indices: Array, rows: Array) -> tuple[Array, Array]:
+def _sum_by_index(indices: Array, rows: Array) -> tuple[Array, Array]:
     """Sums rows by index; returns the distinct indices, ascending, and the sum for each."""
     order = np.argsort(indices, kind="stable")
     indices = indices[order]

@@ -17,14 +17,14 @@ from jflow.state.resources.queue.attempts import Close, Dequeue, DequeueMany, En
 
 
 def _enqueue(*components: Array, by_priority: bool = False) -> Attempt:
-    return Enqueue(_prioritized(components) if by_priority else components)
+    return Enqueue(_convert_priorities(components) if by_priority else components)
 
 
 def _enqueue_many(*components: Array, by_priority: bool = False) -> Attempt:
-    return EnqueueMany(_prioritized(components) if by_priority else components)
+    return EnqueueMany(_convert_priorities(components) if by_priority else components)
 
 
-def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
+def _convert_priorities(components: tuple[Array, ...]) -> tuple[Array, ...]:
     """Converts priorities to int64, which programs cannot produce if JAX has 64 bits disabled."""
     return (components[0].astype(np.int64), *components[1:])
 
@@ -55,7 +55,7 @@ _ON_ONE: Mapping[str, Kernel] = {
 }
 
 
-def _selected(
+def _run_selected(
     cells: Sequence[Cell], values: Sequence[Array], *, function: str, **attributes: Any
 ) -> KernelRun:
     """Runs another kernel on one of several queues, which the first input selects by index."""
@@ -67,4 +67,4 @@ def _selected(
     return (yield from _ON_ONE[function]([cells[number]], values[1:], **attributes))
 
 
-KERNELS: Mapping[str, Kernel] = {**_ON_ONE, "queue.selected": _selected}
+KERNELS: Mapping[str, Kernel] = {**_ON_ONE, "queue.selected": _run_selected}

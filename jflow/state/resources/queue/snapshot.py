@@ -125,7 +125,7 @@ class QueueSnapshot:
 def rng_state(rng: np.random.Generator) -> RngState:
     """Returns the state of a random number generator, which must use PCG64, NumPy's default."""
     state: Any = rng.bit_generator.state
-    halves = [_halves(state["state"][key]) for key in ("state", "inc")]
+    halves = [_split_words(state["state"][key]) for key in ("state", "inc")]
     return RngState(
         state["bit_generator"],
         (*halves[0], *halves[1], int(state["has_uint32"]), int(state["uinteger"])),
@@ -137,7 +137,7 @@ def set_rng_state(rng: np.random.Generator, saved: RngState) -> None:
     words = saved.words
     rng.bit_generator.state = {
         "bit_generator": saved.algorithm,
-        "state": {"state": _joined(words[:2]), "inc": _joined(words[2:4])},
+        "state": {"state": _join_words(words[:2]), "inc": _join_words(words[2:4])},
         "has_uint32": words[4],
         "uinteger": words[5],
     }
@@ -156,10 +156,10 @@ def _check_rng(saved: RngState, queue: object) -> None:
         raise inconsistent(queue, f"{saved.words} is not a random state")
 
 
-def _halves(number: int) -> tuple[int, int]:
+def _split_words(number: int) -> tuple[int, int]:
     return number >> _WORD_BITS, number % (1 << _WORD_BITS)
 
 
-def _joined(words: Sequence[int]) -> int:
+def _join_words(words: Sequence[int]) -> int:
     high, low = words
     return (high << _WORD_BITS) + low

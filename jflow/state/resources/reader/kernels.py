@@ -16,7 +16,7 @@ from jflow.state.resources.queue.attempts import Dequeue
 from jflow.state.resources.reader.state import AcquireReader, ReaderState, ReleaseReader, WorkItem
 
 
-def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
+def _in_critical_section(work: Callable[..., KernelRun]) -> Kernel:
     """Makes a kernel that runs `work` in the reader's critical section."""
 
     @wraps(work)
@@ -110,11 +110,11 @@ def _strings(items: Sequence[bytes]) -> Array:
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "reader.read": _exclusively(_read_one),
-    "reader.read_up_to": _exclusively(_read),
-    "reader.reset": _exclusively(_reset),
-    "reader.serialize": _exclusively(_serialize),
-    "reader.restore": _exclusively(_restore_state),
+    "reader.read": _in_critical_section(_read_one),
+    "reader.read_up_to": _in_critical_section(_read),
+    "reader.reset": _in_critical_section(_reset),
+    "reader.serialize": _in_critical_section(_serialize),
+    "reader.restore": _in_critical_section(_restore_state),
     "reader.n_records": query(lambda reader: np.int64(reader.n_records)),
     "reader.n_work_units": query(lambda reader: np.int64(reader.n_work_units)),
 }
