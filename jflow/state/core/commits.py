@@ -121,7 +121,7 @@ class EffectRunner:
             await action
 
     async def _abort(self) -> OpError | None:
-        """Aborts the attempt on all tasks that write.
+        """Aborts the attempt on the tasks that write; a task on its own aborts it itself.
 
         Returns:
           The error of a task that is lost, which needs no decision.
