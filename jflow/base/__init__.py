@@ -1,1 +1,1 @@
-"""What every other wing stands on: names, values, deadlines, stacks, logs, drivers, and no step."""
+"""The foundation of all other wings: names, values, deadlines, context stacks, logs and drivers."""

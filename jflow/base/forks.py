@@ -22,13 +22,13 @@ _is_used = False
 
 
 def mark_used() -> None:
-    """Records that JAX or gRPC has started in this process, so its forks cannot use them."""
+    """Records that JAX or gRPC has started in this process, so that forked children are refused."""
     global _is_used  # noqa: PLW0603 - there is one process
     _is_used = True
 
 
 def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
-    """Decorates a class whose methods cannot be used in a forked child.
+    """Decorates a class, some of whose methods are refused or ignored in a forked child.
 
     Args:
       refused: names of methods that raise RuntimeError there.
@@ -36,8 +36,8 @@ def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
     """
 
     def register(cls: C) -> C:
-        missing = {*refused, *ignored} - vars(cls).keys()
-        assert not missing, f"{cls.__name__} has no {missing}"
+        missing_methods = {*refused, *ignored} - vars(cls).keys()
+        assert not missing_methods, f"{cls.__name__} has no {missing_methods}"
         _guarded.append((cls, refused, ignored))
         return cls
 

@@ -1,4 +1,4 @@
-"""Bases of handles: what a `with` block ends, and what cannot be copied or pickled."""
+"""Base classes of handles: context managers, and objects that cannot be copied or pickled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar, NoReturn, Self, SupportsIndex
 
 
 class Uncopyable:
-    """An object whose copy would not be what it is, such as a session or a variable.
+    """Base of objects that cannot be copied or pickled, such as sessions and variables.
 
     `copy.copy`, `copy.deepcopy` and `pickle` all ask for `__reduce_ex__`, so one refusal holds for
     the three.
@@ -15,14 +15,14 @@ class Uncopyable:
     __slots__ = ()
 
     _instead_of_copy: ClassVar[str] = "it is of this process; make another one where it is needed"
-    """Why, and what to do instead."""
+    """Why the object cannot be copied, and what to do instead."""
 
     def __reduce_ex__(self, _: SupportsIndex) -> NoReturn:
         raise TypeError(f"{self!r} cannot be copied or pickled: {self._instead_of_copy}")
 
 
 class Closing(Uncopyable):
-    """An object that can be used as `with thing as name:`, which ends it after the block."""
+    """Base of context managers that are closed or stopped at the end of their `with` block."""
 
     def __enter__(self) -> Self:
         return self
@@ -31,5 +31,5 @@ class Closing(Uncopyable):
         self._leave(failed=kind is not None)
 
     def _leave(self, failed: bool) -> None:
-        """Ends it: closes or stops it. `failed` says whether the block raised an exception."""
+        """Closes or stops the object after its block; `failed` if the block raised an exception."""
         raise NotImplementedError

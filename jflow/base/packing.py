@@ -1,4 +1,4 @@
-"""Typed records and keyword arguments as canonical MessagePack, decoded strictly.
+"""Typed records and keyword arguments in canonical MessagePack, decoded strictly.
 
 msgspec encodes and decodes; types say what is accepted. Equal values are equal bytes: all fields in
 the order of their declaration, maps in the order of their keys, the shortest form of each number.
@@ -42,7 +42,7 @@ Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What an encoded record may take at most; the same when it is written and when it is read.
+    """The limits of an encoded record, the same for encoding and decoding.
 
     Attributes:
       n_bytes: bytes of the whole record.
@@ -81,7 +81,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits: ClassVar[Limits] = _PLAIN
 
     def to_bytes(self) -> bytes:
-        """The record, encoded.
+        """Encodes the record.
 
         Raises:
           InvalidArgumentError: if a field has a value of another type, or a limit is exceeded.
@@ -93,7 +93,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The record that `to_bytes` encoded.
+        """Decodes a record that `to_bytes` encoded.
 
         Raises:
           InvalidArgumentError: if the bytes are anything else, in type, keys, order or size. It
@@ -104,7 +104,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def pack(values: Mapping[str, Any], what: str = "arguments") -> bytes:
-    """A map of plain values as canonical bytes, for `unpack` or `Keywords.unpack`.
+    """Encodes a map of plain values as canonical bytes, for `unpack` or `Keywords.unpack`.
 
     Args:
       values: None, bool, int, float, str, bytes, and lists, tuples and dicts of these.
@@ -120,7 +120,7 @@ def pack(values: Mapping[str, Any], what: str = "arguments") -> bytes:
 
 
 def unpack(data: bytes, what: str = "arguments") -> Any:
-    """The values in any record or map without knowledge of its type, for text and pictures.
+    """Decodes any record or map without its type, for display.
 
     Raises:
       InvalidArgumentError: if the bytes are malformed.
@@ -129,7 +129,7 @@ def unpack(data: bytes, what: str = "arguments") -> Any:
 
 
 class Keywords:
-    """The keyword-only parameters of a function: the fields of what `pack` made of its arguments.
+    """The keyword-only parameters of a function, as the type that its packed arguments must have.
 
     The annotations of the parameters say what is accepted, as those of a record's fields do.
     Parameters of other kinds are not given by name. Those of a function with `**parameters` may
@@ -147,7 +147,7 @@ class Keywords:
         self._named, self._codec = _keywords(function, name)
 
     def unpack(self, data: bytes) -> dict[str, Any]:
-        """The arguments by name.
+        """Decodes the arguments, by name.
 
         Raises:
           InvalidArgumentError: if the bytes are malformed, an argument is missing, unknown or of
@@ -163,7 +163,7 @@ class Keywords:
 
 @lru_cache(maxsize=1024)
 def _keywords(function: Callable[..., Any], name: str) -> tuple[type[msgspec.Struct], _Codec]:
-    """A struct of the keyword-only parameters of a function, and what decodes its arguments."""
+    """Returns a struct of a function's keyword-only parameters, and the codec of its arguments."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     fields: list[tuple[str, Any, Any]] = [
         (one.name, one.annotation, msgspec.NODEFAULT)
@@ -173,12 +173,14 @@ def _keywords(function: Callable[..., Any], name: str) -> tuple[type[msgspec.Str
         if one.kind is Parameter.KEYWORD_ONLY
     ]
     is_open = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
-    named = msgspec.defstruct("Named", fields, kw_only=True, forbid_unknown_fields=not is_open)
-    return named, _Codec(dict[str, Any] if is_open else named, f"arguments of {name!r}")
+    struct_type = msgspec.defstruct(
+        "Named", fields, kw_only=True, forbid_unknown_fields=not is_open
+    )
+    return struct_type, _Codec(dict[str, Any] if is_open else struct_type, f"arguments of {name!r}")
 
 
 class _Codec:
-    """Encodes values of one type, and decodes them.
+    """Encodes and decodes values of one type.
 
     Args:
       kind: the type.
@@ -203,14 +205,14 @@ class _Codec:
         self._n_unread = 0 if _is_open(kind) else min(limits.n_text, limits.n_items)
 
     def encode(self, value: Any) -> bytes:
-        """A value as bytes, which `check` or `decode` has to accept."""
+        """Encodes a value; `check` or `decode` must then accept the bytes."""
         try:
             return self._encoder.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise self._error(error) from None
 
     def check(self, data: bytes) -> None:
-        """Checks that data is within the limits. Raises InvalidArgumentError."""
+        """Raises InvalidArgumentError if data exceeds the limits."""
         if len(data) > self._limits.n_bytes:
             raise self._error(f"expected at most {self._limits.n_bytes} bytes, got {len(data)}")
         if len(data) > self._n_unread:
@@ -220,7 +222,7 @@ class _Codec:
                 raise self._error(error) from None
 
     def decode(self, data: bytes) -> Any:
-        """The one value that bytes hold. Raises InvalidArgumentError if it is something else."""
+        """Decodes exactly one value. Raises InvalidArgumentError for anything else."""
         self.check(data)
         try:
             value = self._decoder.decode(data)
@@ -231,7 +233,7 @@ class _Codec:
         return value
 
     def convert(self, value: Any, kind: Any) -> Any:
-        """A decoded value as another type. Raises InvalidArgumentError if it is not of that."""
+        """Converts a decoded value to another type. Raises InvalidArgumentError if it cannot."""
         try:
             return msgspec.convert(value, kind)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -253,7 +255,7 @@ def _plain_codec(what: str, order: Any = "deterministic") -> _Codec:
 
 @cache
 def _is_open(kind: Any) -> bool:
-    """Whether values of a type can hold plain values."""
+    """Whether values of a type can contain plain values."""
     if kind is TensorSpec:
         return False  # Its dtype is a name, which it looks up.
     is_record = dataclasses.is_dataclass(kind) or hasattr(kind, "__struct_fields__")
@@ -262,7 +264,7 @@ def _is_open(kind: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value in terms of what MessagePack has. Raises TypeError if it is none."""
+    """Converts a value to one that MessagePack has. Raises TypeError if that is impossible."""
     if isinstance(value, np.dtype) or is_key(value):
         return value.name
     for kind in (int, float, str, bytes):  # A subclass, such as np.float64.
@@ -289,7 +291,7 @@ _FORMATS: dict[int, tuple[str, int, int]] = {
 
 
 def _check_headers(data: bytes, limits: Limits) -> None:
-    """Reads plain values by their headers, so that nothing is allocated for what one announces.
+    """Checks the limits by walking the headers of values, without allocating what they announce.
 
     What is truncated is left to the decoder.
 

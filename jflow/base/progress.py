@@ -1,4 +1,4 @@
-"""A progress bar: tqdm on a terminal and in notebooks, if it is there, else a line per quarter."""
+"""A progress bar: tqdm on a terminal or in a notebook, if installed; else one line per quarter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jflow.base.handles import Closing
 
 
 class Progress(Closing):
-    """Counts the steps of several threads; thread-safe.
+    """Counts and shows the steps that several threads do; thread-safe.
 
     Args:
       total: how many there are.
@@ -27,7 +27,7 @@ class Progress(Closing):
         self._bar = _bar(total, label, unit)
 
     def advance(self, note: str) -> None:
-        """Counts a step, and shows a note beside the progress."""
+        """Counts a step and shows a note beside the progress."""
         with self._lock:
             self._done += 1
             if self._bar is not None:
@@ -43,7 +43,7 @@ class Progress(Closing):
 
 
 def _bar(total: int, label: str, unit: str) -> Any:
-    """A bar of tqdm, which warns when it is imported in a notebook.
+    """Returns a bar of tqdm, which warns when it is imported in a notebook.
 
     None without tqdm, and where a bar would fill a file.
     """

@@ -1,4 +1,4 @@
-"""What an error says of an unknown name or argument: the known ones that it may mean."""
+"""Suggestions in errors: the known names that an unknown name or argument may mean."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from traceback import walk_tb
 from typing import Any
 
 _N_COMPARED = 5000
-"""With how many known names one is compared, which takes 30 ms."""
+"""The most known names that one name is compared with, which takes 30 ms."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None:
-    """Returns the known name that is most like a name, whatever their case; None if none is.
+    """Returns the known name that is most similar, ignoring case; None if none is similar.
 
     Of names with scopes, such as "layer/weights", the last part alone is like the whole.
 
@@ -24,15 +24,15 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None
       known: the known ones.
       cutoff: how like they must be, from 0 to 1.
     """
-    folded = {each.casefold(): each for each in islice(known, _N_COMPARED)}
-    close = get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
+    by_folded = {each.casefold(): each for each in islice(known, _N_COMPARED)}
+    matches = get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     ending = f"/{name}"
-    in_scopes = (each for each in folded.values() if each.endswith(ending))
-    return folded[close[0]] if close else next(in_scopes, None)
+    in_scopes = (each for each in by_folded.values() if each.endswith(ending))
+    return by_folded[matches[0]] if matches else next(in_scopes, None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns what a message ends with: "; did you mean 'loss'?", or "" if no name is like it."""
+    """Returns the end of a message, such as "; did you mean 'loss'?"; "" if no name is similar."""
     closest = nearest(name, known)
     return "" if closest is None else f"; did you mean {closest!r}?"
 
@@ -42,7 +42,7 @@ _UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def explain_arguments(error: BaseException, fun: Any) -> None:
-    """Adds the arguments that a function takes to the error of a call that it does not take.
+    """Adds the parameters of a function to a TypeError about its arguments.
 
     Args:
       error: what the call raised; other errors stay as they are.

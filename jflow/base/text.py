@@ -1,4 +1,4 @@
-"""Sizes, times, tables and text of other processes, as people read them."""
+"""Formats sizes, times, tables and text from other processes for people."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _NUMBER = re.compile(r"-|\d+(\.\d+)?( [A-Za-z].*)?")
-"""A number, perhaps with a unit, or what stands for one that is not known."""
+"""A number, perhaps with a unit, or "-" for an unknown one."""
 
 
 def bytes_text(n_bytes: float) -> str:
-    """A size with its unit and about three digits, such as "392 KiB" or "1.53 MiB"."""
+    """Formats a size with a unit and about three digits, such as "392 KiB" or "1.53 MiB"."""
     unit = 0
     while n_bytes >= 1000 and unit < len(_SIZES) - 1:
         n_bytes /= 1024
@@ -21,7 +21,7 @@ def bytes_text(n_bytes: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A time with its unit and about three digits, such as "50 ms", "1.25 µs" or "3600 s"."""
+    """Formats a time with a unit and about three digits, such as "50 ms", "1.25 µs" or "3600 s"."""
     if not seconds:
         return "0 s"
     unit, size = next((each for each in _TIMES if seconds >= each[1]), _TIMES[-1])
@@ -29,7 +29,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """A time that has passed, such as "0.2 s", "59 s", "3 min" or "2 h 5 min"."""
+    """Formats the time since an event, such as "0.2 s", "59 s", "3 min" or "2 h 5 min"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:
@@ -41,7 +41,7 @@ def age_text(seconds: float) -> str:
 
 
 def printable(text: str, allowed: str = "") -> str:
-    r"""The text with escapes, such as `\x1b`, for all that is not printable, except those kept.
+    r"""Escapes characters that are not printable, as in `\x1b`, except those in `allowed`.
 
     Terminals obey control characters, which could hide, replace or forge what else is shown, and
     XML forbids them.
@@ -60,7 +60,7 @@ def _escaped(character: str) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Rows below headers; columns are as wide as their widest cell, numbers to the right."""
+    """Formats rows below headers, in columns as wide as their widest cell, numbers to the right."""
     cells = [[*headers], *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     right = [

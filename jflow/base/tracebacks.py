@@ -28,7 +28,7 @@ def _folder(path: str) -> str:
 
 
 def _folder_of(package: str) -> str:
-    """The folder of an installed package, which need not be imported for it."""
+    """Returns the folder of an installed package, without importing it."""
     spec = find_spec(package)
     assert spec is not None
     return _folder(spec.origin or "")
@@ -48,7 +48,7 @@ _REMOVED = (
     "Set JAX_TRACEBACK_FILTERING=off to include them."
 )
 _MANY = 4
-"""At this number of hidden frames a note is added; fewer are the boundary and its helpers."""
+"""The least number of hidden frames for a note; fewer are the boundary and its helpers."""
 _REMOVED_BY_JAX = "For simplicity, JAX has removed its internal frames"
 
 _NOT_WRAPPED = frozenset(
@@ -66,11 +66,11 @@ _CALLED_INSIDE = frozenset(
         *("Operation.__init__", "Tensor.__init__", "Tensor.to_tensor", "Variable.to_tensor"),
     }
 )
-"""Methods that jflow calls for each operation of a graph; users hardly call them."""
+"""Methods without a boundary: jflow calls them for each operation, and users hardly do."""
 
 
 class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name for the same
-    """Carries the whole traceback of the exception whose cause it is."""
+    """The cause of an exception with a filtered traceback, which carries the whole traceback."""
 
 
 class _Owner(Enum):
@@ -91,7 +91,7 @@ def _owner(filename: str) -> _Owner:
 
 
 def _split(trace: TracebackType | None) -> Iterator[tuple[TracebackType, bool]]:
-    """Each entry of a traceback, and whether it is hidden; a tool is where its caller is."""
+    """Yields each traceback entry and whether it is hidden; tools follow their callers."""
     is_hidden = False
     while trace is not None:
         owner = _owner(trace.tb_frame.f_code.co_filename)
@@ -152,7 +152,7 @@ def _keep_whole(error: BaseException) -> None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and those that are printed with it."""
+    """Yields the exception and those that are printed with it, its causes and contexts."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -162,7 +162,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def boundary(fun: F) -> F:
-    """The function as users call it: tracebacks of its exceptions end at the user's line."""
+    """Wraps a public function so that the tracebacks of its exceptions end at the user's line."""
     wrapped: Any
     if inspect.iscoroutinefunction(fun):
 
@@ -203,7 +203,7 @@ def boundary(fun: F) -> F:
 
 
 def end_here(namespace: dict[str, Any]) -> None:
-    """Makes boundaries of jflow's functions in a public namespace, and of its classes' methods."""
+    """Wraps the public functions, and the methods of the classes, of a namespace as boundaries."""
     for name, value in [*namespace.items()]:
         if isinstance(value, type):
             end_in(value)
@@ -212,7 +212,7 @@ def end_here(namespace: dict[str, Any]) -> None:
 
 
 def end_in(kind: type) -> None:
-    """Makes boundaries of the public methods and operators of a class of jflow and its bases."""
+    """Wraps the public methods and operators of a class and its jflow bases as boundaries."""
     if issubclass(kind, BaseException | tuple | Enum):
         return
     for base in kind.__mro__:
@@ -226,7 +226,7 @@ def end_in(kind: type) -> None:
 
 
 def handled(fun: F) -> F:
-    """Marks a method that calls `hide_frames` itself: a boundary would cost it 0.2 us a call."""
+    """Marks a method that calls `hide_frames` itself, as a boundary would cost 0.2 us a call."""
     fun.__is_boundary__ = True  # type: ignore[attr-defined]
     return fun
 

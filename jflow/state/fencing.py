@@ -1,4 +1,4 @@
-"""Fences: keep a program that was replaced by another one from changing anything.
+"""Fences: keep a program that another one has replaced from changing anything.
 
 A program claims a name, such as that of a training run, and gets an *epoch*; a program that claims
 the name later gets a higher one. Every task refuses what is done under a lower epoch than the
@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from jflow.errors import DataLossError, FencedError, InvalidArgumentError, ResourceExhaustedError
 
 CLAIMS = "jflow.claims"
-"""Under what a checkpoint keeps the claims that were known when it was saved."""
+"""The key in `Checkpoint.about` of the claims that were known when it was saved."""
 
 MAX_NAMES = 1024
 MAX_NAME_LENGTH = 256
 _RANDOM_BITS = 32
 _FORGOTTEN = ""
-"""What stands for the names that were forgotten, in a checkpoint; no name is empty."""
+"""The name of the epoch of all forgotten names in a checkpoint; no other name is empty."""
 _MAX_EPOCH = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a program does its calls under.
+    """A name that a program has claimed, and the epoch of the claim.
 
     Attributes:
       name: what it has claimed.
@@ -58,7 +58,7 @@ class Claim:
 
 
 def next_epoch(highest: int, random_bits: int) -> int:
-    """An epoch after the highest that is known, 0 if none is.
+    """Returns an epoch above the highest known one, which is 0 if none is known.
 
     Args:
       highest: that epoch.
@@ -87,23 +87,23 @@ class Fences:
         self._users: list[Callable[[], Iterable[Claim]]] = []
 
     def add_user(self, claims: Callable[[], Iterable[Claim]]) -> None:
-        """Adds what gives the claims that are in use here, whose names are never forgotten."""
+        """Adds a function that returns the claims in use here; their names are never forgotten."""
         self._users.append(claims)
 
     def epoch(self, name: str) -> int:
-        """The highest epoch that a name may have been claimed in, 0 if it never was."""
+        """Returns the highest epoch that a name may have been claimed in; 0 if it never was."""
         return self._epochs.get(name, self._forgotten)
 
     def learn(self, claim: Claim) -> bool:
-        """Takes note of a claim; returns whether it is higher than those before.
+        """Records a claim; returns whether it is higher than all earlier ones of its name.
 
         Raises:
           ResourceExhaustedError: if there are too many names, and all are in use.
         """
-        known = self._epochs.pop(claim.name, None)
-        if known is not None:
-            self._epochs[claim.name] = max(known, claim.epoch)
-            return claim.epoch > known
+        known_epoch = self._epochs.pop(claim.name, None)
+        if known_epoch is not None:
+            self._epochs[claim.name] = max(known_epoch, claim.epoch)
+            return claim.epoch > known_epoch
         if claim.epoch <= self._forgotten:
             return False
         if len(self._epochs) >= self._limit:
@@ -113,13 +113,13 @@ class Fences:
 
     def check(self, claim: Claim) -> None:
         """Raises FencedError if there was a later claim of the name, or there may have been one."""
-        known = self.epoch(claim.name)
-        if claim.epoch >= known:
+        known_epoch = self.epoch(claim.name)
+        if claim.epoch >= known_epoch:
             return
         if claim.name in self._epochs:
             why = (
                 "is over, because another program has claimed the name since then "
-                f"(epoch {known:x}); nothing was changed. Let this program end"
+                f"(epoch {known_epoch:x}); nothing was changed. Let this program end"
             )
         else:
             why = (
@@ -130,7 +130,7 @@ class Fences:
         raise FencedError(f"this program's claim of {claim} {why}")
 
     def _forget(self, wanted: str) -> None:
-        """Forgets a name to make room for another one."""
+        """Forgets the least recently heard, unused name to make room for another one."""
         used = {claim.name for claims in self._users for claim in claims()}
         idle = next((name for name in self._epochs if name not in used), None)
         if idle is None:
@@ -140,12 +140,12 @@ class Fences:
         self._forgotten = max(self._forgotten, self._epochs.pop(idle))
 
     def to_text(self) -> str:
-        """What a checkpoint keeps of it; "" if nothing was ever claimed."""
+        """Encodes the claims as text for a checkpoint; "" if nothing was ever claimed."""
         epochs = self._epochs | ({_FORGOTTEN: self._forgotten} if self._forgotten else {})
         return json.dumps(epochs, sort_keys=True) if epochs else ""
 
     def learn_text(self, text: str) -> None:
-        """Takes note of the claims in a checkpoint.
+        """Records the claims in a checkpoint.
 
         Raises:
           DataLossError: if the text is malformed.

@@ -8,12 +8,12 @@ import re
 DEFAULT_PORT = 2222
 _SCHEME = "grpc://"
 _OTHER_SCHEMES = frozenset({"unix", "unix-abstract", "vsock", "xds"})
-"""How addresses of gRPC begin that are not of a host and port."""
+"""The schemes of gRPC addresses that have no host and port."""
 _HOST = re.compile(r"[^\s/:\[\]]+")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port".
+    """Parses "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port".
 
     Raises:
       ValueError: if the host is missing or malformed, the port is not a number up to 65535, or it
@@ -43,7 +43,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def numeric_host(host: str) -> str:
-    """The host to listen at, or to connect to, for a name: 127.0.0.1 for "localhost".
+    """Returns the host to listen at, or to connect to, for a host name: 127.0.0.1 for "localhost".
 
     That name may stand for ::1, too, where another user's process may listen at the port of a
     server that listens at 127.0.0.1. Other hosts are returned as they are.
@@ -52,7 +52,7 @@ def numeric_host(host: str) -> str:
 
 
 def names_no_machine(host: str) -> bool:
-    """Whether a host is a loopback address, or stands for all addresses: each machine has it.
+    """Whether a host is a loopback or wildcard address, which does not identify a machine.
 
     Args:
       host: a numeric address, or a name. Of names, only "localhost" is known to be one.
@@ -66,12 +66,12 @@ def names_no_machine(host: str) -> bool:
 
 
 def join_address(host: str, port: int) -> str:
-    """The address of a host and port; an IPv6 host gets square brackets."""
+    """Joins a host and a port; an IPv6 host gets square brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _checked_host(host: str, address: str) -> str:
-    """The host without brackets. Raises ValueError if it is malformed."""
+    """Returns the host without brackets. Raises ValueError if it is malformed."""
     if host.startswith("[") and host.endswith("]"):
         inside = host[1:-1]
         try:

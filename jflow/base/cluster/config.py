@@ -1,4 +1,4 @@
-"""The environment variable TF_CONFIG, by which a cluster manager gives this process its role."""
+"""The environment variable TF_CONFIG, which gives this process its cluster and its task."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def read_tf_config(environ: Mapping[str, str] = os.environ) -> TaskConfig:
 
 
 def parse_cluster(text: str, source: str) -> ClusterSpec:
-    """The cluster that a JSON text describes.
+    """Parses a cluster in JSON.
 
     Args:
       text: an object from job names to lists of addresses, or to objects from index to address.
@@ -130,7 +130,7 @@ def _object(value: object, source: str) -> dict[str, Any]:
 
 
 def _check_keys(mapping: Mapping[str, Any], known: tuple[str, ...], source: str) -> None:
-    """Refuses misspelled keys: unknown ones that resemble a known key that is missing."""
+    """Raises ValueError for an unknown key that resembles a missing known one."""
     for key in mapping:
         similar = None if key in known else nearest(key, known, cutoff=0.7)
         if similar and similar not in mapping:

@@ -21,7 +21,7 @@ class JobDef:
 
 
 class _Jobs(list[JobDef]):
-    """Jobs, with the method by which programs append one to a repeated field."""
+    """A list of jobs with `add`, as the repeated fields of protocol buffers have it."""
 
     def add(self, name: str = "", tasks: Mapping[int, str] | None = None) -> JobDef:
         """Appends a job and returns it."""
@@ -55,7 +55,7 @@ class ClusterDef:
 
 
 def jobs_of(definition: Any) -> dict[str, dict[int, str]] | None:
-    """The tasks of each job of a definition, None if it is not one.
+    """Returns the tasks of each job of a definition; None if it is not a definition.
 
     Args:
       definition: a `ClusterDef`, or TensorFlow's message of this name.

@@ -35,7 +35,7 @@ class Task:
 
     @classmethod
     def parse(cls, name: str) -> Task:
-        """The task with a full name.
+        """Parses the full name of a task.
 
         Raises:
           ValueError: if the job or the index is missing.
@@ -63,7 +63,7 @@ class Device:
 
     @classmethod
     def parse(cls, name: str) -> Device:
-        """The device with a full name.
+        """Parses the full name of a device.
 
         Raises:
           ValueError: if any field is missing.
@@ -141,12 +141,12 @@ class DeviceSpec:
         return self == type(self)()
 
     def merge(self, inner: DeviceSpec) -> DeviceSpec:
-        """Each field of `inner`, or of this spec where it is missing in `inner`."""
-        chosen = {}
+        """Returns a spec with the fields of `inner`, and of this spec where `inner` lacks them."""
+        chosen_fields = {}
         for field in fields(DeviceSpec):
             value = getattr(inner, field.name)
-            chosen[field.name] = getattr(self, field.name) if value is None else value
-        return DeviceSpec(**chosen)
+            chosen_fields[field.name] = getattr(self, field.name) if value is None else value
+        return DeviceSpec(**chosen_fields)
 
     def __str__(self) -> str:
         text = "" if self.job is None else f"/job:{self.job}"
@@ -161,13 +161,13 @@ def _number(text: str | None) -> int | None:
 
 
 OF_TASKS = ".jflow"
-"""The end of these names, which no host may have in a certificate."""
+"""The suffix of the names in certificates, which no host name may have."""
 CLIENT_NAME = f"client{OF_TASKS}"
 """The name in the certificate of clients."""
 
 
 def certified_name(task: Task | None) -> str:
-    """The DNS name in the certificate of a task, "worker-1.jflow"; that of clients for None.
+    """Returns the DNS name in a task's certificate, "worker-1.jflow"; that of clients for None.
 
     TLS compares names without regard to case, so certificates do not distinguish the jobs "ps" and
     "PS"; `write_certificates` refuses clusters that have both.

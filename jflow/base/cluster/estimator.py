@@ -116,7 +116,7 @@ def _master(config: TaskConfig, job: str, index: int) -> str:
 
 
 def _global_id(cluster: ClusterSpec, chief: str, job: str, index: int) -> int:
-    """Sorts the chief first, then the other jobs by name, and parameter servers last."""
+    """Returns a task's number: the chief first, then the other jobs by name, "ps" last."""
     order = sorted(cluster.jobs, key=lambda each: (each == "ps", each != chief, each))
-    before = order[: order.index(job)] if cluster else ()
-    return sum(len(cluster.job_tasks(each)) for each in before) + index
+    jobs_before = order[: order.index(job)] if cluster else ()
+    return sum(len(cluster.job_tasks(each)) for each in jobs_before) + index

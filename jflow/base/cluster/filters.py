@@ -9,7 +9,7 @@ from jflow.base.cluster.spec import ClusterSpec
 
 
 class DeviceFilters:
-    """Parts of device names; what matches any of them is seen.
+    """A filter of devices by parts of their names: what matches any part is visible.
 
     Args:
       filters: such as "/job:ps" or "/job:worker/task:0/device:CPU:0"; a field that one omits may
@@ -35,11 +35,11 @@ class DeviceFilters:
         return self._texts
 
     def see_task(self, task: Task) -> bool:
-        """Whether a device of a task can be seen."""
+        """Whether any device of a task can be visible."""
         return not self._specs or any(_fits_task(spec, task) for spec in self._specs)
 
     def see(self, device: Device) -> bool:
-        """Whether a device is seen."""
+        """Whether a device is visible."""
         return not self._specs or any(
             _fits_task(spec, device.task)
             and spec.type in (None, device.type)
@@ -48,7 +48,7 @@ class DeviceFilters:
         )
 
     def seen_by(self, own: Task, cluster: ClusterSpec) -> ClusterSpec:
-        """The part of a cluster that a task with these filters sees; it always sees itself."""
+        """Returns the part of a cluster that a task with these filters sees, itself included."""
         jobs: dict[str, dict[int, str]] = {}
         for task in cluster.tasks():
             if task == own or self.see_task(task):
@@ -61,7 +61,7 @@ class DeviceFilters:
 
 
 class ClusterDeviceFilters:
-    """Device filters of each task of a cluster, under TensorFlow's name.
+    """The device filters of each task of a cluster, under TensorFlow's name.
 
     A server with filters knows the part of the cluster that they leave, and itself; sessions on it
     see no other tasks.
@@ -73,7 +73,7 @@ class ClusterDeviceFilters:
     def set_device_filters(
         self, job_name: str, task_index: int, device_filters: Iterable[str]
     ) -> None:
-        """Sets the filters of a task, in place of earlier ones.
+        """Sets the filters of a task, replacing any previous ones.
 
         Args:
           job_name, task_index: the task.
@@ -85,7 +85,7 @@ class ClusterDeviceFilters:
         self._filters[Task(job_name, task_index)] = DeviceFilters(device_filters)
 
     def seen_by(self, task: Task, cluster: ClusterSpec) -> ClusterSpec:
-        """The part of a cluster that a task sees: all of it, if it has no filters."""
+        """Returns the part of a cluster that a task sees: all of it, if it has no filters."""
         return self._filters.get(task, DeviceFilters()).seen_by(task, cluster)
 
     def __repr__(self) -> str:

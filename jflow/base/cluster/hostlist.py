@@ -1,4 +1,4 @@
-"""Lists of hosts and of counts, as Slurm writes them into environment variables.
+"""Parses the compressed lists of hosts and of counts in Slurm's environment variables.
 
 A list of hosts is compressed: `rack[0-1]node[08-10],login` stands for seven hosts. Names are
 separated by commas outside of brackets. Brackets have numbers and ranges of numbers, and a range
@@ -21,7 +21,7 @@ _EXAMPLE = "expected for example 'node[1-3,07],login'"
 
 
 def expand_hostlist(text: str) -> list[str]:
-    """The hosts of a list such as "node[1-3,07],login", in its order.
+    """Expands a host list such as "node[1-3,07],login", in its order.
 
     Raises:
       ValueError: if the list is empty or malformed, or has more than 65,536 hosts.
@@ -39,7 +39,7 @@ def expand_hostlist(text: str) -> list[str]:
 
 
 def expand_counts(text: str) -> list[int]:
-    """The numbers of a list such as "2(x3),1", which is 2, 2, 2, 1: the tasks of each host.
+    """Expands a list of counts: "2(x3),1" to 2, 2, 2, 1, the numbers of tasks of four hosts.
 
     Raises:
       ValueError: if the list is empty or malformed, or has more than 65,536 numbers.
@@ -60,7 +60,7 @@ def expand_counts(text: str) -> list[int]:
 
 
 def hosts_of_tasks(hosts: Sequence[str], counts: Sequence[int]) -> list[str]:
-    """The host of each task, by its number: all of the first host, then those of the next one.
+    """Returns the host of each task by number: first all tasks of the first host, and so on.
 
     This is Slurm's block distribution, which `srun` uses unless `--distribution` says otherwise.
 
@@ -80,7 +80,7 @@ def hosts_of_tasks(hosts: Sequence[str], counts: Sequence[int]) -> list[str]:
 
 
 def _names(text: str) -> list[str]:
-    """The compressed names of a list: what the commas outside of brackets separate."""
+    """Splits a host list at the commas outside of brackets."""
     names, is_inside = [""], False
     for mark in text:
         if mark == "," and not is_inside:
@@ -101,7 +101,7 @@ def _names(text: str) -> list[str]:
 
 
 def _groups(name: str, text: str) -> list[list[str]]:
-    """What each part of a compressed name stands for, the text between brackets included."""
+    """Expands the parts of a compressed name: each pair of brackets, and the text around them."""
     groups = []
     for position, part in enumerate(re.split(r"[\[\]]", name)):
         if position % 2:
@@ -114,7 +114,7 @@ def _groups(name: str, text: str) -> list[list[str]]:
 
 
 def _numbers(ranges: str, text: str) -> list[str]:
-    """The numbers between brackets, with their leading zeros."""
+    """Expands the numbers and ranges between brackets, keeping leading zeros."""
     numbers: list[str] = []
     for one in ranges.split(","):
         match = _RANGE.fullmatch(one)

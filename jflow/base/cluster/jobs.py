@@ -1,4 +1,4 @@
-"""The variables JFLOW_JOBS and JFLOW_PORT: what engines that number processes do not say."""
+"""The variables JFLOW_JOBS and JFLOW_PORT, for engines that only number processes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jflow.base.cluster.device import Task
 from jflow.base.cluster.spec import ClusterSpec
 
 JOBS_VARIABLE = "JFLOW_JOBS"
-"""How many tasks each job has, such as "ps=1,worker=2"."""
+"""The variable with the number of tasks of each job, such as "ps=1,worker=2"."""
 PORT_VARIABLE = "JFLOW_PORT"
-"""The port of tasks; of several on one host, that of the first."""
+"""The variable with the port of tasks; of several on one host, that of the first."""
 DEFAULT_JOB = "worker"
 """The job of all processes if nothing says which jobs there are."""
 
@@ -29,7 +29,7 @@ class PlacedProcess(NamedTuple):
 
 
 def parse_jobs(text: str, source: str = JOBS_VARIABLE) -> dict[str, int]:
-    """The number of tasks of each job in a text such as "ps=1,worker=2", by job name.
+    """Parses a text such as "ps=1,worker=2" to the number of tasks of each job.
 
     Raises:
       ValueError: if it is malformed, has a job twice, or has no task at all.
@@ -51,13 +51,13 @@ def parse_jobs(text: str, source: str = JOBS_VARIABLE) -> dict[str, int]:
 
 
 def told_jobs(environ: Mapping[str, str]) -> dict[str, int] | None:
-    """The jobs that JFLOW_JOBS says; None if it is not set. Raises ValueError as `parse_jobs`."""
+    """Returns the jobs in JFLOW_JOBS; None if it is not set. Raises ValueError as `parse_jobs`."""
     text = environ.get(JOBS_VARIABLE)
     return parse_jobs(text) if text else None
 
 
 def told_port(environ: Mapping[str, str], default: int = DEFAULT_PORT) -> int:
-    """The port that JFLOW_PORT says. Raises ValueError if it is not one."""
+    """Returns the port in JFLOW_PORT, or the default. Raises ValueError if it is malformed."""
     port = parse_number(PORT_VARIABLE, environ.get(PORT_VARIABLE) or str(default))
     if not 0 < port <= _MAX_PORT:
         raise ValueError(f"{PORT_VARIABLE} must be a number from 1 to {_MAX_PORT}, got {port}")
@@ -65,7 +65,7 @@ def told_port(environ: Mapping[str, str], default: int = DEFAULT_PORT) -> int:
 
 
 def parse_number(name: str, text: str) -> int:
-    """The number, 0 or more, that a variable has. Raises ValueError if it is not one."""
+    """Parses a variable as a number, 0 or more. Raises ValueError if it is malformed."""
     if not text.isascii() or not text.isdigit():
         raise ValueError(f"{name} must be a number, got {text!r}")
     return int(text)
@@ -89,14 +89,14 @@ def check_enough(jobs: Mapping[str, int], n_processes: int, engine: str, repair:
 
 
 def numbered_tasks(jobs: Mapping[str, int]) -> list[Task]:
-    """The task of each process number: the jobs by name, one after the other."""
+    """Returns the task of each process number: the jobs by name, one after the other."""
     return [Task(job, index) for job in sorted(jobs) for index in range(jobs[job])]
 
 
 def place_ranks(
     jobs: Mapping[str, int], hosts: Sequence[str], port: int, rank: int | None
 ) -> PlacedProcess:
-    """The cluster of processes that an engine has numbered.
+    """Builds the cluster of processes that an engine has numbered, and finds this one's task.
 
     Args:
       jobs: how many tasks each job has, at most one for each process.

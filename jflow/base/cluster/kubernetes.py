@@ -19,9 +19,9 @@ from jflow.base.cluster.resolvers import RankedClusterResolver
 from jflow.base.cluster.spec import ClusterSpec
 
 SERVICE_VARIABLE = "JFLOW_SERVICE"
-"""The DNS name of the headless service of all pods."""
+"""The variable with the DNS name of the headless service of all pods."""
 POD_VARIABLE = "JFLOW_POD"
-"""The name of the pod of this process, its HOSTNAME by default."""
+"""The variable with the name of this process's pod, by default its HOSTNAME."""
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 _NUMBERED = re.compile(r"(.+)-([0-9]+)")
 
@@ -72,11 +72,11 @@ class KubernetesClusterResolver(RankedClusterResolver):
     def placed(self) -> PlacedProcess:
         jobs = self._jobs or told_jobs(self._environ)
         service = self._service or self._environ.get(SERVICE_VARIABLE)
-        for what, found, name in (
+        for what, value, name in (
             ("how many tasks each job has", jobs, JOBS_VARIABLE),
             ("which headless service the pods have", service, SERVICE_VARIABLE),
         ):
-            if not found:
+            if not value:
                 raise RuntimeError(
                     f"Kubernetes does not say {what}; set {name} in the manifest, beside "
                     f"{JOBS_VARIABLE}, {SERVICE_VARIABLE} and {PORT_VARIABLE}"
@@ -92,7 +92,7 @@ class KubernetesClusterResolver(RankedClusterResolver):
         return PlacedProcess(ClusterSpec(addresses), self._own_task(prefix, jobs))
 
     def _own_task(self, prefix: str, jobs: Mapping[str, int]) -> Task | None:
-        """The task that the name of this pod says; None for a pod with another name."""
+        """Returns the task that this pod's name gives; None for a pod with another name."""
         pod = self._environ.get(POD_VARIABLE) or self._environ.get("HOSTNAME", "")
         match = _NUMBERED.fullmatch(pod.partition(".")[0])
         if match is None or not match[1].startswith(f"{prefix}-"):

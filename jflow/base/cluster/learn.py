@@ -58,5 +58,5 @@ class RunConfig(Role):
 
     @staticmethod
     def get_task_id() -> int:
-        """The index given by TF_CONFIG, by default 0."""
+        """Returns the index in TF_CONFIG, by default 0."""
         return read_tf_config().index or 0

@@ -1,4 +1,4 @@
-"""`find_membership`: which cluster a process belongs to, and as which task, from what it is told.
+"""`find_membership`: determines the cluster and the task of a process from its configuration.
 
 The sources are asked in this order, and all that say something have to agree:
 
@@ -31,15 +31,15 @@ from jflow.base.cluster.slurm import SlurmClusterResolver, is_one_of_several
 from jflow.base.cluster.spec import ClusterSpec
 
 EVALUATOR = "evaluator"
-"""The job of a process that evaluates beside the cluster, and is no part of it."""
+"""The job of a process that evaluates beside the cluster without being part of it."""
 ROLE_VARIABLE = "JFLOW_ROLE"
-"""With the value "client": this process uses the cluster and is none of its tasks."""
+"""The variable that is "client" in a process that is not a task of the cluster it uses."""
 CLIENT = "client"
 
 
 @dataclass(frozen=True)
 class Membership:
-    """What a source says: a cluster, and which task of it this process is.
+    """A cluster, and the task of this process in it, according to one source.
 
     Attributes:
       source: what says it, such as "TF_CONFIG" or "Slurm".
@@ -55,7 +55,7 @@ class Membership:
 
     @property
     def address(self) -> str | None:
-        """The address of this process; None if it is no task that serves."""
+        """The address of this process; None if it is not a serving task."""
         if self.task is None or self.task not in set(self.cluster.tasks()):
             return None
         return self.cluster.task_address(self.task.job, self.task.index)
@@ -63,7 +63,7 @@ class Membership:
 
 @dataclass(frozen=True)
 class MembershipSource:
-    """Something that may say what a process belongs to.
+    """A source of configuration that may give the cluster and the task of a process.
 
     Attributes:
       name: what it is called in messages.
@@ -81,7 +81,7 @@ class MembershipSource:
 def find_membership(
     environ: Mapping[str, str] = os.environ, known: Membership | None = None
 ) -> Membership | None:
-    """What this process belongs to; None if nothing says it.
+    """Returns the cluster and the task of this process; None if no source gives a cluster.
 
     Args:
       environ: the environment variables.
@@ -104,7 +104,7 @@ def find_membership(
 
 
 def memberships(environ: Mapping[str, str]) -> list[Membership]:
-    """What each source says that says something, in their order.
+    """Returns the memberships that the sources give, in their order.
 
     Raises:
       ValueError: if one is malformed; it names the source.
@@ -121,7 +121,7 @@ def memberships(environ: Mapping[str, str]) -> list[Membership]:
 
 
 def is_client(environ: Mapping[str, str]) -> bool:
-    """Whether JFLOW_ROLE says that this process is no task of its cluster.
+    """Whether JFLOW_ROLE says that this process is not a task of its cluster.
 
     Raises:
       ValueError: if it says something else.
@@ -136,7 +136,7 @@ def is_client(environ: Mapping[str, str]) -> bool:
 
 
 def without_evaluator(cluster: ClusterSpec) -> ClusterSpec:
-    """The cluster without its job "evaluator", whose tasks serve nothing."""
+    """Returns the cluster without its job "evaluator", whose tasks do not serve."""
     if EVALUATOR not in cluster.jobs:
         return cluster
     return ClusterSpec({job: tasks for job, tasks in cluster.as_dict().items() if job != EVALUATOR})
@@ -144,17 +144,17 @@ def without_evaluator(cluster: ClusterSpec) -> ClusterSpec:
 
 def _check_agreement(one: Membership, other: Membership) -> None:
     """Raises ValueError if two sources contradict each other."""
-    for what, mine, theirs in _compared(one, other):
+    for what, mine, theirs in _compared_facts(one, other):
         if mine != theirs:
             raise ValueError(
                 f"{one.source} and {other.source} contradict each other: {what} is {mine} by "
                 f"{one.source}, and {theirs} by {other.source}; correct one of them, or leave it "
-                f"out ({_switching_off(one)}; {_switching_off(other)})"
+                f"out ({_switch_off_text(one)}; {_switch_off_text(other)})"
             )
 
 
-def _compared(one: Membership, other: Membership) -> list[tuple[str, object, object]]:
-    """What two sources say of the same facts: its name, by the first, by the second."""
+def _compared_facts(one: Membership, other: Membership) -> list[tuple[str, object, object]]:
+    """Returns the facts that two sources both give: the name, the first's value, the second's."""
     if one.has_jobs and other.has_jobs:
         facts: list[tuple[str, object, object]] = []
         if one.task is not None and other.task is not None:
@@ -177,12 +177,12 @@ def _compared(one: Membership, other: Membership) -> list[tuple[str, object, obj
 
 
 def _n_processes(source: Membership) -> int:
-    """How many processes there are, by a source; an evaluator is not in its cluster."""
+    """Returns the number of processes according to a source, counting an evaluator."""
     is_evaluator = source.task is not None and source.task.job == EVALUATOR
     return len(list(source.cluster.tasks())) + is_evaluator
 
 
-def _switching_off(source: Membership) -> str:
+def _switch_off_text(source: Membership) -> str:
     return next(
         (one.switch_off for one in SOURCES if one.name == source.source), "change the arguments"
     )
@@ -197,7 +197,7 @@ def _tf_config(environ: Mapping[str, str]) -> Membership | None:
 
 
 def _task_of(cluster: ClusterSpec, job: str, index: int | None) -> Task:
-    """The task that TF_CONFIG names; the only one of its job if it gives no index."""
+    """Returns the task in TF_CONFIG; without an index, the only task of its job."""
     if index is None:
         indices = cluster.task_indices(job) if job in cluster.jobs else []
         if len(indices) > 1:
@@ -239,8 +239,10 @@ def is_in_mpirun(environ: Mapping[str, str]) -> bool:
 
 
 def _of_ranks(name: str, resolver: RankedClusterResolver, has_jobs: bool) -> Membership:
-    placed = resolver.placed()
-    return Membership(name, without_evaluator(placed.cluster), placed.task, has_jobs)
+    placed_process = resolver.placed()
+    return Membership(
+        name, without_evaluator(placed_process.cluster), placed_process.task, has_jobs
+    )
 
 
 SOURCES = (
@@ -249,4 +251,4 @@ SOURCES = (
     MembershipSource("Slurm", ("SLURM_",), _slurm, "unset SLURM_JOB_NODELIST"),
     MembershipSource("Kubernetes", ("JFLOW_SERVICE",), _kubernetes, "unset JFLOW_SERVICE"),
 )
-"""What is asked, in this order, after the arguments."""
+"""The sources of memberships in the order of their priority, after the arguments."""

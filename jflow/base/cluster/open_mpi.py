@@ -17,11 +17,11 @@ from jflow.base.cluster.jobs import (
 from jflow.base.cluster.resolvers import RankedClusterResolver
 
 HOSTS_VARIABLE = "JFLOW_HOSTS"
-"""The hosts of all processes, as `mpirun --host` takes them: "a:2,b:2"."""
+"""The variable with the hosts of all processes, as `mpirun --host` takes them: "a:2,b:2"."""
 
 
 class OpenMPIClusterResolver(RankedClusterResolver):
-    """The cluster of an Open MPI program, and the task of this process, from its variables.
+    """The cluster of an Open MPI program and the task of this process, from Open MPI's variables.
 
     Open MPI tells processes their numbers, but not where the others are. If all are on one host,
     which it does tell, that is this machine; else JFLOW_HOSTS has to say it.
@@ -67,7 +67,9 @@ class OpenMPIClusterResolver(RankedClusterResolver):
     def _hosts_of_ranks(self, size: int) -> list[str]:
         host_list = self._hosts or self._environ.get(HOSTS_VARIABLE)
         if host_list:
-            hosts = [host for part in host_list.split(",") for host in _repeated(part, host_list)]
+            hosts = [
+                host for part in host_list.split(",") for host in _repeat_host(part, host_list)
+            ]
             if len(hosts) != size:
                 raise ValueError(
                     f"{HOSTS_VARIABLE} is {host_list!r}, which is {len(hosts)} processes, and "
@@ -93,8 +95,8 @@ class OpenMPIClusterResolver(RankedClusterResolver):
         return f"OpenMPIClusterResolver(jobs={self._jobs!r})"
 
 
-def _repeated(part: str, text: str) -> list[str]:
-    """The host of "host:2", twice."""
+def _repeat_host(part: str, text: str) -> list[str]:
+    """Parses "host:2" to the host, repeated twice."""
     host, colon, count = part.strip().partition(":")
     if not host or (colon and not (count.isascii() and count.isdigit())):
         raise ValueError(f"{HOSTS_VARIABLE} must be hosts such as 'a:2,b:2', got {text!r}")

@@ -1,4 +1,4 @@
-"""Cluster resolvers: what tells a program its cluster, under the names of TensorFlow."""
+"""Cluster resolvers: sources of a program's cluster, under TensorFlow's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jflow.base.cluster.spec import ClusterSpec
 
 
 class Facts(NamedTuple):
-    """What a resolver says of this process; None for what it does not say."""
+    """A resolver's facts about this process; None for unknown ones."""
 
     task_type: str | None = None
     task_id: int | None = None
@@ -21,7 +21,7 @@ class Facts(NamedTuple):
 
 
 class ClusterResolver(ABC):
-    """Tells the cluster of a program and the task of this process in it.
+    """Base of resolvers, which give the cluster of a program and the task of this process.
 
     Attributes:
       task_type, task_id: job and index of this process; None if it is not a task of the cluster, or
@@ -34,7 +34,7 @@ class ClusterResolver(ABC):
 
     @property
     def task_type(self) -> str | None:
-        """The job of this process, None if there is none."""
+        """The job of this process; None if it has none."""
         override = self._overrides.task_type
         return self._facts().task_type if override is None else override
 
@@ -44,7 +44,7 @@ class ClusterResolver(ABC):
 
     @property
     def task_id(self) -> int | None:
-        """The index of this process, None if there is none."""
+        """The index of this process; None if it has none."""
         override = self._overrides.task_id
         return self._facts().task_id if override is None else override
 
@@ -64,7 +64,7 @@ class ClusterResolver(ABC):
 
     @property
     def rpc_layer(self) -> str | None:
-        """The protocol of targets, None for targets without one."""
+        """The protocol of targets; None for targets without one."""
         override = self._overrides.rpc_layer
         return self._facts().rpc_layer if override is None else override
 
@@ -73,7 +73,7 @@ class ClusterResolver(ABC):
         self._overrides = self._overrides._replace(rpc_layer=value)
 
     def _facts(self) -> Facts:
-        """What was not given, and is found out."""
+        """Returns the facts that the resolver finds out, for those that were not given."""
         return Facts()
 
     @abstractmethod
@@ -104,7 +104,7 @@ class ClusterResolver(ABC):
 
 
 class SimpleClusterResolver(ClusterResolver):
-    """A cluster that is given.
+    """A resolver for a cluster that the program gives.
 
     Args:
       cluster_spec: the cluster.
@@ -151,7 +151,7 @@ class SimpleClusterResolver(ClusterResolver):
 
 
 class TFConfigClusterResolver(ClusterResolver):
-    """The cluster and task in the environment variable TF_CONFIG, read again for each question.
+    """The cluster and task in TF_CONFIG, which is read again for each property or call.
 
     Args:
       task_type, task_id, rpc_layer, environment: used in place of those in TF_CONFIG.
@@ -202,7 +202,7 @@ class TFConfigClusterResolver(ClusterResolver):
 
 
 class RankedClusterResolver(ClusterResolver):
-    """The cluster of an engine that numbers processes; asks the engine again for each question.
+    """Base of resolvers for engines that number processes, which read their source at each call.
 
     Args:
       rpc_layer: the protocol of targets.
@@ -213,7 +213,7 @@ class RankedClusterResolver(ClusterResolver):
 
     @abstractmethod
     def placed(self) -> PlacedProcess:
-        """The cluster, and the task of this process."""
+        """Returns the cluster, and the task of this process."""
 
     def _facts(self) -> Facts:
         task = self.placed().task
@@ -235,6 +235,6 @@ class RankedClusterResolver(ClusterResolver):
         return self._target(job, index, rpc_layer)
 
     def get_task_info(self) -> tuple[str | None, int | None]:
-        """The job and index of this process; None for both if it is not a task of the cluster."""
+        """Returns job and index of this process; None for both if it is no task of the cluster."""
         facts = self._facts()
         return facts.task_type, facts.task_id

@@ -1,4 +1,4 @@
-"""The role of this process in its cluster: what both `RunConfig` classes share."""
+"""`Role`: the role of this process in its cluster, the base of both `RunConfig` classes."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Role:
 
 
 def n_tasks(cluster: ClusterSpec, job: str) -> int:
-    """The number of tasks of a job, 0 for an unknown job."""
+    """Returns the number of tasks of a job; 0 for an unknown job."""
     return cluster.num_tasks(job) if job in cluster.jobs else 0
 
 
 def own_master(cluster: ClusterSpec, job: str, index: int) -> str:
-    """The target of a task, "" in a cluster that has only this one.
+    """Returns the target of a task; "" in a cluster of one task.
 
     Raises:
       ValueError: if the cluster has several tasks and not this one.
@@ -54,7 +54,7 @@ def own_master(cluster: ClusterSpec, job: str, index: int) -> str:
 
 
 def is_alone(cluster: ClusterSpec) -> bool:
-    """Whether the cluster has only one task, which needs no server then."""
+    """Whether the cluster has only one task, which then needs no server."""
     return len(cluster.jobs) == 1 and len(cluster.job_tasks(cluster.jobs[0])) == 1
 
 
@@ -73,7 +73,7 @@ def check_task(cluster: ClusterSpec, job: str, index: int) -> None:
 
 
 def model_directory(argument: str | os.PathLike[str] | None, config: TaskConfig) -> str | None:
-    """The directory given by an argument or by TF_CONFIG.
+    """Returns the directory given by an argument or by TF_CONFIG.
 
     Raises:
       ValueError: if they differ, or one is empty.

@@ -21,11 +21,11 @@ PORT = 8888
 """The port of the first task on a host unless something says otherwise, as in TensorFlow."""
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _N_COMPONENTS = "SLURM_HET_SIZE"
-"""Set in heterogeneous jobs: the number of their components."""
+"""The variable with the number of components of a heterogeneous job."""
 
 
 class SlurmClusterResolver(RankedClusterResolver):
-    """The cluster of a Slurm job step, and the task of this process, from Slurm's variables.
+    """The cluster of a Slurm job step and the task of this process, from Slurm's variables.
 
     Jobs are given process numbers in the order of their names. In a batch script, outside of a
     step, there is the cluster of the job and no task. Of a heterogeneous job, the step must be one
@@ -77,13 +77,13 @@ class SlurmClusterResolver(RankedClusterResolver):
         check_enough(jobs, len(hosts), "Slurm", "raise --ntasks")
         rank = self._rank(hosts)
         port = self._port_base or told_port(self._environ, PORT)
-        placed = place_ranks(jobs, hosts, port, rank)
-        if self._auto_set_gpu and placed.task is not None and rank is not None:
+        placed_process = place_ranks(jobs, hosts, port, rank)
+        if self._auto_set_gpu and placed_process.task is not None and rank is not None:
             self._set_gpus(hosts, rank)
-        return placed
+        return placed_process
 
     def _hosts(self) -> list[str]:
-        """The host of each process."""
+        """Returns the host of each process."""
         if _N_COMPONENTS in self._environ:
             n_components = self._number(_N_COMPONENTS)
             return [host for i in range(n_components) for host in self._hosts_of_component(i)]
@@ -103,7 +103,7 @@ class SlurmClusterResolver(RankedClusterResolver):
         return hosts_of_tasks(list(counts), list(counts.values()))
 
     def _hosts_of_component(self, number: int) -> list[str]:
-        """The host of each process of one component of a heterogeneous job.
+        """Returns the host of each process in one component of a heterogeneous job.
 
         A step has these variables, too; those of the step itself are of one component only.
         """
@@ -112,7 +112,7 @@ class SlurmClusterResolver(RankedClusterResolver):
         return hosts_of_tasks(expand_hostlist(nodes), expand_counts(counts))
 
     def _rank(self, hosts: list[str]) -> int | None:
-        """The number of this process; None outside of a step."""
+        """Returns the number of this process; None outside of a step."""
         if not is_in_step(self._environ):
             return None
         rank = self._number("SLURM_PROCID")
@@ -161,11 +161,11 @@ class SlurmClusterResolver(RankedClusterResolver):
 
 
 def is_one_of_several(environ: Mapping[str, str]) -> bool:
-    """Whether a process is one of several that one srun has started."""
+    """Whether a process is one of several that the same srun has started."""
     n_tasks = "SLURM_NTASKS" if _N_COMPONENTS in environ else "SLURM_STEP_NUM_TASKS"
     return is_in_step(environ) and environ.get(n_tasks, "1") != "1"
 
 
 def is_in_step(environ: Mapping[str, str]) -> bool:
-    """Whether a process was started by srun, and not only in the script of a Slurm job."""
+    """Whether a process was started by srun, rather than directly by the script of a Slurm job."""
     return "SLURM_STEP_NODELIST" in environ

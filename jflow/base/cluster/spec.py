@@ -42,19 +42,19 @@ class ClusterSpec:
 
     @property
     def jobs(self) -> list[str]:
-        """Job names in alphabetical order."""
+        """The names of the jobs, sorted."""
         return list(self._jobs)
 
     def num_tasks(self, job_name: str) -> int:
-        """Number of tasks of a job. Raises ValueError for an unknown job."""
+        """Returns the number of tasks of a job. Raises ValueError for an unknown job."""
         return len(self._job(job_name))
 
     def task_indices(self, job_name: str) -> list[int]:
-        """Task indices of a job in order. Raises ValueError for an unknown job."""
+        """Returns the task indices of a job, sorted. Raises ValueError for an unknown job."""
         return list(self._job(job_name))
 
     def task_address(self, job_name: str, task_index: int) -> str:
-        """The address of a task, "host:port". Raises ValueError for an unknown task."""
+        """Returns the address of a task, "host:port". Raises ValueError for an unknown task."""
         try:
             return self._job(job_name)[task_index]
         except KeyError:
@@ -63,12 +63,12 @@ class ClusterSpec:
             ) from None
 
     def job_tasks(self, job_name: str) -> list[str | None]:
-        """Addresses of a job by task index, None for missing ones. Raises ValueError as above."""
+        """Returns the addresses of a job by index, None for gaps. Raises as `num_tasks`."""
         tasks = self._job(job_name)
         return [tasks.get(index) for index in range(max(tasks, default=-1) + 1)]
 
     def as_dict(self) -> dict[str, list[str] | dict[int, str]]:
-        """A list per job; a dict by task index for a job with missing indices or no tasks."""
+        """Returns a list per job; a dict by index for a job with missing indices or no tasks."""
         result: dict[str, list[str] | dict[int, str]] = {}
         for job, tasks in self._jobs.items():
             dense = tasks and list(tasks) == list(range(len(tasks)))
@@ -76,17 +76,17 @@ class ClusterSpec:
         return result
 
     def as_cluster_def(self) -> ClusterDef:
-        """This cluster as a ClusterDef of its own, its jobs in alphabetical order."""
+        """Returns the cluster as a new ClusterDef, with sorted jobs."""
         return ClusterDef([JobDef(job, dict(tasks)) for job, tasks in self._jobs.items()])
 
     def tasks(self) -> Iterator[Task]:
-        """All tasks, ordered by job name and index."""
+        """Yields all tasks, sorted by job name and index."""
         for job, tasks in self._jobs.items():
             for index in tasks:
                 yield Task(job, index)
 
     def replace(self, task: Task, address: str) -> ClusterSpec:
-        """This cluster with another address for one task."""
+        """Returns the cluster with another address for one task."""
         jobs: dict[str, dict[int, str]] = {job: dict(tasks) for job, tasks in self._jobs.items()}
         jobs.setdefault(task.job, {})[task.index] = address
         return ClusterSpec(jobs)
@@ -126,12 +126,12 @@ def _addresses(job: object, tasks: object) -> dict[int, str]:
     for index, address in sorted(items, key=lambda item: item[0]):
         if index in addresses:
             raise ValueError(f"job {job!r} has two tasks {index}")
-        addresses[index] = _normalized(Task(job, index), address)
+        addresses[index] = _normalize_address(Task(job, index), address)
     return addresses
 
 
 def _check_distinct(cluster: ClusterSpec) -> None:
-    """Raises ValueError if two tasks have one address; several may have a port chosen later."""
+    """Raises ValueError if two tasks share an address, unless its port is 0, chosen later."""
     at: dict[str, Task] = {}
     for task in cluster.tasks():
         address = cluster.task_address(task.job, task.index)
@@ -150,7 +150,7 @@ def _index(job: str, index: object) -> int:
     return index
 
 
-def _normalized(task: Task, address: object) -> str:
+def _normalize_address(task: Task, address: object) -> str:
     if not isinstance(address, str):
         raise TypeError(f"the address of {task} is not a string: {address!r}")
     try:

@@ -1,4 +1,4 @@
-"""`Target`: a server that a client or another server means."""
+"""`Target`: the server that a client or another server wants to reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = ("cluster", "task", "at")
 
 @dataclass(frozen=True)
 class Target:
-    """A server: where it is reached, and what is known of it. A server that differs refuses.
+    """The address and the expected identity of a server; one with another identity refuses.
 
     Attributes:
       address: the address to connect to, "host:port".
@@ -35,12 +35,12 @@ class Target:
 
     @property
     def own_address(self) -> str:
-        """The address that the server itself should have."""
+        """The address at which the server itself should listen."""
         return self.at or self.address
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The target of "grpc://host:port?cluster=name&task=/job:ps/task:0&at=host:port".
+        """Parses "grpc://host:port?cluster=name&task=/job:ps/task:0&at=host:port".
 
         Everything but the host may be omitted.
 
@@ -48,7 +48,7 @@ class Target:
           ValueError: if it is malformed.
         """
         address, mark, query = text.partition("?")
-        parameters = _words(query, text) if mark else {}
+        parameters = _parse_query(query, text) if mark else {}
         task = Task.parse(parameters["task"]) if "task" in parameters else None
         at = join_address(*split_address(parameters["at"])) if "at" in parameters else ""
         cluster = checked_cluster_name(parameters.get("cluster", ""))
@@ -56,7 +56,7 @@ class Target:
 
 
 def checked_cluster_name(name: str) -> str:
-    """Returns the name of a cluster.
+    """Returns the name of a cluster after checking it.
 
     Raises:
       ValueError: if it is longer than 128 characters, or has others than printable ASCII.
@@ -69,8 +69,8 @@ def checked_cluster_name(name: str) -> str:
     return name
 
 
-def _words(query: str, text: str) -> Mapping[str, str]:
-    """The names and values behind the question mark of a target."""
+def _parse_query(query: str, text: str) -> Mapping[str, str]:
+    """Parses the query parameters of a target."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`UnionResolver`: one cluster of those of several resolvers."""
+"""`UnionResolver`: the clusters of several resolvers as one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class UnionResolver(ClusterResolver):
             parts = [one[job] for one in clusters if job in one]
             lists = [part for part in parts if isinstance(part, list)]
             is_dense = len(lists) == len(parts)
-            jobs[job] = list(chain.from_iterable(lists)) if is_dense else _merged(job, parts)
+            jobs[job] = list(chain.from_iterable(lists)) if is_dense else _merge_tasks(job, parts)
         return ClusterSpec(jobs)
 
     def master(
@@ -71,7 +71,7 @@ class UnionResolver(ClusterResolver):
         return f"UnionResolver({', '.join(map(repr, self._resolvers))})"
 
 
-def _merged(job: str, parts: list[list[str] | dict[int, str]]) -> dict[int, str]:
+def _merge_tasks(job: str, parts: list[list[str] | dict[int, str]]) -> dict[int, str]:
     merged: dict[int, str] = {}
     for part in parts:
         tasks = part if isinstance(part, dict) else dict(enumerate(part))

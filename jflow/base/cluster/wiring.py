@@ -1,4 +1,4 @@
-"""How the tasks of a cluster reach each other, in classes of links that cost about the same."""
+"""`Wiring`: the links between tasks, in classes of about the same cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAME_PROCESS = "process"
 
 @dataclass(frozen=True)
 class Wiring:
-    """What is known of the links between tasks.
+    """The transport and the hosts of tasks, which determine the classes of the links between them.
 
     Attributes:
       transport: the name of what carries messages between tasks, such as "grpc".
@@ -26,11 +26,11 @@ class Wiring:
     master: Task | None = None
 
     def n_further(self, tasks: Collection[Task]) -> int:
-        """How many of the tasks that take part in a step the master has to reach."""
+        """Returns how many of these tasks the master has to call, not counting its own."""
         return len({*tasks} - {self.master}) - (self.master is None)
 
     def link_class(self, source: Task, target: Task) -> str:
-        """The class of the link between two tasks.
+        """Returns the class of the link between two tasks.
 
         Returns:
           "process" for one task, else the transport and where it goes, such as "grpc/host" for

@@ -1,4 +1,4 @@
-"""The context stack: one class for everything that a `with` block makes current.
+"""The context stack, which holds everything that a `with` block makes current.
 
 The current value is that of this thread's innermost block (`top`), else the last one that was set
 for all threads (`current`), else the default of the process (`Fallback`). Each kind of value has
@@ -21,7 +21,7 @@ class _Blocks(threading.local, Generic[T]):
 
 
 class StackBlock(ContextDecorator, Generic[T]):
-    """A `with` block in which a value is current."""
+    """A context manager in which a value is current."""
 
     def __init__(self, stack: Stack[T], entry: T) -> None:
         self._stack = stack
@@ -36,7 +36,7 @@ class StackBlock(ContextDecorator, Generic[T]):
 
 
 class Stack(Generic[T]):
-    """Stack of current values, per thread and for the whole process.
+    """A stack of current values, per thread and for the whole process.
 
     Args:
       is_strict: whether it is an error to leave blocks in another order than the reverse of
@@ -63,11 +63,11 @@ class Stack(Generic[T]):
 
     @property
     def depth(self) -> int:
-        """How many blocks are open on this thread."""
+        """The number of open blocks on this thread."""
         return len(self._blocks.entries)
 
     def pushed(self, entry: T) -> StackBlock[T]:
-        """Returns a block that makes `entry` the current value of this thread.
+        """Returns a context manager that makes `entry` the current value of this thread.
 
         Leaving it raises AssertionError if the stack is strict and another block is the innermost.
         """
@@ -99,7 +99,7 @@ class Stack(Generic[T]):
 
 
 class Fallback(Generic[T]):
-    """The default value of the process, created when it is first needed."""
+    """The default value of the process, created at its first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -115,6 +115,6 @@ class Fallback(Generic[T]):
         return value
 
     def discard(self) -> None:
-        """Discards the value; the next call of `get` creates another one."""
+        """Discards the value; the next call of `get` creates a new one."""
         with self._lock:
             self._value = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def backoff(first_s: float, longest_s: float) -> Iterator[float]:
-    """Endless pauses in seconds: each is twice as long as the one before, up to the longest."""
+    """Yields pauses in seconds without end: each twice the one before, up to the longest."""
     pause_s = first_s
     while True:
         yield pause_s

@@ -1,4 +1,4 @@
-"""The clock that traces are taken by, and the boot of the machine, which says whose clock it is."""
+"""The clock of traces, and the boot id, which identifies the processes that share it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 now = time.perf_counter
-"""The present time in seconds, from a start that no other machine shares."""
+"""Returns the present time in seconds, from a start that differs between machines."""
 
 
 @cache
 def boot_id() -> str:
-    """Identifies the running kernel; "" where that is unknown, as on other systems than Linux.
+    """Returns the id of the running kernel's boot; "" if unknown, as on systems other than Linux.
 
     All processes of one boot have one `now`.
     """

@@ -84,7 +84,7 @@ class Deadline:
 
     @contextmanager
     def holding(self, lock: Any, doing: str) -> Iterator[None]:
-        """Holds a `threading` lock in a block; raises the error if it is not acquired in time."""
+        """Context manager that holds a `threading` lock; raises the error at the deadline."""
         left = self.remaining()
         if not lock.acquire(timeout=-1 if left is None else left):
             raise self.error(doing)
@@ -97,7 +97,7 @@ class Deadline:
     async def bounding(
         self, doing: str, task: str | None = None, advice: str = ""
     ) -> AsyncIterator[None]:
-        """Cancels an asyncio block and raises the error when no time remains."""
+        """Context manager that cancels its asyncio block and raises the error at the deadline."""
         limit = asyncio.timeout(self.remaining())
         try:
             async with limit:

@@ -1,4 +1,4 @@
-"""When a wait has lasted so long that its user is told what it is for: after 10 s, then less often.
+"""Notices of long waits, which tell users what is waited for: after 10 s, then less and less often.
 
 What is told goes to the logger "jflow.waits" as a warning, which Python shows on standard error
 unless the program configures logging. JFLOW_WAIT_NOTICE_S sets the first pause; 0 tells nothing.
@@ -24,10 +24,10 @@ Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
 
 VARIABLE = "JFLOW_WAIT_NOTICE_S"
-"""After how many seconds of a wait its user is told what it is for; 0 for never."""
+"""The variable with the seconds of a wait before its first notice; 0 for no notices."""
 
 LOG = logging.getLogger("jflow.waits")
-"""The logger of all that is told of waits."""
+"""The logger of notices."""
 
 _DEFAULT_S = 10.0
 _LONGEST_S = 600.0
@@ -35,7 +35,7 @@ _LONGEST_S = 600.0
 
 @cache
 def notice_s() -> float:
-    """The time after which a wait is told of, in seconds; infinity if none is.
+    """Returns how long a wait lasts before its first notice, in seconds; infinity for no notices.
 
     Raises:
       InvalidArgumentError: if the environment variable is not a number of seconds from 0 on.
@@ -53,17 +53,17 @@ def notice_s() -> float:
 
 
 class Notices(Generic[Key]):
-    """The waits of which there are notices, with pauses that double, up to ten minutes.
+    """The times of the next notices of several waits, with pauses that double, up to ten minutes.
 
     A state machine without a clock.
     """
 
     def __init__(self) -> None:
         self._next: dict[Key, float] = {}
-        """How long something will have waited at its next notice, in seconds."""
+        """How long each wait will have lasted at its next notice, in seconds."""
 
     def due(self, waited: Mapping[Key, float], first_s: float) -> list[Key]:
-        """What has waited long enough to be told of now; what waits no more is forgotten.
+        """Returns the waits whose notice is due now; forgets those that have ended.
 
         Args:
           waited: how long each has waited, of all that waits at present, in seconds.
@@ -77,7 +77,7 @@ class Notices(Generic[Key]):
 
 
 class WaitNotice:
-    """The notices of one wait of a thread, which sleeps until the next one is due.
+    """The notices of one wait in a thread, which sleeps until the next notice is due.
 
     Args:
       what: says what is waited for; "" if there is nothing to tell.
@@ -89,13 +89,13 @@ class WaitNotice:
         self._next = notice_s()
 
     def pause(self, left: float | None) -> float | None:
-        """How long to sleep, in seconds, if that much time is left; None for no limit in both."""
+        """Returns the seconds to sleep until the next notice, at most `left`; None for no limit."""
         until = self._start + self._next - time.monotonic()
         pause = min(max(until, 0.0), math.inf if left is None else left)
         return None if pause == math.inf else pause
 
     def get_from(self, queue: SimpleQueue[T], deadline: Deadline) -> T:
-        """An item of a queue; tells while there is none. Raises Empty when no time remains."""
+        """Gets an item from a queue, logging notices. Raises Empty when no time remains."""
         while True:
             try:
                 return queue.get(timeout=self.pause(deadline.remaining()))
@@ -105,7 +105,7 @@ class WaitNotice:
                 self.tell()
 
     def tell(self) -> None:
-        """Tells what is waited for, if that is due. Call it after each sleep."""
+        """Logs a notice if one is due. Call it after each sleep."""
         waited = time.monotonic() - self._start
         if waited >= self._next:
             self._next = waited + min(waited, _LONGEST_S)
@@ -114,7 +114,7 @@ class WaitNotice:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """A block that waits in long pieces: its first notice comes in time, from a timer."""
+        """Context manager for a wait without short sleeps: a timer logs its first notice."""
         if self._next == math.inf:
             yield
             return
@@ -128,5 +128,5 @@ class WaitNotice:
 
 
 def notice(seconds: float, what: str) -> str:
-    """A notice: how long something has waited, and what for."""
+    """Formats a notice: how long something has waited, and for what."""
     return f"waiting for {seconds:.0f} s now: {what}"

@@ -1,4 +1,4 @@
-"""Drivers: what runs the coroutines of the core, on an event loop or in the threads of callers.
+"""Drivers: run the coroutines of the core, on an event loop or in the threads of their callers.
 
 A coroutine of `jflow.state.core` waits for events, timers, work in threads and other coroutines,
 all by the methods of a `CoreDriver`. A server gives it a `LoopDriver`, a local session a

@@ -1,4 +1,4 @@
-"""Eager coroutines: they start in their caller, without a pass of the event loop.
+"""Eager coroutines, which start in their caller, without a pass of the event loop.
 
 Most of a server's work for a small step never waits. As an asyncio task it would still wait for the
 loop to start it.
@@ -16,7 +16,7 @@ T = TypeVar("T")
 Arguments = TypeVar("Arguments")
 
 MAX_COST_ON_LOOP = 16 << 10
-"""The cost of what is computed on the event loop, which does nothing else for up to 20 ms then."""
+"""The highest cost of a call on the event loop, which it blocks for up to 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Waited:
 
     @classmethod
     def of(cls, error: BaseException | None) -> Waited:
-        """Returns what a cancelled call was waiting for."""
+        """Returns what a cancelled call was waiting for, given its error."""
         waited = error.args[0] if error is not None and error.args else None
         return waited if isinstance(waited, Waited) else cls()
 
 
 def retrieve(ended: asyncio.Future[Any]) -> None:
-    """Takes the error of a future, which the event loop would log if nothing did.
+    """Retrieves the error of a future, so that the event loop does not log it as never retrieved.
 
     Make it a callback of what may fail when nothing waits for it any more. A shield does that only
     until its caller is cancelled.
@@ -52,7 +52,7 @@ def retrieve(ended: asyncio.Future[Any]) -> None:
 
 
 async def computed(cost: int, function: Callable[[Arguments], T], arguments: Arguments) -> T:
-    """Computes something, off the event loop if it is costly.
+    """Calls a function: on the event loop if that is cheap, else in a thread.
 
     Args:
       cost: in about bytes of a message that Python decodes, of which each takes about 1 µs.
@@ -65,7 +65,7 @@ async def computed(cost: int, function: Callable[[Arguments], T], arguments: Arg
 
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-    """Runs a coroutine up to its first wait, and the rest of it as a task.
+    """Runs a coroutine up to its first wait, and the rest as a task.
 
     Args:
       coroutine: must not use the current task before its first wait, as timeouts do.
@@ -74,18 +74,18 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     try:
         waits_for = next(steps)
     except StopIteration as end:
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        done.set_result(end.value)
-        return done
+        done_future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        done_future.set_result(end.value)
+        return done_future
     except Exception as error:
-        failed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        failed.set_exception(error)
-        return failed
+        failed_future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        failed_future.set_exception(error)
+        return failed_future
     return asyncio.create_task(_Begun(steps, waits_for))
 
 
 class Started(Generic[T]):
-    """A coroutine that has run up to its first wait, in the plain function that started it.
+    """A coroutine that was run up to its first wait by the function that started it.
 
     Args:
       coroutine: what it raises until its first wait is raised here. It must not use the current
@@ -118,13 +118,13 @@ class Started(Generic[T]):
             self.result = end.value
 
     async def rest(self) -> T:
-        """Completes the coroutine, which is not started again; await it at once."""
+        """Awaits the rest of the coroutine; must be awaited at once."""
         left = _rest(self._steps, self._waits_for)
         return await (left if self.within is None else self.within(left))
 
 
 class _Begun(Coroutine[Any, Any, T]):
-    """The rest of a coroutine that is waiting already, as an awaitable for a task.
+    """The rest of a coroutine that has begun to wait, in a form that `create_task` accepts.
 
     Not a coroutine itself: a task that is cancelled before its first iteration never starts its
     coroutine, and the one that has begun would not receive the cancellation.
@@ -152,7 +152,7 @@ class _Begun(Coroutine[Any, Any, T]):
 def completing(
     coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
 ) -> Generator[Any, Any, T]:
-    """Awaits a coroutine in the task of its caller, and drops cancellations that come too late.
+    """Awaits a coroutine in its caller's task, ignoring cancellations once it must complete.
 
     Args:
       coroutine: must not cancel its own task, as timeouts do.
@@ -176,7 +176,7 @@ def completing(
 
 
 class _Wait:
-    """What a task waits for, as asyncio sees it; a task that is cancelled cancels that first.
+    """Wraps the future that a task waits for, to filter the cancellations of the task.
 
     Args:
       future: what it waits for.
@@ -192,12 +192,12 @@ class _Wait:
         self.add_done_callback = future.add_done_callback
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancels the future; does nothing instead, as if it had, if the task must go on."""
+        """Cancels the future, or only pretends to if the task must complete."""
         return self._must_complete() or self._future.cancel(msg)
 
 
 async def noticing(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> T:
-    """Awaits a coroutine; calls `on_wait` at its first wait, never if it does not wait."""
+    """Awaits a coroutine; calls `on_wait` at its first wait, if any."""
     steps = coroutine.__await__()
     try:
         waits_for = next(steps)
@@ -209,14 +209,14 @@ async def noticing(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None
 
 @types.coroutine
 def _rest(steps: Generator[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """What is left of a coroutine that waits for something already."""
+    """Continues a coroutine that has begun to wait."""
     try:
         while True:
             try:
-                sent = yield waits_for
+                sent_value = yield waits_for
             except BaseException as error:
                 waits_for = steps.throw(error)
             else:
-                waits_for = steps.send(sent)
+                waits_for = steps.send(sent_value)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]

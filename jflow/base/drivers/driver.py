@@ -1,4 +1,4 @@
-"""`CoreDriver`: what a coroutine of the core may wait for; and `Mutex`, which is made of it."""
+"""`CoreDriver`: the interface by which coroutines of the core wait; and `Mutex`, built on it."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ P = ParamSpec("P")
 
 
 class Event(Protocol):
-    """Something that happens once."""
+    """A one-time event that coroutines can wait for."""
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Whether the event is set."""
 
     def set(self) -> None:
-        """It happens now: what waits for it goes on. For what the driver runs only."""
+        """Sets the event and wakes its waiters; only for code that the driver runs."""
 
     def set_threadsafe(self) -> None:
-        """As `set`, from any thread, also while that holds a lock; takes effect soon."""
+        """Like `set`, on any thread, even with a lock held; takes effect soon, not at once."""
 
     async def wait(self) -> object:
-        """Returns once it has happened."""
+        """Waits until the event is set."""
 
 
 class TimerHandle(Protocol):
-    """A function that is called later."""
+    """A scheduled call of a function."""
 
     def cancel(self) -> None:
-        """Does not call it, unless that was done."""
+        """Cancels the call, unless it was made."""
 
 
 class Job(Awaitable[T_co], Protocol[T_co]):
-    """A coroutine that runs beside the one that has started it. Awaiting it gives its result."""
+    """A coroutine that runs beside the one that started it. Awaiting it gives its result."""
 
     def cancel(self) -> bool:
-        """Raises the driver's `Cancelled` where the coroutine waits."""
+        """Cancels the coroutine: raises the driver's `Cancelled` where it waits."""
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the coroutine has ended."""
 
 
 class CoreDriver(Protocol):
-    """Runs coroutines of the core. Each of them runs alone from one wait to the next.
+    """Runs coroutines of the core, without preemption from one wait to the next.
 
     Attributes:
       Cancelled: what is raised in a coroutine that is cancelled; no `Exception`.
@@ -57,42 +57,42 @@ class CoreDriver(Protocol):
         """See `CoreDriver`."""
 
     def now(self) -> float:
-        """The present time in seconds, from some start."""
+        """Returns the present time in seconds, from an arbitrary start."""
 
     def random_bits(self, k: int) -> int:
-        """A random number of `k` bits, which cannot be guessed."""
+        """Returns a cryptographically random number of `k` bits."""
 
     def event(self) -> Event:
         """Returns a new event."""
 
     def later(self, seconds: float, function: Callable[..., object], *args: Any) -> TimerHandle:
-        """Calls a function, which must not raise, after a time."""
+        """Schedules a call of a function, which must not raise, after some seconds."""
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Job[T]:
-        """Runs a coroutine beside the one that calls this; soon, not at once."""
+        """Starts a coroutine concurrently with the caller; it begins soon, not at once."""
 
     def current(self) -> Job[Any]:
-        """The coroutine that runs."""
+        """Returns the coroutine that is running."""
 
     def limit(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        """A block that ends with TimeoutError if it takes longer; None for no limit."""
+        """Context manager that raises TimeoutError after some seconds; None for no limit."""
 
     async def sleep(self, seconds: float) -> None:
-        """Waits for a time."""
+        """Waits for some seconds."""
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls a function that may take long but ends, while other coroutines go on.
+        """Calls a function that may block for a while, without blocking other coroutines.
 
         If the coroutine is cancelled once the function has begun, that still runs to its end.
         """
 
     async def all_of(self, awaitables: Iterable[Awaitable[T]]) -> list[T]:
-        """Results of all. The first error cancels the others and is the only one raised."""
+        """Returns all results. The first error cancels the others and is the only one raised."""
 
     async def completing(
         self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
     ) -> T:
-        """Awaits a coroutine; drops cancellations that come when it must be completed.
+        """Awaits a coroutine, ignoring cancellations while it must complete.
 
         Args:
           coroutine: must use no `limit` around its waits.
@@ -101,7 +101,7 @@ class CoreDriver(Protocol):
 
 
 class Mutex:
-    """A block that one coroutine is in at a time, in the order in which they came.
+    """A fair lock, as an async context manager: one coroutine at a time, in order of arrival.
 
     Args:
       driver: runs them.

@@ -1,4 +1,4 @@
-"""`Fibers`: coroutines of the core that take turns; without a clock, a thread or a lock.
+"""`Fibers`: base of drivers whose coroutines take turns; without a clock, a thread or a lock.
 
 A subclass says what time it is, when what can go on does, and how work is performed: `ThreadDriver`
 for the threads of callers, the simulator of the tests for a time that is not real.
@@ -20,15 +20,15 @@ P = ParamSpec("P")
 
 
 _FEW_TIMERS = 64
-"""So many timers may be cancelled and not dropped yet."""
+"""The number of cancelled timers that may be kept before they are dropped."""
 
 
 class CancelledFiber(BaseException):
-    """Raised where a fiber waits that is cancelled."""
+    """Raised in a cancelled fiber where it waits."""
 
 
 class FiberGroup:
-    """Fibers that one call has started, with those that they have started.
+    """The fibers that one call has started, directly or indirectly.
 
     Attributes:
       ready: those that can go on.
@@ -42,12 +42,12 @@ class FiberGroup:
         self.failed: dict[FiberJob[Any], Exception] = {}
 
     def wake(self, fiber: FiberJob[Any]) -> None:
-        """One of the fibers can go on."""
+        """Marks a fiber as ready to run."""
         self.ready.append(fiber)
 
 
 class FiberEvent:
-    """See `Event`. It belongs to the fibers that were running when it was made."""
+    """See `Event`. It belongs to the group of fibers that ran when it was made."""
 
     __slots__ = ("_group", "_is_set", "_waiting")
 
@@ -72,11 +72,11 @@ class FiberEvent:
         self.set()
 
     def add(self, fiber: FiberJob[Any]) -> None:
-        """A fiber waits, until the event happens or `remove`."""
+        """Adds a waiting fiber, which is woken by the event."""
         self._waiting.append(fiber)
 
     def remove(self, fiber: FiberJob[Any]) -> None:
-        """A fiber does not wait any more."""
+        """Removes a waiting fiber."""
         self._waiting.remove(fiber)
 
     async def wait(self) -> None:
@@ -89,7 +89,7 @@ class FiberEvent:
 
 
 class FiberJob(Generic[T]):
-    """One coroutine. See `Job`.
+    """A fiber: one coroutine of a group. See `Job`.
 
     Args:
       coroutine: what it runs.
@@ -118,21 +118,21 @@ class FiberJob(Generic[T]):
         self._error: BaseException | None = None
 
     def wake(self) -> None:
-        """It can go on."""
+        """Marks the fiber as ready to run."""
         self._waits_for = None
         if not self._is_ready and not self.done():
             self._is_ready = True
             self.group.wake(self)
 
     def step(self) -> None:
-        """Runs it to its next wait, or its end."""
+        """Runs the fiber until its next wait or its end."""
         if self.done():
             return
         self._is_ready, self._is_running = False, True
-        thrown, self._thrown = self._thrown, None
+        thrown_error, self._thrown = self._thrown, None
         try:
             run = self._coroutine
-            event = run.send(None) if thrown is None else run.throw(thrown)
+            event = run.send(None) if thrown_error is None else run.throw(thrown_error)
         except StopIteration as end:
             self._end(end.value, None)
         except (Exception, CancelledFiber) as error:
@@ -151,7 +151,7 @@ class FiberJob(Generic[T]):
             self._is_running = False
 
     def throw(self, error: BaseException) -> None:
-        """Raises an error where it waits, or will."""
+        """Raises an error in the fiber at its present or next wait."""
         if self.done():
             return
         if self._waits_for is not None:
@@ -173,18 +173,18 @@ class FiberJob(Generic[T]):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has ended with an error."""
+        """Whether the fiber has ended with an error."""
         return self._error is not None
 
     def __repr__(self) -> str:
         return f"<fiber {getattr(self._coroutine, '__qualname__', '')}>"
 
     def call_at_end(self, function: Callable[[FiberJob[T]], None]) -> None:
-        """Calls a function, which must not raise, when it ends."""
+        """Registers a function, which must not raise, to be called when the fiber ends."""
         self._at_end.append(function)
 
     def result(self) -> T:
-        """The result of a fiber that has ended. Raises what it has raised."""
+        """Returns the result of a fiber that has ended, or raises its error."""
         self.group.failed.pop(self, None)
         if isinstance(self._error, CancelledFiber):
             raise CancelledError("the call was cancelled")
@@ -200,7 +200,7 @@ class FiberJob(Generic[T]):
     async def completing(
         self, coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
     ) -> T:
-        """See `CoreDriver.completing`; of the fiber that runs."""
+        """See `CoreDriver.completing`; for the running fiber."""
         self._must_complete.append(must_complete)
         try:
             return await coroutine
@@ -208,7 +208,7 @@ class FiberJob(Generic[T]):
             self._must_complete.remove(must_complete)
 
     def close(self) -> None:
-        """Ends it where it waits, without another wait."""
+        """Ends the fiber where it waits; it cannot wait again."""
         if not self.done():
             if self._waits_for is not None:
                 self._waits_for.remove(self)
@@ -239,7 +239,7 @@ class FiberTimer:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether there is nothing to call."""
+        """Whether the call was cancelled or has been made."""
         return self._function is None
 
     def cancel(self) -> None:
@@ -247,14 +247,14 @@ class FiberTimer:
         self._function = None
 
     def fire(self) -> None:
-        """Calls the function."""
+        """Calls the function, unless cancelled."""
         function, self._function = self._function, None
         if function is not None:
             function()
 
 
 class Fibers(ABC):
-    """A `CoreDriver` for coroutines that take turns; a subclass says when.
+    """Base of `CoreDriver`s for coroutines that take turns; a subclass decides when each runs.
 
     Attributes:
       group: of the fiber that runs, or of what has made the timer that is called.
@@ -318,29 +318,29 @@ class Fibers(ABC):
             timer.cancel()
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """See `CoreDriver.work`; here, performed at once."""
+        """See `CoreDriver.work`; here the function is called at once."""
         return function(*args, **kwargs)
 
     async def all_of(self, awaitables: Iterable[Awaitable[T]]) -> list[T]:
         """See `CoreDriver.all_of`."""
         jobs = [self.start(_coroutine(awaitable)) for awaitable in awaitables]
-        ended, changed = list[FiberJob[T]](), [self.event()]
+        ended_jobs, changed = list[FiberJob[T]](), [self.event()]
 
         def note(job: FiberJob[T]) -> None:
-            ended.append(job)
+            ended_jobs.append(job)
             changed[0].set()
 
         for job in jobs:
             job.call_at_end(note)
         try:
-            while len(ended) < len(jobs) and not any(job.has_failed for job in ended):
+            while len(ended_jobs) < len(jobs) and not any(job.has_failed for job in ended_jobs):
                 changed[0] = self.event()
                 await changed[0].wait()
         except CancelledFiber:
             await self._all_cancelled(jobs)
             raise
         await self._all_cancelled(jobs)
-        first = next((job for job in ended if job.has_failed), None)
+        first = next((job for job in ended_jobs if job.has_failed), None)
         return [first.result()] if first is not None else [job.result() for job in jobs]
 
     async def _all_cancelled(self, jobs: Iterable[FiberJob[Any]]) -> None:
@@ -359,7 +359,7 @@ class Fibers(ABC):
     # What a subclass calls --------------------------------------------------------------------
 
     def step(self, fiber: FiberJob[Any]) -> None:
-        """Runs a fiber that can go on to its next wait, or its end."""
+        """Runs a ready fiber until its next wait or its end."""
         former = self.group, self.fiber
         self.group, self.fiber = fiber.group, fiber
         try:
@@ -368,13 +368,13 @@ class Fibers(ABC):
             self.group, self.fiber = former
 
     def next_timer(self) -> float | None:
-        """When the next function is to be called; None if there is none."""
+        """Returns the time of the next scheduled call; None if there is none."""
         while self._timers and self._timers[0][2].is_cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def fire_timers(self) -> None:
-        """Calls the functions whose time has come."""
+        """Makes the scheduled calls that are due."""
         while (at := self.next_timer()) is not None and at <= self.now():
             _, _, timer = heapq.heappop(self._timers)
             former, self.group = self.group, timer.group

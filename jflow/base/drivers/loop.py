@@ -1,4 +1,4 @@
-"""`LoopDriver`: runs the coroutines of the core on the event loop, as asyncio's own."""
+"""`LoopDriver`: runs the coroutines of the core as asyncio tasks on the event loop."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class LoopDriver:
 
 
 async def all_of(awaitables: Iterable[Awaitable[T]]) -> list[T]:
-    """Results of all awaitables. The first error cancels the others and is the only one raised."""
+    """Returns all results. The first error cancels the others and is the only one raised."""
     jobs = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         return await asyncio.gather(*jobs)
@@ -94,18 +94,18 @@ async def all_of(awaitables: Iterable[Awaitable[T]]) -> list[T]:
 
 
 class TaskSet:
-    """Holds references to tasks until they are done; the event loop holds weak ones only."""
+    """A set that references asyncio tasks until they are done; the event loop does not."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine that must not raise."""
+        """Starts a task for a coroutine that must not raise."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """Cancels those that are not done."""
+        """Cancels the tasks that are not done."""
         for task in self._tasks:
             task.cancel()

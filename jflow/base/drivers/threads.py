@@ -24,7 +24,7 @@ P = ParamSpec("P")
 
 
 class _Call(FiberGroup):
-    """The fibers of one call of `ThreadDriver.run`, all of which its thread runs.
+    """The fibers of one call of `ThreadDriver.run`, which only the calling thread runs.
 
     Attributes:
       works: what the thread has to perform, without the lock.
@@ -54,7 +54,7 @@ class _ThreadEvent(FiberEvent):
 
 
 class _Work:
-    """A function that is called without the lock, and what comes of it."""
+    """A function to be called without the driver's lock, and its outcome."""
 
     def __init__(self, function: Callable[[], Any], ended: FiberEvent) -> None:
         self._function = function
@@ -99,14 +99,14 @@ class ThreadDriver(Fibers):
         return _ThreadEvent(self.group)
 
     async def work(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """See `CoreDriver.work`: in the thread of the call, which does nothing else meanwhile."""
+        """See `CoreDriver.work`; the call's thread is blocked meanwhile."""
         call = self.group
         assert isinstance(call, _Call)
-        ended = self.event()
-        work = _Work(partial(function, *args, **kwargs), ended)
+        end_event = self.event()
+        work = _Work(partial(function, *args, **kwargs), end_event)
         call.works.append(work)
         try:
-            await ended.wait()
+            await end_event.wait()
         except BaseException:
             with suppress(ValueError):  # it has begun
                 call.works.remove(work)
@@ -121,7 +121,7 @@ class ThreadDriver(Fibers):
         doing: str = "",
         what: Callable[[], str] = str,
     ) -> T:
-        """Runs a coroutine, with all that it starts, to the end.
+        """Runs a coroutine, and all fibers that it starts, to completion.
 
         Args:
           coroutine: what to run.
@@ -184,7 +184,7 @@ class ThreadDriver(Fibers):
     def _sleep(
         self, call: _Call, until: float | None, deadline: Deadline, notice: WaitNotice
     ) -> None:
-        """Sleeps until something of a call may go on."""
+        """Blocks until a fiber of the call is woken, a notice is due or a time limit passes."""
         left = deadline.remaining()
         if until is not None:
             pause = max(until - self.now(), 0.0)
@@ -199,7 +199,7 @@ class ThreadDriver(Fibers):
                 event.set()
 
     def _end_call(self, call: _Call, main: FiberJob[Any]) -> None:
-        """Cancels what is left of a call whose thread was interrupted, without waiting.
+        """Cancels the remaining fibers of a call whose thread was interrupted, without waiting.
 
         The interrupt may have come at any line, also between taking a fiber and running it.
         """

@@ -1,4 +1,4 @@
-"""Failpoints: named points of the code at which a test can raise, wait, or end the process.
+"""Failpoints: named points in the code at which a test can raise, wait, or kill the process.
 
 All are off unless `jflow.launch.testing.failpoints` switches some on, in its own process or, by an
 environment variable, in processes that the test starts.

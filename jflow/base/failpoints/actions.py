@@ -1,4 +1,4 @@
-"""What can happen at a failpoint, and how another process is told of it."""
+"""Actions of failpoints, and how they are passed to other processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POLL_S = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class FailpointAction(ABC):
-    """What happens at a failpoint, from some time on that the code comes there.
+    """Base of what happens when a failpoint is reached, always or a number of times.
 
     Args:
       skip: how many times nothing happens before.
@@ -37,10 +37,10 @@ class FailpointAction(ABC):
 
     @abstractmethod
     def steps(self, directory: Path, name: str) -> Callable[[], bool]:
-        """Begins to act; returns a function that says whether the code may go on yet."""
+        """Begins the action; returns a function that says whether the code may go on."""
 
     def to_attributes(self) -> dict[str, Any]:
-        """The action for another process. Raises TypeError if it can act in this one only."""
+        """Encodes the action for another process. Raises TypeError if it works in this one only."""
         return {"kind": self._KIND, "skip": self.skip, "times": self.times}
 
 
@@ -69,7 +69,7 @@ class Raise(FailpointAction):
 
 @dataclass(frozen=True)
 class Kill(FailpointAction):
-    """Ends the process with SIGKILL, as a crash of the machine would."""
+    """Kills the process with SIGKILL, like a crash of the machine."""
 
     _KIND: ClassVar[str] = "kill"
 
@@ -80,7 +80,7 @@ class Kill(FailpointAction):
 
 @dataclass(frozen=True)
 class Delay(FailpointAction):
-    """Lets time pass.
+    """Delays the code by some seconds.
 
     Args:
       seconds: how long.
@@ -130,7 +130,7 @@ class CallFunction(FailpointAction):
 
 @dataclass(frozen=True)
 class Pass(FailpointAction):
-    """Does nothing; that the code came there is counted."""
+    """Does nothing but count how often the failpoint is reached."""
 
     _KIND: ClassVar[str] = "pass"
 
@@ -140,7 +140,7 @@ class Pass(FailpointAction):
 
 @dataclass
 class Armed:
-    """An action, and a file with a line for each time that the code came to its failpoint.
+    """An action that is switched on; logs each time that its failpoint is reached to a file.
 
     Args:
       action: what to do.
@@ -181,28 +181,28 @@ class Armed:
 
 
 def reached_path(directory: Path, name: str) -> Path:
-    """The file that has a line for each time that the code came to a failpoint."""
+    """Returns the path of the file with a line for each time that a failpoint was reached."""
     return directory / f"{name}.reached"
 
 
 def released_path(directory: Path, name: str) -> Path:
-    """The file whose existence ends the pauses at a failpoint."""
+    """Returns the path of the file whose existence ends the pauses at a failpoint."""
     return directory / f"{name}.released"
 
 
 def to_text(chosen: Mapping[str, FailpointAction], directory: Path) -> str:
-    """The value of the environment variable that `switch_on` reads."""
+    """Encodes actions as the value of the environment variable that `switch_on` reads."""
     points = {name: action.to_attributes() for name, action in chosen.items()}
     return json.dumps({"directory": str(directory), "points": points})
 
 
 def switch_on(text: str) -> None:
-    """Switches failpoints on that `to_text` has written. Raises ValueError for an unknown name."""
-    named = json.loads(text)
-    for name, attributes in named["points"].items():
+    """Switches on the failpoints in a text of `to_text`. Raises ValueError for an unknown name."""
+    content = json.loads(text)
+    for name, attributes in content["points"].items():
         if name not in NAMES:
             raise ValueError(f"there is no failpoint {name!r}; there are {sorted(NAMES)}")
-        actions[name] = Armed(_from_attributes(attributes), Path(named["directory"]))
+        actions[name] = Armed(_from_attributes(attributes), Path(content["directory"]))
 
 
 def _from_attributes(attributes: dict[str, Any]) -> FailpointAction:

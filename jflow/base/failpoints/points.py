@@ -1,4 +1,4 @@
-"""The points themselves, as the code of jflow calls them."""
+"""The failpoints, and the functions that mark them in the code of jflow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 VARIABLE = "JFLOW_TESTING_FAILPOINTS"
-"""What to do at which failpoint, as JSON; the testing kit sets it for processes that it starts."""
+"""The variable with the actions of failpoints, as JSON, in processes that a test starts."""
 
 NAMES: Mapping[str, str] = {
     "checkpoint.before_shard": "a task is about to create the file of its part of a checkpoint",
@@ -40,14 +40,14 @@ NAMES: Mapping[str, str] = {
     "worker.before_run": "a task is about to run plans",
     "worker.before_snapshot": "a task is about to take a snapshot",
 }
-"""Every failpoint, and what is true where it is. Code that comes to no other name is tested for."""
+"""All failpoints by name, and the situation at each. A test checks that code uses no others."""
 
 
 class ActingPoint(Protocol):
-    """What happens at a failpoint that is on."""
+    """The interface of the action at a failpoint that is switched on."""
 
     def act(self, name: str) -> None:
-        """Acts in a thread, which it may block."""
+        """Acts in a thread, which may block."""
 
     def act_async(self, name: str) -> Awaitable[None]:
         """Acts in a coroutine without blocking the event loop."""
@@ -58,7 +58,7 @@ actions: dict[str, ActingPoint] = {}
 
 
 def failpoint(name: str) -> None:
-    """A point in a thread. Costs about 20 ns while no failpoint is on: a call and a test.
+    """Marks a failpoint in blocking code. Costs about 20 ns while no failpoint is on.
 
     A path where that counts has none: what is decided for every call is decided when a step is
     made, and so is where a failpoint stands.
@@ -68,7 +68,7 @@ def failpoint(name: str) -> None:
 
 
 def async_failpoint(name: str) -> Awaitable[None] | None:
-    """A point in a coroutine, which awaits the result unless it is None.
+    """Marks a failpoint in a coroutine, which awaits the result unless it is None.
 
     A coroutine function would cost five times as much while no failpoint is on:
 

@@ -1,4 +1,4 @@
-"""What servers log: events with named fields, one line each, bounded in length and in number."""
+"""Logs of servers: events with named fields, one line each, bounded in length and in number."""
 
 from jflow.base.logs.events import LineFormatter as LineFormatter
 from jflow.base.logs.events import event as event

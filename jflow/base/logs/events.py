@@ -1,4 +1,4 @@
-"""`event`: something that happened on a server, with named fields.
+"""`event`: logs an event of a server, with named fields.
 
 Fields are names, numbers, states and times. Values of tensors, tokens and nonces never are, and no
 message of an error of a user's step is, because it may have such values in it.
@@ -18,20 +18,20 @@ Field = str | int | float | bool | None
 
 
 def event(logger: logging.Logger, level: int, name: str, **fields: Field) -> None:
-    """Logs an event, such as "session_opened"; does nothing if its level is not logged."""
+    """Logs an event, such as "session_opened", unless its level is not logged."""
     if logger.isEnabledFor(level):
         logger.log(level, name, extra={"fields": fields})
 
 
 MAX_VALUE = 2000
-"""The most characters of a message or field: what another process named must not fill a disk."""
+"""The most characters of a message or field, so that names from elsewhere cannot fill a disk."""
 
 _BARE = re.compile(r"[\w./:+@-]+", re.ASCII)
 """A value that needs no quotes."""
 
 
 class LineFormatter(logging.Formatter):
-    """Makes one line of a record: time (UTC), level, event or message, logger, task and fields.
+    """Formats a record as one line: time (UTC), level, event or message, logger, task and fields.
 
     What is not printable, such as an escape sequence in a name, is escaped, and no value is longer
     than `MAX_VALUE` characters.
@@ -47,7 +47,7 @@ class LineFormatter(logging.Formatter):
         self._is_json = is_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, without its end."""
+        """Returns the line of a record, without a line end."""
         at = datetime.fromtimestamp(record.created, UTC)
         content: dict[str, Any] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -63,15 +63,17 @@ class LineFormatter(logging.Formatter):
             content["n_left_out"] = n_left_out
         if record.exc_info:
             content["error"] = self.formatException(record.exc_info)
-        bounded = {key: _bounded(value) for key, value in content.items()}
+        bounded_values = {key: _bounded_text(value) for key, value in content.items()}
         if self._is_json:
-            return json.dumps(bounded)
-        shown = bounded.pop("time"), bounded.pop("level")
-        return " ".join([*shown, *(f"{key}={_text(value)}" for key, value in bounded.items())])
+            return json.dumps(bounded_values)
+        shown = bounded_values.pop("time"), bounded_values.pop("level")
+        return " ".join(
+            [*shown, *(f"{key}={_text(value)}" for key, value in bounded_values.items())]
+        )
 
 
-def _bounded(value: Any) -> Any:
-    """A value that can be shown; the end of one that is too long, such as a traceback, is kept."""
+def _bounded_text(value: Any) -> Any:
+    """Makes a value printable; of one that is too long, such as a traceback, keeps the end."""
     if not isinstance(value, str):
         return value
     if len(value) > MAX_VALUE:

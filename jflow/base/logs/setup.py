@@ -1,4 +1,4 @@
-"""What a process of a server logs, and in which form: options, or else environment variables."""
+"""Configures the logs of a server process, by options or else environment variables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jflow.base.logs.events import LineFormatter
 from jflow.errors import InvalidArgumentError
 
 BURST = 20
-"""How many records of a kind may come at once."""
+"""How many records of a kind pass at once."""
 EACH_S = 1.0
-"""One more of a kind may come each so many seconds."""
+"""The time in which one more record of a kind may pass, in seconds."""
 
 _MAX_KINDS = 256
 _OTHERS = ""
@@ -29,7 +29,7 @@ class _Kind:
 
 
 class RateLimit(logging.Filter):
-    """Lets `BURST` records of a kind pass at once, and then one each `EACH_S`.
+    """A rate limit: passes `BURST` records of a kind at once, and then one each `EACH_S`.
 
     A kind is a logger and an event or format. A record that passes after others were left out has
     their number as `n_left_out`.
@@ -40,13 +40,13 @@ class RateLimit(logging.Filter):
         self._kinds: dict[str, _Kind] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record passes; its own time is the clock."""
+        """Whether a record passes; the record's own time is the clock."""
         name = f"{record.name} {record.msg}"
         if name not in self._kinds and len(self._kinds) >= _MAX_KINDS:
             name = _OTHERS
         kind = self._kinds.setdefault(name, _Kind(BURST, record.created))
-        passed = max(record.created - kind.at, 0.0)
-        kind.left, kind.at = min(kind.left + passed / EACH_S, BURST), record.created
+        passed_s = max(record.created - kind.at, 0.0)
+        kind.left, kind.at = min(kind.left + passed_s / EACH_S, BURST), record.created
         if kind.left < 1:
             kind.n_left_out += 1
             return False
@@ -73,7 +73,7 @@ _SLOW_S = 10.0
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What a server logs.
+    """The options of a server's logs.
 
     Attributes:
       level: one of `LEVELS`: "warning" for what needs attention, "info" for sessions,
@@ -105,7 +105,7 @@ class LogOptions:
 
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ) -> LogOptions:
-        """The options that environment variables set. Raises as the constructor."""
+        """Returns the options that environment variables set. Raises as the constructor."""
         text = environ.get(SLOW_VARIABLE, "")
         try:
             slow_step_s = float(text) if text else _SLOW_S
@@ -119,7 +119,7 @@ class LogOptions:
 
 
 def log_to_stderr(options: LogOptions, task: str = "") -> None:
-    """Lets the loggers of jflow write to standard error, and to nothing else; once in a process.
+    """Makes the loggers of jflow write to standard error only; does nothing if called again.
 
     Args:
       options: what is logged.

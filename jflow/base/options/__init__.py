@@ -1,4 +1,4 @@
-"""Options of sessions, connections and single steps, and how a server tells its own."""
+"""Options of sessions, connections and single steps, and of servers for their sessions."""
 
 from jflow.base.options.config import ConfigProto as ConfigProto
 from jflow.base.options.config import GPUOptions as GPUOptions

@@ -59,7 +59,7 @@ _DEVICE_TYPE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 @dataclass(repr=False)
 class OptimizerOptions(Options):
-    """How TensorFlow optimizes graphs; without effect: XLA compiles and optimizes each step.
+    """TensorFlow's options for optimizing graphs; without effect: XLA optimizes each step.
 
     Attributes:
       do_common_subexpression_elimination, do_constant_folding, do_function_inlining,
@@ -98,7 +98,7 @@ class OptimizerOptions(Options):
 
 @dataclass(repr=False)
 class GraphOptions(Options):
-    """What TensorFlow does with graphs before it runs them; without effect.
+    """TensorFlow's options for graphs; without effect.
 
     Shapes are always inferred, graphs are pruned before they are placed, and values are received as
     soon as they are needed.
@@ -123,7 +123,7 @@ class GraphOptions(Options):
 
 @dataclass(repr=False)
 class GPUOptions(Options):
-    """How a process uses its GPUs, which JAX decides when it starts; without effect on a session.
+    """The use of GPUs by a process, which JAX decides when it starts; without effect on a session.
 
     Each has a variable of the environment in its place, which a warning names if there are GPUs.
 
@@ -236,7 +236,7 @@ class ConfigProto(Options):
 
 
 def _counts(value: Any, where: str) -> dict[str, int]:
-    """Numbers of devices by type. Raises as `Options.checked`."""
+    """Checks and converts numbers of devices by type. Raises as `Options.checked`."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{where} must be a dict such as {{'GPU': 0}}, got {value!r:.80}")
     counts = {}

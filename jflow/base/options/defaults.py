@@ -1,4 +1,4 @@
-"""`SessionDefaults`: how a server tells its own options to the sessions on it."""
+"""`SessionDefaults`: the options that a server sends to the sessions on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jflow.errors import InvalidArgumentError
 
 
 class SessionDefaults(Record, frozen=True):
-    """The options that a server has for the sessions on it; the attributes are `ConfigProto`'s."""
+    """A server's options for the sessions on it; the attributes are those of `ConfigProto`."""
 
     what = "options of sessions"
 
@@ -26,27 +26,27 @@ class SessionDefaults(Record, frozen=True):
 
     @classmethod
     def of(cls, config: ConfigProto) -> SessionDefaults:
-        """The options as they travel.
+        """Returns the record of a server's options.
 
         Raises:
           InvalidArgumentError: if the placement is a function, or names one.
         """
         _check_sent(config.placement)
-        own = {name: getattr(config, name) for name in cls.__struct_fields__}
-        return cls(**own | {"device_filters": tuple(config.device_filters)})
+        own_values = {name: getattr(config, name) for name in cls.__struct_fields__}
+        return cls(**own_values | {"device_filters": tuple(config.device_filters)})
 
     def fill(self, config: ConfigProto) -> ConfigProto:
-        """A session's options; those that it has not changed are the server's.
+        """Returns a session's options with the server's in place of those left at their defaults.
 
         Raises:
           InvalidArgumentError: if the server's are invalid.
         """
         _check_sent(self.placement)
-        usual = ConfigProto()
+        defaults = ConfigProto()
         changes = {
             name: getattr(self, name)
             for name in self.__struct_fields__
-            if getattr(config, name) == getattr(usual, name)
+            if getattr(config, name) == getattr(defaults, name)
         }
         return replace(config, **changes)
 

@@ -1,4 +1,4 @@
-"""`Options`: records whose fields can be assigned, as those of TensorFlow's protocol buffers."""
+"""`Options`: dataclasses whose fields are checked when they are assigned."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Options:
                 f"{type(self).__name__} has no option {name!r}; it has {', '.join(hints)}"
             )
         where = f"{type(self).__name__}.{name}"
-        object.__setattr__(self, name, self.checked(name, _converted(value, hints[name], where)))
+        object.__setattr__(self, name, self.checked(name, _convert(value, hints[name], where)))
 
     def checked(self, name: str, value: Any) -> Any:
-        """Returns the value of an option that has the right type, converted if need be.
+        """Returns a valid value of an option, converted if necessary.
 
         Raises:
           TypeError: if what is in it has the wrong type.
@@ -41,13 +41,13 @@ class Options:
         return value
 
     def copy(self) -> Self:
-        """Returns a copy, nested options and lists too, which is checked anew."""
-        own = {name: getattr(self, name) for name in self._hints}
-        nested = {name: one.copy() for name, one in own.items() if isinstance(one, Options)}
-        return type(self)(**own | nested)
+        """Returns a copy, nested options and lists included, which is checked again."""
+        own_values = {name: getattr(self, name) for name in self._hints}
+        nested = {name: one.copy() for name, one in own_values.items() if isinstance(one, Options)}
+        return type(self)(**own_values | nested)
 
     def CopyFrom(self, other: Self) -> None:  # noqa: N802 - the name is that of protocol buffers
-        """Sets all options to those of another object of this class.
+        """Sets all options to those of another object of the same class.
 
         Raises:
           TypeError: if it is of another class.
@@ -58,9 +58,11 @@ class Options:
             setattr(self, name, value)
 
     def __repr__(self) -> str:
-        usual = type(self)()
-        own = {name: getattr(self, name) for name in self._hints}
-        shown = (f"{name}={one!r}" for name, one in own.items() if one != getattr(usual, name))
+        defaults = type(self)()
+        own_values = {name: getattr(self, name) for name in self._hints}
+        shown = (
+            f"{name}={one!r}" for name, one in own_values.items() if one != getattr(defaults, name)
+        )
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
@@ -76,8 +78,8 @@ def _hints_of(kind: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _converted(value: Any, hint: Any, where: str) -> Any:
-    """A value as the type of its option; other types than those here are not checked."""
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """Converts a value to the type of its option; other types than these are not checked."""
     if hint is bool:
         if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
             return bool(value)

@@ -1,4 +1,4 @@
-"""`Conversions`: how Python and NumPy turn an object into a number, an array or text."""
+"""`Conversions`: conversions of an object to a number, an array or text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Conversions:
-    """The base of what stands for an array, now or once a step has run.
+    """Base of objects that stand for an array, with a value now or only once a step has run.
 
     Each conversion asks for the value in one place, where an object that has none says what to
     write instead.

@@ -19,7 +19,7 @@ Dim = Any
 """An int or a symbolic size, whose type is not public in JAX."""
 
 Sizes = dict[str, Dim]
-"""Substitutions: symbols by name, and what is put in their place."""
+"""Substitutions: the sizes that replace symbols, by the names of the symbols."""
 
 _SCOPE = jax.export.SymbolicScope()
 _CANONICAL_SCOPE = jax.export.SymbolicScope()
@@ -38,12 +38,12 @@ def unknown_dim(hint: str = "n") -> Dim:
 
 
 def newest_size() -> int:
-    """Returns a number by which `sizes_after` finds the symbols that are made later."""
+    """Returns a number for `sizes_after`, which then returns the symbols that were made later."""
     return next(_NUMBERS)
 
 
 def sizes_after(number: int) -> set[str]:
-    """Returns the names of the symbols that were made since `newest_size` gave a number."""
+    """Returns all possible names of the symbols made since `newest_size` returned a number."""
     return {f"{hint}{i}" for i in range(number + 1, next(_NUMBERS)) for hint in _HINTS}
 
 
@@ -53,7 +53,7 @@ def unknown_sizes(rank: int) -> tuple[Dim, ...]:
 
 
 def is_known(dim: Dim) -> bool:
-    """Whether a size is a number."""
+    """Whether a size is a number rather than a symbolic expression."""
     return isinstance(dim, int)
 
 
@@ -63,12 +63,12 @@ def is_symbol(dim: Dim) -> bool:
 
 
 def plain_shape(shape: Any) -> Any:
-    """Returns the sizes of a shape as JAX has them; None if it is a shape of unknown rank."""
+    """Returns the sizes of a shape as JAX has them; None for a shape of unknown rank."""
     return getattr(shape, "sizes", shape)  # of `TensorShape`
 
 
 def is_static(shape: Sequence[Dim] | None) -> bool:
-    """Whether rank and all sizes are known."""
+    """Whether the rank and all sizes are known."""
     sizes = plain_shape(shape)
     return sizes is not None and all(map(is_known, sizes))
 
@@ -98,13 +98,13 @@ def _as_dim(dim: Any) -> Dim:
 
 
 def declared(shape: Sequence[Dim] | None) -> tuple[int | None, ...] | None:
-    """Returns the shape with None for each symbolic size, as the user writes it."""
+    """Returns a shape with None for each symbolic size, as users write shapes."""
     sizes = plain_shape(shape)
     return None if sizes is None else tuple(dim if is_known(dim) else None for dim in sizes)
 
 
 def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | None:
-    """Returns a renaming of symbols that does not depend on the symbols made earlier.
+    """Returns a function that renames symbols independently of those made earlier.
 
     Symbols are numbered by process. The renaming calls them a, b, c … in the order in which they
     first appear in `shapes`, so equal programs get equal symbols. Canonical names do not end with
@@ -118,31 +118,31 @@ def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | N
       A function from a size to the renamed size. None if there is no symbol, or if a symbol comes
       from another scope, which may have constraints.
     """
-    unknown = [dim for shape in shapes for dim in shape if not is_known(dim)]
-    if not unknown or any(getattr(dim, "scope", None) is not _SCOPE for dim in unknown):
+    unknown_dims = [dim for shape in shapes for dim in shape if not is_known(dim)]
+    if not unknown_dims or any(getattr(dim, "scope", None) is not _SCOPE for dim in unknown_dims):
         return None
     # Expressions come last: their text is in the order of the names, which are still numbered.
-    names = dict.fromkeys(str(dim) for dim in unknown if is_symbol(dim))
-    for dim in unknown:
+    names = dict.fromkeys(str(dim) for dim in unknown_dims if is_symbol(dim))
+    for dim in unknown_dims:
         names.update(dict.fromkeys(symbols_of(dim)))
     numbered = (name for name in names if name[-1].isdigit())  # not a function such as "max"
-    renamed = {name: _letters(i) for i, name in enumerate(numbered)}
-    done: dict[str, Dim] = {}
+    new_names = {name: _letters(i) for i, name in enumerate(numbered)}
+    renamed_sizes: dict[str, Dim] = {}
 
     def rename(dim: Dim) -> Dim:
         if is_known(dim):
             return dim
         text = str(dim)
-        if text not in done:
-            changed = _SYMBOL.sub(lambda match: renamed.get(match[0], match[0]), text)
-            (done[text],) = jax.export.symbolic_shape(changed, scope=_CANONICAL_SCOPE)
-        return done[text]
+        if text not in renamed_sizes:
+            changed = _SYMBOL.sub(lambda match: new_names.get(match[0], match[0]), text)
+            (renamed_sizes[text],) = jax.export.symbolic_shape(changed, scope=_CANONICAL_SCOPE)
+        return renamed_sizes[text]
 
     return rename
 
 
 def symbols_in(dim: Dim) -> list[Dim]:
-    """Returns the symbols in a size."""
+    """Returns the symbols in a size, sorted by age."""
     if is_known(dim):
         return []
     names = (name for name in symbols_of(dim) if name not in _FUNCTIONS)
@@ -150,7 +150,7 @@ def symbols_in(dim: Dim) -> list[Dim]:
 
 
 def joined(sizes: Sizes, one: Dim, other: Dim) -> Sizes:
-    """Returns substitutions that also make two sizes equal, each a symbol or a number.
+    """Extends substitutions so that two sizes, each a symbol or a number, become equal.
 
     A number takes the place of a symbol, and an older symbol that of a younger one.
 
@@ -163,12 +163,12 @@ def joined(sizes: Sizes, one: Dim, other: Dim) -> Sizes:
     if is_known(one) and is_known(other):
         raise ValueError(f"{one} is not {other}")
     older, younger = sorted((one, other), key=lambda dim: (not is_known(dim), _age(str(dim))))
-    new = {str(younger): older}
-    return {name: substituted(dim, new) for name, dim in sizes.items()} | new
+    new_sizes = {str(younger): older}
+    return {name: substituted(dim, new_sizes) for name, dim in sizes.items()} | new_sizes
 
 
 def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
-    """Returns a size with numbers or other symbols in the place of some of its symbols."""
+    """Substitutes numbers or other symbols for some symbols of a size."""
     if is_known(dim) or sizes.keys().isdisjoint(symbols_of(dim)):
         return dim
     text = _NAMED.sub(lambda match: str(sizes.get(match[0], match[0])), str(dim))
@@ -177,7 +177,7 @@ def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
 
 
 def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
-    """Returns the size that `str` of a size describes, with other sizes for its symbols.
+    """Parses the text of a size, replacing its symbols with other sizes.
 
     Args:
       text: an expression of symbols.
@@ -202,7 +202,7 @@ def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
 
 
 def symbols_of(dim: Dim) -> list[str]:
-    """Returns the names in a size: its symbols in order of creation, and functions such as max."""
+    """Returns the names in a size, oldest first: its symbols, and functions such as max."""
     symbols = set() if is_known(dim) else {*_SYMBOL.findall(str(dim))}
     return sorted(symbols, key=_age)
 
@@ -212,7 +212,7 @@ def _age(name: str) -> tuple[int, str]:
 
 
 def _letters(number: int) -> str:
-    """Returns a number as a name: a, b, … z, aa, ab, …"""
+    """Converts a number to a name: a, b, …, z, aa, ab and so on."""
     name = ""
     while number >= 0:
         number, letter = divmod(number, len(string.ascii_lowercase))

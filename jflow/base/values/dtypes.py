@@ -55,7 +55,7 @@ def as_dtype(dtype: Any) -> Dtype:
         return dtype
     if isinstance(dtype, str) and dtype == string.name:
         return string
-    wanted = _native(_parsed(dtype))
+    wanted = _to_native(_to_numpy_dtype(dtype))
     if wanted.kind in "SU":
         return string
     if wanted not in _KNOWN:
@@ -69,16 +69,16 @@ def as_dtype(dtype: Any) -> Dtype:
 
 
 def host_dtype(dtype: Any) -> Dtype:
-    """As `as_dtype`, for host values, which may have 64 bits even if programs may not."""
+    """Like `as_dtype`, for host values, which may have 64 bits even if programs may not."""
     is_text = isinstance(dtype, str) and dtype == string.name
     if is_text or isinstance(dtype, HostDtype) or is_key(dtype):
         return as_dtype(dtype)
-    wanted = _parsed(dtype)
-    return _native(wanted) if is_switched_off(wanted) else as_dtype(wanted)
+    wanted = _to_numpy_dtype(dtype)
+    return _to_native(wanted) if is_switched_off(wanted) else as_dtype(wanted)
 
 
-def _parsed(dtype: Any) -> np.dtype[Any]:
-    """The dtype that NumPy understands. Raises TypeError."""
+def _to_numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """Returns the NumPy dtype of a dtype-like object. Raises TypeError if there is none."""
     try:
         parsed: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
@@ -94,14 +94,14 @@ def _not_a_dtype(value: Any) -> str:
 
 
 def is_switched_off(dtype: Dtype) -> bool:
-    """Whether a dtype has 64 bits and `jax_enable_x64` is off."""
+    """Whether a dtype needs 64 bits while `jax_enable_x64` is off."""
     if not isinstance(dtype, np.dtype) or dtype.itemsize < 8:
         return False
     return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
 
 
 def narrowed(value: Any) -> Array:
-    """The value as an array in the dtype that JAX gives it, which depends on `jax_enable_x64`.
+    """Converts a value to an array with JAX's dtype for it, which depends on `jax_enable_x64`.
 
     A JAX array keeps its dtype.
     """
@@ -136,7 +136,7 @@ def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
     if wanted is string or (wanted is None and _is_text(value)):
         return as_strings(value)
     array = np.asarray(value)
-    own = _native(array.dtype)
+    own = _to_native(array.dtype)
     if own not in _KNOWN:
         kind = "text" if array.dtype.kind in "SU" else array.dtype
         aim = "" if dtype is None else f" for {wanted.name}"
@@ -146,7 +146,7 @@ def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
 
 
 def as_operand(values: Sequence[Any], leaves: Sequence[Any], dtype: Dtype) -> Any:
-    """Converts nested lists of numbers to an array for an operation with another operand.
+    """Converts nested lists of numbers to an array, with weak types if the other operand allows it.
 
     Python numbers are weakly typed as in JAX: with float16 they become float16, with int32 floats
     become float32.
@@ -166,7 +166,7 @@ def as_operand(values: Sequence[Any], leaves: Sequence[Any], dtype: Dtype) -> An
 
 
 def abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
-    """Returns the abstract value of arrays of a dtype and shape; None means any rank."""
+    """Returns the abstract value for a shape and dtype; shape None means any rank."""
     sizes = plain_shape(shape)
     if sizes is None or isinstance(dtype, HostDtype):
         return HostArray(None if sizes is None else tuple(sizes), dtype)
@@ -174,7 +174,7 @@ def abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
 
 
 def host_abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
-    """As `abstract`, for host values, which may have 64 bits even if programs may not."""
+    """Like `abstract`, for host values, which may have 64 bits even if programs may not."""
     if not is_switched_off(dtype):
         return abstract(shape, dtype)
     sizes = plain_shape(shape)
@@ -182,24 +182,24 @@ def host_abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
 
 
 def is_unranked(aval: AbstractValue) -> bool:
-    """Whether an abstract value is of numbers of unknown rank, which programs can use."""
+    """Whether an abstract value has unknown rank and a dtype that programs can use."""
     if not isinstance(aval, HostArray) or aval.shape is not None:
         return False
     return not isinstance(aval.dtype, HostDtype) and not is_switched_off(aval.dtype)
 
 
 def abstract_of(array: Any) -> AbstractValue:
-    """Returns the abstract value of an array from `as_array`."""
+    """Returns the abstract value of an array that `as_array` returned."""
     return host_abstract(array.shape, string if is_string_tensor(array) else array.dtype)
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Returns the dtype in native byte order, the only one that JAX supports."""
+def _to_native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Converts a dtype to native byte order, the only one that JAX supports."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value holds strings; lists are judged by their first element."""
+    """Whether a value consists of strings; lists are judged by their first element."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "SUO":
         return all(isinstance(item, str | bytes) for item in value.flat)
     if isinstance(value, list | tuple):
@@ -227,16 +227,18 @@ def _cast(values: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any
         return np.empty(values.shape, wanted)
     before, after = _rank(values.dtype), _rank(wanted)
     if before > after:
-        raise TypeError(_incompatible(values, wanted))
+        raise TypeError(_incompatible_text(values, wanted))
     array = _plain(values)
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(wanted, copy=False)
         if after < _FLOATING:
             changed = _plain(cast) != array
         else:
-            changed = None if np.isfinite(cast).all() else _overflown(array, cast)
+            changed = None if np.isfinite(cast).all() else _overflow_mask(array, cast)
     if changed is not None and changed.any():
-        raise TypeError(f"{_incompatible(values, wanted)}: {array[changed][0]} is out of its range")
+        raise TypeError(
+            f"{_incompatible_text(values, wanted)}: {array[changed][0]} is out of its range"
+        )
     return cast
 
 
@@ -246,19 +248,23 @@ def _rank(dtype: np.dtype[Any]) -> int:
 
 
 def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns the values in a NumPy dtype, which all casts and comparisons support."""
+    """Converts to a NumPy dtype, for which all casts and comparisons are supported."""
     if array.dtype.isbuiltin != _OF_A_LIBRARY:
         return array
     return array.astype(np.int8 if _rank(array.dtype) < _FLOATING else np.float32)
 
 
-def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
-    """Returns a mask of the elements that the cast has made infinite or NaN."""
-    old, new = array.astype(np.complex128), cast.astype(np.complex128)
-    return ~np.isfinite(cast) & (old != new) & ~(np.isnan(old) & np.isnan(new))
+def _overflow_mask(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
+    """Returns a mask of the elements that a cast has made infinite or NaN."""
+    old_values, new_values = array.astype(np.complex128), cast.astype(np.complex128)
+    return (
+        ~np.isfinite(cast)
+        & (old_values != new_values)
+        & ~(np.isnan(old_values) & np.isnan(new_values))
+    )
 
 
-def _incompatible(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
+def _incompatible_text(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
     text = f"a value of dtype {array.dtype} is not compatible with {wanted}"
     if not is_switched_off(array.dtype):
         return text

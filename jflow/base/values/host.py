@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 _LENGTH = np.dtype("<u8")
 _SLICE = 1 << 14
-"""How many strings are read at a time, so that what is made beside them stays small."""
+"""How many strings are read at a time, to bound temporary memory."""
 
 
 class HostDtype(Enum):
@@ -30,7 +30,7 @@ class HostDtype(Enum):
 
     @property
     def itemsize(self) -> int:
-        """Minimum size of a serialized element in bytes."""
+        """The minimum size of a serialized element in bytes."""
         return _LENGTH.itemsize
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class HostArray(jax.core.AbstractValue):
     weak_type: bool = False
 
     def str_short(self, short_dtypes: Any = False, mesh_axis_types: Any = False) -> str:
-        """The text that JAX prints in equations."""
+        """Returns the text that JAX prints in equations."""
         sizes = "?" if self.shape is None else ",".join(map(str, self.shape))
         return f"{self.dtype.name}[{sizes}]"
 
@@ -97,11 +97,11 @@ def as_strings(value: Any) -> Array:
     strings = np.array(value, dtype=object, order="C")
     flat = strings.reshape(-1)
     for i, item in enumerate(flat):
-        flat[i] = _encoded(item)
+        flat[i] = _encode_text(item)
     return strings
 
 
-def _encoded(item: Any) -> bytes:
+def _encode_text(item: Any) -> bytes:
     if isinstance(item, str):
         return item.encode()
     if isinstance(item, bytes):
@@ -116,12 +116,12 @@ def type_name(value: Array) -> str:
 
 @lru_cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """Returns the dtype's name; cached, because NumPy builds it again for each access."""
+    """Returns a dtype's name; cached, because NumPy builds it at each access."""
     return dtype.name
 
 
 def memory_bytes(value: Any) -> int:
-    """The memory of an array on the host or a device in bytes, with the text of its strings."""
+    """Returns the memory of a host or device array in bytes, the text of strings included."""
     size: int = value.nbytes
     # Not `is_string_tensor`, whose call and comparison of dtypes take as long as all the rest.
     is_string = isinstance(value, np.ndarray) and value.dtype.hasobject
@@ -129,7 +129,7 @@ def memory_bytes(value: Any) -> int:
 
 
 def raw_bytes(value: Array) -> Array:
-    """Returns the value serialized as u8[n]; a view if it is an array in C order."""
+    """Serializes an array to u8[n]; returns a view if possible."""
     if is_string_tensor(value):
         items = value.reshape(-1).tolist()
         lengths = np.array([len(item) for item in items], _LENGTH)
@@ -138,7 +138,7 @@ def raw_bytes(value: Array) -> Array:
 
 
 def read_strings(data: Array, count: int) -> tuple[Array, int]:
-    """Reads the first `count` strings of `data` (u8[n]); also returns their size in bytes.
+    """Reads `count` strings from the start of `data`, u8[n]; also returns the offset after them.
 
     Raises:
       ValueError: if `data` is too short; nothing is allocated then.

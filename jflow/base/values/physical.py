@@ -1,4 +1,4 @@
-"""Physical form of extended dtypes (random keys, int4) outside XLA programs.
+"""The physical form of extended dtypes (random keys, int4), which replaces them outside XLA.
 
 JAX's random keys have no representation on the host. JAX 0.10 transfers arrays of sub-byte dtypes
 to devices in another layout than compiled programs expect, and does not export 2-bit dtypes.
@@ -45,7 +45,7 @@ class PhysicalForm:
 
 @lru_cache(maxsize=256)
 def physical_form(dtype: Any) -> PhysicalForm | None:
-    """Returns the physical form of a dtype, or None if its values are their own."""
+    """Returns the physical form of a dtype; None if values need no other form."""
     if is_key(dtype):
         wrap = partial(jax.random.wrap_key_data, impl=key_implementation(dtype))
         return PhysicalForm(wrap, jax.random.key_data)
@@ -69,7 +69,7 @@ def key_dtype(implementation: str) -> Any:
 
 
 def key_implementation(dtype: Any) -> Any:
-    """Returns `jax.random.key_impl` of keys of a dtype."""
+    """Returns the implementation of random keys of a dtype, as `jax.random.key_impl`."""
     implementations = []
 
     def look(key: jax.Array) -> jax.Array:
@@ -87,14 +87,14 @@ def to_physical(value: Any) -> Array:
 
 
 def from_physical(carried: Array, dtype: Any) -> Any:
-    """Converts an array from the physical form of a dtype; scalars become NumPy scalars."""
+    """Converts an array from its physical form to a dtype; scalars become NumPy scalars."""
     form = physical_form(dtype)
     value = carried if form is None else form.wrap(carried)
     return value[()] if isinstance(value, np.ndarray) else value
 
 
 def wrapping(aval: Any) -> jex.ClosedJaxpr | None:
-    """Returns the program from a value's physical form to the value; None if they are the same."""
+    """Returns the program that converts from the physical form; None if there is no other form."""
     form = physical_form(aval.dtype)
     if form is None:
         return None
@@ -103,7 +103,7 @@ def wrapping(aval: Any) -> jex.ClosedJaxpr | None:
 
 
 def unwrapping(aval: Any) -> jex.ClosedJaxpr | None:
-    """Returns the program from a value to its physical form; None if they are the same."""
+    """Returns the program that converts to the physical form; None if there is no other form."""
     form = physical_form(aval.dtype)
     if form is None:
         return None

@@ -1,4 +1,4 @@
-"""`TensorShape` and `Dimension`: shapes as in TensorFlow 1, which are tuples that JAX takes."""
+"""`TensorShape` and `Dimension`: shapes as in TensorFlow 1, which JAX accepts as tuples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jflow.base.values.dims import declared, is_known, unknown_dim
 
 
 class Dimension:
-    """A size of a shape: an int, or a symbol of JAX if it is unknown.
+    """A size in a shape: an int, or a symbol of JAX if it is unknown.
 
     Args:
       value: the size, None if it is unknown, or another dimension.
@@ -28,11 +28,11 @@ class Dimension:
     def __new__(cls, value: Any) -> Any:
         if isinstance(value, Dimension):
             return value
-        return _wrapped(unknown_dim() if value is None else _as_size(value))
+        return _wrap_size(unknown_dim() if value is None else _as_size(value))
 
     @property
     def value(self) -> int | None:
-        """The size as an int, None if it is unknown."""
+        """The size as an int; None if it is unknown."""
         return int(self) if isinstance(self, int) else None
 
     def is_compatible_with(self, other: Any) -> bool:
@@ -46,7 +46,7 @@ class Dimension:
             raise ValueError(f"Dimensions {self} and {other} are not compatible")
 
     def merge_with(self, other: Any) -> Any:
-        """Returns the size that is known of the two. Raises as `assert_is_compatible_with`."""
+        """Returns the known one of two sizes. Raises as `assert_is_compatible_with`."""
         self.assert_is_compatible_with(other)
         return Dimension(other) if self.value is None else self
 
@@ -75,11 +75,11 @@ class _UnknownDimension(Dimension, _SYMBOL):  # type: ignore[misc]
         return unknown
 
     def __init__(self, _: Any) -> None:
-        """Leaves the symbol as it is."""
+        """Does nothing: `__new__` has initialized the symbol."""
 
     @property
     def symbol(self) -> Any:
-        """The symbol as JAX has it."""
+        """The same symbol as an object of JAX's class."""
         return _as_kind(_SYMBOL, self)
 
     def __eq__(self, other: object) -> bool:
@@ -95,28 +95,28 @@ class _UnknownDimension(Dimension, _SYMBOL):  # type: ignore[misc]
 
 
 def plain_size(size: Any) -> Any:
-    """Returns a size as JAX has it: an int or a symbol; what is no `Dimension` as it is."""
+    """Converts a `Dimension` to an int or a symbol of JAX; returns anything else unchanged."""
     if isinstance(size, _UnknownDimension):
         return size.symbol
     return int(size) if isinstance(size, _KnownDimension) else size
 
 
 def _as_kind(kind: Any, symbol: Any) -> Any:
-    """Returns a symbol of another class."""
+    """Returns a copy of a symbol as an object of another class."""
     instance = object.__new__(kind)
     for name in _SYMBOL.__slots__:
         setattr(instance, name, getattr(symbol, name))
     return instance
 
 
-def _wrapped(size: Any) -> Any:
+def _wrap_size(size: Any) -> Any:
     if size is None or isinstance(size, Dimension):
         return Dimension(size)
     return _KnownDimension(size) if is_known(size) else _UnknownDimension(size)
 
 
 class TensorShape(tuple[Any, ...]):
-    """The shape of a tensor: a tuple of sizes, with the methods that it has in TensorFlow 1.
+    """The shape of a tensor: a tuple of sizes with the methods of TensorFlow 1's `TensorShape`.
 
     Each size is an int, or a symbol of JAX if it is unknown, and has `value`: the int, or None.
     A shape is equal to a list or tuple of the same sizes, in which None stands for any unknown one.
@@ -142,7 +142,7 @@ class TensorShape(tuple[Any, ...]):
 
     @classmethod
     def of(cls, sizes: Sequence[Any] | None) -> TensorShape:
-        """Returns the shape of sizes that are numbers and symbols, or None."""
+        """Returns the shape with these sizes, numbers and symbols; of unknown rank for None."""
         return UNKNOWN_SHAPE if sizes is None else tuple.__new__(cls, sizes)
 
     @property
@@ -152,7 +152,7 @@ class TensorShape(tuple[Any, ...]):
 
     @property
     def ndims(self) -> int | None:
-        """As `rank`."""
+        """The same as `rank`."""
         return self.rank
 
     @property
@@ -162,7 +162,7 @@ class TensorShape(tuple[Any, ...]):
 
     @property
     def sizes(self) -> tuple[Any, ...] | None:
-        """The sizes as plain numbers and symbols, None where unknown."""
+        """The sizes as plain numbers and symbols; None if the rank is unknown."""
         return None if self.rank is None else tuple(tuple.__iter__(self))
 
     def as_list(self) -> list[int | None]:
@@ -186,7 +186,7 @@ class TensorShape(tuple[Any, ...]):
             raise ValueError(f"Shape {self} is not fully defined")
 
     def is_compatible_with(self, other: Any) -> bool:
-        """Whether a tensor can have both shapes."""
+        """Whether a tensor could have both shapes."""
         other = TensorShape(other)
         if self.rank is None or other.rank is None:
             return True
@@ -194,12 +194,12 @@ class TensorShape(tuple[Any, ...]):
         return self.rank == other.rank and all(a.is_compatible_with(b) for a, b in pairs)
 
     def assert_is_compatible_with(self, other: Any) -> None:
-        """Raises ValueError if no tensor can have both shapes."""
+        """Raises ValueError if no tensor could have both shapes."""
         if not self.is_compatible_with(other):
             raise ValueError(f"Shapes {self} and {TensorShape(other)} are incompatible")
 
     def merge_with(self, other: Any) -> TensorShape:
-        """Returns what is known of both shapes together.
+        """Combines the known sizes of two shapes.
 
         Raises ValueError if no tensor can have both.
         """
@@ -212,7 +212,7 @@ class TensorShape(tuple[Any, ...]):
         return TensorShape.of([a if is_known(a) else b for a, b in pairs])
 
     def most_specific_compatible_shape(self, other: Any) -> TensorShape:
-        """Returns the shape of the sizes that both have; other sizes are unknown."""
+        """Returns a shape with the sizes on which both shapes agree; other sizes are unknown."""
         other = TensorShape(other)
         if self.rank is None or self.rank != other.rank:
             return UNKNOWN_SHAPE
@@ -220,14 +220,14 @@ class TensorShape(tuple[Any, ...]):
         return TensorShape.of([a if _is_same(a, b) else None for a, b in pairs])
 
     def concatenate(self, other: Any) -> TensorShape:
-        """Returns this shape followed by another one; of unknown rank if one of them is."""
+        """Returns this shape followed by another one; the rank is unknown if either is."""
         other = TensorShape(other)
         if self.rank is None or other.rank is None:
             return UNKNOWN_SHAPE
         return TensorShape.of((*(self.sizes or ()), *(other.sizes or ())))
 
     def with_rank(self, rank: int) -> TensorShape:
-        """Returns this shape, of unknown sizes if its rank is unknown.
+        """Returns this shape, or one of unknown sizes and this rank if its rank is unknown.
 
         Raises ValueError if it has another rank.
         """
@@ -248,11 +248,11 @@ class TensorShape(tuple[Any, ...]):
         return self
 
     def assert_has_rank(self, rank: int) -> None:
-        """Raises ValueError if the rank is known to be another one."""
+        """Raises ValueError if the shape is known to have another rank."""
         self.with_rank(rank)
 
     def assert_same_rank(self, other: Any) -> None:
-        """Raises ValueError if two ranks are known and not equal."""
+        """Raises ValueError if both ranks are known and differ."""
         other = TensorShape(other)
         if None not in (self.rank, other.rank) and self.rank != other.rank:
             raise ValueError(f"Shapes {self} and {other} must have the same rank")
@@ -260,11 +260,11 @@ class TensorShape(tuple[Any, ...]):
     # As a tuple -------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        return map(_wrapped, tuple.__iter__(self))
+        return map(_wrap_size, tuple.__iter__(self))
 
     def __getitem__(self, index: Any) -> Any:
         item = tuple.__getitem__(self, index)
-        return TensorShape.of(item) if isinstance(index, slice) else _wrapped(item)
+        return TensorShape.of(item) if isinstance(index, slice) else _wrap_size(item)
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, list | tuple):
@@ -303,7 +303,7 @@ _ADVICE = "declare it with set_shape or jflow.ensure_shape"
 
 
 class _UnknownShape(TensorShape):
-    """The shape of a tensor of unknown rank. Equal to None and false; it has no sizes to take."""
+    """The shape of a tensor of unknown rank: equal to None, false, and without sizes."""
 
     __slots__ = ()
 
@@ -338,7 +338,7 @@ UNKNOWN_SHAPE: TensorShape = tuple.__new__(_UnknownShape)
 
 
 def _as_size(value: Any) -> Any:
-    """Returns a size as a plain number, a symbol, or None if it is any."""
+    """Converts a size to a plain number or a symbol; None stays None."""
     if value is None or jax.export.is_symbolic_dim(value):
         return plain_size(value)
     try:
@@ -355,7 +355,7 @@ def _plain(shape: Sequence[Any]) -> Sequence[Any]:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two sizes are equal; None is equal to any unknown one."""
+    """Whether two sizes are equal; None equals any unknown size."""
     if one is None or other is None:
         return not is_known(one) and not is_known(other)
     return bool(one == other)

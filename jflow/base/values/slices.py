@@ -1,4 +1,4 @@
-"""Tensors in parts: which slice an array is, and which part has a row."""
+"""Slices and parts of tensors: the position of a slice, and the part that holds a row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SaveSliceInfo:
 
 
 def assigned_parts(ids: Any, sizes: Sequence[int], strategy: str, xp: Any) -> tuple[Any, Any]:
-    """The part of each id, and its row there; for an id out of range the number of parts.
+    """Returns the part of each id and its row there; the number of parts for an id out of range.
 
     Args:
       ids: signed integers of any shape, an array of NumPy or JAX.

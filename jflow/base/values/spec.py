@@ -1,4 +1,4 @@
-"""`TensorSpec`: the shape and dtype of tensors without a value."""
+"""`TensorSpec`: a shape and a dtype."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TensorSpec:
 
     @property
     def is_static(self) -> bool:
-        """Whether rank and all sizes are fixed."""
+        """Whether the rank and all sizes are fixed."""
         return self.shape is not None and None not in self.shape
 
     @cached_property
@@ -62,12 +62,12 @@ class TensorSpec:
 
     @cached_property
     def batch(self) -> TensorSpec:
-        """The spec of such tensors stacked along a new first dimension of any size."""
+        """The spec of a batch of such tensors: with a new first dimension of any size."""
         return TensorSpec(None if self.shape is None else (None, *self.shape), self.dtype)
 
     @cached_property
     def physical(self) -> TensorSpec:
-        """The spec of their physical form, which queues, variables and messages hold."""
+        """The spec of the physical form, which queues, variables and messages hold."""
         form = physical_form(self.dtype)
         if form is None:
             return self
@@ -77,7 +77,7 @@ class TensorSpec:
         return TensorSpec(None if self.shape is None else (*self.shape, *added), carried.dtype)
 
     def aval(self, *batch: Dim) -> AbstractValue:
-        """Returns the abstract value of such a tensor, or of a batch of the given sizes."""
+        """Returns the abstract value of such a tensor, or of a batch with these leading sizes."""
         shape = as_shape(self.shape)
         return host_abstract(None if shape is None else (*batch, *shape), self.dtype)
 
@@ -89,33 +89,33 @@ class TensorSpec:
 
 
 def is_compatible(declared: Sequence[Dim | None] | None, shape: Sequence[Dim] | None) -> bool:
-    """Whether a shape matches a declared one, as far as both are known."""
-    wanted, found = plain_shape(declared), plain_shape(shape)
-    if wanted is None or found is None:
+    """Whether a shape fits a declared one, as far as both are known."""
+    wanted_sizes, found_sizes = plain_shape(declared), plain_shape(shape)
+    if wanted_sizes is None or found_sizes is None:
         return True
-    return len(wanted) == len(found) and all(
+    return len(wanted_sizes) == len(found_sizes) and all(
         not is_known(dim) or not is_known(size) or dim == size
-        for dim, size in zip(wanted, found, strict=True)
+        for dim, size in zip(wanted_sizes, found_sizes, strict=True)
     )
 
 
 def shape_text(shape: Shape) -> str:
-    """Returns a shape for messages, such as "(2, None)" or "any shape"."""
+    """Formats a shape for messages, such as "(2, None)" or "any shape"."""
     return "any shape" if shape is None else str(shape)
 
 
 def _as_dtype(dtype: Any) -> Dtype:
-    """Converts a dtype or its name; unlike in programs, it may have 64 bits."""
+    """Converts a dtype or its name to a dtype, which may have 64 bits, unlike in programs."""
     if isinstance(dtype, HostDtype) or is_key(dtype):
         return dtype
     if isinstance(dtype, str):
-        known = string if dtype == string.name else NUMBERS.get(dtype)
-        if known is None:
+        known_dtype = string if dtype == string.name else NUMBERS.get(dtype)
+        if known_dtype is None:
             raise TypeError(
                 f"{dtype!r} is not a dtype of tensors; expected one of {string.name}, "
                 + ", ".join(NUMBERS)
             )
-        return known
+        return known_dtype
     if isinstance(dtype, list | dict):
         raise TypeError(f"{dtype!r:.80} is not a dtype of tensors")
     wanted = np.dtype(dtype)

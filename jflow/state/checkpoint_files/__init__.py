@@ -1,4 +1,4 @@
-"""Files of checkpoints: writing, committing and reading them."""
+"""Writing, committing and reading the files of checkpoints."""
 
 from jflow.state.checkpoint_files.checkpoint import Checkpoint as Checkpoint
 from jflow.state.checkpoint_files.checkpoint import SavedTensor as SavedTensor

@@ -1,4 +1,4 @@
-"""`Checkpoint`: a checkpoint that is read."""
+"""`Checkpoint`: the interface of checkpoints that are open for reading."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jflow.state.checkpoint_files.regions import TensorBox, empty
 from jflow.state.resources.snapshot import Snapshot
 
 TensorRegion = Sequence[slice]
-"""A slice of the whole tensor for each dimension, without steps."""
+"""One slice with step 1 for each dimension of the whole tensor."""
 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """What a checkpoint says of a tensor.
+    """The dtype and shape of a tensor in a checkpoint.
 
     Attributes:
       dtype: the name of the dtype that programs see, such as "int4".
@@ -36,7 +36,7 @@ class SavedTensor:
 
 
 class Checkpoint(Closing, ABC):
-    """A checkpoint that is read: tensors by their keys, in any regions, and states of resources.
+    """A checkpoint open for reading: tensors by key, whole or in regions, and states of resources.
 
     Attributes:
       path: its prefix or directory.
@@ -48,19 +48,19 @@ class Checkpoint(Closing, ABC):
 
     @abstractmethod
     def keys(self) -> list[str]:
-        """The keys of all tensors, in order."""
+        """Returns the keys of all tensors, sorted."""
 
     @abstractmethod
     def info(self, key: str) -> SavedTensor:
-        """The dtype and shape of a tensor. Raises NotFoundError if there is none."""
+        """Returns the dtype and shape of a tensor. Raises NotFoundError if there is none."""
 
     @abstractmethod
     def state_keys(self) -> list[str]:
-        """The keys of the states of other resources, in order."""
+        """Returns the keys of the states of resources, sorted."""
 
     @abstractmethod
     def state(self, key: str) -> Snapshot:
-        """The state of a resource.
+        """Returns the state of a resource.
 
         Raises:
           DataLossError: if it is damaged.
@@ -69,7 +69,7 @@ class Checkpoint(Closing, ABC):
 
     @abstractmethod
     def verify(self) -> None:
-        """Reads everything. Raises DataLossError, with file and offset, for what is damaged."""
+        """Reads and checks everything. Raises DataLossError, with file and offset, for damage."""
 
     @abstractmethod
     def close(self) -> None:
@@ -77,13 +77,13 @@ class Checkpoint(Closing, ABC):
 
     @abstractmethod
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
-        """Reads a region that is not empty."""
+        """Reads a nonempty region of a tensor into an array."""
 
     def __contains__(self, key: object) -> bool:
         return key in self.keys()
 
     def read(self, key: str, region: TensorRegion | None = None, out: Array | None = None) -> Array:
-        """A tensor, or a region of it, in physical form.
+        """Returns a tensor, or a region of it, in physical form.
 
         Args:
           key: its key.
@@ -116,7 +116,7 @@ class Checkpoint(Closing, ABC):
             self._read(key, info, box, out)
         return out
 
-    def _missing(self, key: str, what: str, there: Sequence[str]) -> NotFoundError:
+    def _missing_error(self, key: str, what: str, there: Sequence[str]) -> NotFoundError:
         names = ", ".join(map(repr, there[:20])) or "none"
         more = f" and {len(there) - 20} more" if len(there) > 20 else ""
         return NotFoundError(

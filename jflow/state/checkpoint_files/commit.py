@@ -33,7 +33,7 @@ def commit(
     *,
     about: Mapping[str, str] = _NOTHING,
 ) -> None:
-    """Makes the shards of a save the checkpoint, at one moment, and removes what it replaces.
+    """Atomically makes the shards of a save the checkpoint, and removes what it replaces.
 
     Args:
       prefix: the checkpoint.
@@ -48,10 +48,10 @@ def commit(
     """
     storage = prefix.storage
     for shard in shards:
-        found = storage.size(prefix.file(shard.file))
-        if found != shard.n_bytes:
+        n_found = storage.size(prefix.file(shard.file))
+        if n_found != shard.n_bytes:
             raise AbortedError(
-                f"{storage.file(prefix.file(shard.file))!r} has {found} bytes, expected "
+                f"{storage.file(prefix.file(shard.file))!r} has {n_found} bytes, expected "
                 f"{shard.n_bytes}: something removed it, or the tasks do not share this directory"
             )
     storage.sync()
@@ -64,7 +64,7 @@ def commit(
 
 
 def sweep(prefix: CheckpointPrefix) -> None:
-    """Removes what failed saves left of this checkpoint and of other steps of it.
+    """Removes the files that failed saves left, of this checkpoint and of other steps of it.
 
     No save to the prefix, with any step, may be under way. Files that jflow did not write, and
     those of a checkpoint whose manifest cannot be read, are kept.
@@ -83,7 +83,7 @@ def sweep(prefix: CheckpointPrefix) -> None:
 
 
 def delete(prefix: CheckpointPrefix) -> None:
-    """Deletes a checkpoint, if it is there; its manifest first, so that it is never in part there.
+    """Deletes a checkpoint, if it exists: first the manifest, so that no part of it can be read.
 
     Raises:
       PermissionDeniedError: if the process may not write there.
@@ -98,12 +98,12 @@ def delete(prefix: CheckpointPrefix) -> None:
 
 
 def exists(prefix: CheckpointPrefix) -> bool:
-    """Whether there is a checkpoint; its shards are not looked at."""
+    """Whether a checkpoint's manifest exists; its shards are not checked."""
     return prefix.storage.size(manifest_name(prefix.name)) is not None
 
 
 def read_manifest(storage: CheckpointStorage, name: str) -> Manifest:
-    """The manifest of a checkpoint.
+    """Reads the manifest of a checkpoint.
 
     Args:
       storage: the directory.
@@ -126,7 +126,7 @@ def read_manifest(storage: CheckpointStorage, name: str) -> Manifest:
 
 
 def _current_save(storage: CheckpointStorage, name: str) -> str | None:
-    """The save that a manifest names; "" without a manifest, None if it is damaged."""
+    """Returns the save that a manifest names; "" if there is no manifest, None if it is damaged."""
     try:
         return read_manifest(storage, name).save
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""`Item`: one thing that a task saves."""
+"""`Item`: one tensor or state that a task saves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = "key<"
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A tensor, a slice of one, or the state of another resource.
+    """A tensor, a slice of one, or the state of a resource, to be saved.
 
     Attributes:
       key: its name in the checkpoint; a slice is stored under the name of the whole tensor.
@@ -65,5 +65,5 @@ class Item:
 
 
 def logical_shape(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
-    """The shape that programs see of an array in physical form: a random key has one size more."""
+    """Converts a shape in physical form to that which programs see: random keys lose a size."""
     return shape[:-1] if dtype.startswith(_KEY) else shape

@@ -1,4 +1,4 @@
-"""What is in the files of a checkpoint: names, records and their limits.
+"""The layout of checkpoint files: names, records and their limits.
 
 A checkpoint `PREFIX` is a manifest `PREFIX.index`, and a shard of each task that saved, a file
 `PREFIX.SAVE.TASK.safetensors`, where SAVE is a random number of the save. The manifest comes last
@@ -26,7 +26,7 @@ from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.state.records.crc32c import checksum
 
 BLOCK_BYTES = 4 << 20
-"""The bytes of data under one checksum."""
+"""The size of a block of data, which has one checksum, in bytes."""
 
 MAX_HEADER_BYTES = 100_000_000
 """The longest header that the safetensors library reads."""
@@ -49,7 +49,7 @@ _MAX_RANK = 64  # of a NumPy array
 
 
 class TensorEntry(Record, frozen=True):
-    """An array in a shard.
+    """The table entry of an array in a shard.
 
     Attributes:
       key: the name of the tensor; empty for an array of a state.
@@ -99,7 +99,7 @@ class TensorEntry(Record, frozen=True):
 
 
 class StateEntry(Record, frozen=True):
-    """The snapshot of a resource: its record, and the arrays beside it."""
+    """The table entry of a resource's snapshot: its record, and the entries of its arrays."""
 
     what = "state in a checkpoint"
 
@@ -110,7 +110,7 @@ class StateEntry(Record, frozen=True):
 
 
 class ShardTable(Record, frozen=True):
-    """What is in a shard.
+    """The table of a shard.
 
     Attributes:
       block_bytes: the bytes of data under one checksum; an entry begins with a block of its own.
@@ -127,7 +127,7 @@ class ShardTable(Record, frozen=True):
 
 
 class ShardRecord(Record, frozen=True):
-    """A shard that is written, as the manifest names it.
+    """The manifest's record of a shard.
 
     Attributes:
       file: the name of the file, without the prefix of the checkpoint.
@@ -156,7 +156,7 @@ class ShardRecord(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True):
-    """A checkpoint: the shards of one save.
+    """The manifest of a checkpoint: the shards of one save.
 
     Attributes:
       version: of the format.
@@ -174,13 +174,13 @@ class Manifest(Record, frozen=True):
     shards: tuple[ShardRecord, ...]
 
     def to_file(self) -> bytes:
-        """The content of the manifest's file."""
+        """Encodes the manifest as the content of its file."""
         data = self.to_bytes()
         return _HEADER.pack(_MAGIC, len(data), checksum(data)) + data
 
     @classmethod
     def from_file(cls, data: bytes, path: str) -> Manifest:
-        """The manifest in a file. Raises DataLossError if the content is anything else."""
+        """Decodes the content of a manifest's file. Raises DataLossError if it is damaged."""
         if len(data) < _HEADER.size or data[: len(_MAGIC)] != _MAGIC:
             raise DataLossError(f"{path!r} is not a manifest of a checkpoint, or is damaged")
         _, n_bytes, crc = _HEADER.unpack_from(data)
@@ -202,17 +202,17 @@ MAX_MANIFEST_BYTES = Manifest.limits.n_bytes + _HEADER.size
 
 
 def manifest_name(prefix: str) -> str:
-    """The name of the manifest of a checkpoint."""
+    """Returns the name of the manifest of a checkpoint."""
     return prefix + _MANIFEST
 
 
 def temporary_name(prefix: str, save: str) -> str:
-    """The name of the manifest until it is complete."""
+    """Returns the temporary name of the manifest until it is complete."""
     return f"{prefix}.{save}.tmp"
 
 
 def shard_name(save: str, task: str) -> str:
-    """The name of a shard, without the prefix of the checkpoint.
+    """Returns the name of a shard, without the prefix of the checkpoint.
 
     Args:
       save: the number of the save, 16 hexadecimal digits.
@@ -231,7 +231,7 @@ def shard_name(save: str, task: str) -> str:
 
 
 def written_by(name: str, prefix: str) -> tuple[str, str] | None:
-    """Whose file one is, if a save of this prefix or of another step of it wrote the file.
+    """Parses the name of a file that a save of this prefix, or another step of it, wrote.
 
     Returns:
       The prefix and the number of the save; None for all other files, and for manifests.

@@ -1,4 +1,4 @@
-"""Checkpoints in a directory of this machine.
+"""Checkpoint storage in a directory of this machine.
 
 All files are opened relative to the open directory and are regular files: a link in place of one
 is refused, so nothing outside of the directory is read, replaced or removed.
@@ -23,7 +23,7 @@ _MODE = 0o666
 
 
 class LocalStorage(CheckpointStorage):
-    """A directory of this machine.
+    """Checkpoint storage in a directory of this machine.
 
     Args:
       descriptor: the open directory, which this closes.
@@ -165,12 +165,12 @@ class _LocalSource(FileSource):
 
 
 def _write_back(descriptor: int, offset: int, n_bytes: int) -> None:
-    """Lets the disk begin to write, while the checksum of the next block is computed."""
+    """Starts write-back to disk, while the checksum of the next block is computed."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, offset, n_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def _read_ahead(descriptor: int) -> None:
-    """Lets the system read further ahead, while the checksum of a block is computed."""
+    """Asks the kernel to read ahead, while the checksum of a block is computed."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)

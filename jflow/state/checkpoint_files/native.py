@@ -1,4 +1,4 @@
-"""Checkpoints in jflow's own format."""
+"""`NativeCheckpoint`: reads checkpoints in jflow's own format."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class _Piece(NamedTuple):
 
     @property
     def box(self) -> TensorBox:
-        """Its region of the whole tensor as programs see it."""
+        """The region of the whole tensor that it covers, as programs see it."""
         return box_of(self.entry.begin, self.entry.shape[: len(self.entry.begin)])
 
 
 class NativeCheckpoint(Checkpoint):
-    """A checkpoint that jflow wrote.
+    """An open checkpoint in jflow's own format.
 
     All shards are opened, and their tables checked, at the beginning. A later save that replaces
     the checkpoint does not change what this reads.
@@ -76,7 +76,7 @@ class NativeCheckpoint(Checkpoint):
 
     def info(self, key: str) -> SavedTensor:
         if key not in self._tensors:
-            raise self._missing(key, "tensors", self.keys())
+            raise self._missing_error(key, "tensors", self.keys())
         entry = self._tensors[key][0].entry
         rank = len(entry.full_shape)
         return SavedTensor(entry.dtype, entry.full_shape, entry.stored, entry.shape[rank:])
@@ -86,9 +86,9 @@ class NativeCheckpoint(Checkpoint):
 
     def state(self, key: str) -> Snapshot:
         if key not in self._states:
-            raise self._missing(key, "states", self.state_keys())
+            raise self._missing_error(key, "states", self.state_keys())
         shard, saved = self._states[key]
-        arrays = tuple(_whole(_Piece(shard, entry), key) for entry in saved.arrays)
+        arrays = tuple(_read_whole(_Piece(shard, entry), key) for entry in saved.arrays)
         try:
             return unpacked(saved.kind, PackedSnapshot(saved.record, arrays))
         except InvalidArgumentError as error:
@@ -113,14 +113,14 @@ class NativeCheckpoint(Checkpoint):
             part = target[common.within(box.begin).index]
             inner = common.within(piece.entry.begin)
             if info.stored == string.name:
-                part[...] = _whole(piece, key)[inner.index]
+                part[...] = _read_whole(piece, key)[inner.index]
                 continue
             zeros = (0,) * len(info.trailing)
             stored = TensorBox((*inner.begin, *zeros), (*inner.end, *info.trailing))
             read_box(piece.shard.reader(piece.entry, key), piece.entry.shape, stored, part)
 
     def _check_whole(self, key: str, pieces: list[_Piece]) -> None:
-        """Refuses slices that do not belong together, overlap, or leave something out."""
+        """Raises DataLossError unless the slices cover each element of a tensor exactly once."""
         first = pieces[0].entry
         is_same = all(
             (one.entry.dtype, one.entry.stored, one.entry.full_array_shape)
@@ -137,7 +137,7 @@ class NativeCheckpoint(Checkpoint):
 
 
 def _overlap(boxes: list[TensorBox]) -> bool:
-    """Whether any two of the regions have something in common."""
+    """Whether any two regions overlap."""
     boxes = sorted(boxes)
     for i, box in enumerate(boxes):
         for other in boxes[i + 1 :]:
@@ -148,8 +148,8 @@ def _overlap(boxes: list[TensorBox]) -> bool:
     return False
 
 
-def _whole(piece: _Piece, key: str) -> Array:
-    """A stored array."""
+def _read_whole(piece: _Piece, key: str) -> Array:
+    """Reads a whole stored array."""
     entry = piece.entry
     read = piece.shard.reader(entry, key)
     if entry.stored != string.name:

@@ -1,4 +1,4 @@
-"""Opens checkpoints of either format."""
+"""Opens checkpoints of jflow or Orbax."""
 
 from __future__ import annotations
 

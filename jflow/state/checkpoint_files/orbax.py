@@ -1,4 +1,4 @@
-"""Checkpoints of Orbax, read and written by the package `orbax-checkpoint`.
+"""Reads and writes checkpoints of Orbax, with the package `orbax-checkpoint`.
 
 The keys of tensors are the paths of a tree: `{"layer": {"kernel": …}}` has the key "layer/kernel".
 """
@@ -24,7 +24,7 @@ _TREE, _ITEM = "_METADATA", "default"
 
 
 class OrbaxCheckpoint(Checkpoint):
-    """A checkpoint that Orbax wrote: a `StandardCheckpointer`, `PyTreeCheckpointer` or manager.
+    """An open checkpoint of Orbax, by a `StandardCheckpointer`, `PyTreeCheckpointer` or manager.
 
     A tensor is read as a whole, also for a region of it. Orbax's files have no states.
 
@@ -52,7 +52,7 @@ class OrbaxCheckpoint(Checkpoint):
             jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves
         ]
         self._tensors = {
-            name: _described(leaf.shape, np.dtype(leaf.dtype))
+            name: _saved_tensor(leaf.shape, np.dtype(leaf.dtype))
             for name, (_, leaf) in zip(self._names, leaves, strict=True)
         }
 
@@ -61,27 +61,27 @@ class OrbaxCheckpoint(Checkpoint):
 
     def info(self, key: str) -> SavedTensor:
         if key not in self._tensors:
-            raise self._missing(key, "tensors", self.keys())
+            raise self._missing_error(key, "tensors", self.keys())
         return self._tensors[key]
 
     def state_keys(self) -> list[str]:
         return []
 
     def state(self, key: str) -> Snapshot:
-        raise self._missing(key, "states", [])
+        raise self._missing_error(key, "states", [])
 
     def verify(self) -> None:
         for key in self._tensors:
-            self._whole(key)
+            self._restore_tensor(key)
 
     def close(self) -> None:
         self._handler.close()
 
     def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
-        target[...] = to_physical(self._whole(key))[box.index]
+        target[...] = to_physical(self._restore_tensor(key))[box.index]
 
-    def _whole(self, key: str) -> Array:
-        """A tensor as Orbax gives it, all others being left out."""
+    def _restore_tensor(self, key: str) -> Array:
+        """Restores one tensor through Orbax, leaving out all others."""
         leaves = [0 if name == key else self._orbax.PLACEHOLDER for name in self._names]
         tree = jax.tree_util.tree_unflatten(self._structure, leaves)
         options = self._orbax.RestoreArgs(restore_type=np.ndarray)
@@ -98,7 +98,7 @@ class OrbaxCheckpoint(Checkpoint):
 def write_orbax(
     checkpoint: Checkpoint, directory: str | os.PathLike[str], keys: Collection[str] | None = None
 ) -> None:
-    """Writes the tensors of a checkpoint so that Orbax reads them, as a tree of dicts.
+    """Writes the tensors of a checkpoint as an Orbax checkpoint, a tree of dicts.
 
     All of them are in memory at once. Random keys are written as their data.
 
@@ -141,7 +141,7 @@ def write_orbax(
 
 
 def item_of(directory: str) -> str | None:
-    """The directory of the tree in a local directory that Orbax wrote; None if it is another one.
+    """Returns the tree's directory in a local Orbax checkpoint; None if it is not one.
 
     A manager's step has the tree in a directory "default".
     """
@@ -161,7 +161,7 @@ def _value(checkpoint: Checkpoint, key: str) -> Any:
     return np.asarray(from_physical(array, NUMBERS.get(info.dtype, array.dtype)))
 
 
-def _described(shape: Any, dtype: np.dtype[Any]) -> SavedTensor:
+def _saved_tensor(shape: Any, dtype: np.dtype[Any]) -> SavedTensor:
     stored = TensorSpec((), dtype).physical.dtype.name
     return SavedTensor(dtype.name, tuple(shape), stored)
 

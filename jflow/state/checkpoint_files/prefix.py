@@ -1,4 +1,4 @@
-"""`CheckpointPrefix`: the directory and the name of a checkpoint, with the right to use them."""
+"""`CheckpointPrefix`: an open directory and the prefix of a checkpoint's files in it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jflow.state.checkpoint_files.storage import CheckpointStorage
 from jflow.state.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 
 ANYWHERE = AllowedDirectories.anywhere(CHECKPOINTS)
-"""Where checkpoints may be if the caller is the user whose process this is."""
+"""The allowed directories of checkpoints in the user's own process: all of them."""
 
 
 def checkpoint_roots(paths: list[str]) -> AllowedDirectories:
-    """The directories below which alone a task uses checkpoints.
+    """Returns the allowed directories of a task's checkpoints.
 
     Raises:
       NotFoundError: if one of them is not a directory.
@@ -41,11 +41,11 @@ class CheckpointPrefix(Closing):
 
     @property
     def path(self) -> str:
-        """The whole prefix, without links."""
+        """The whole prefix, with links resolved."""
         return self.storage.file(self.name)
 
     def file(self, suffix: str) -> str:
-        """The name of a file of the checkpoint."""
+        """Returns the name of a file of the checkpoint."""
         return f"{self.name}.{suffix}"
 
     def close(self) -> None:
@@ -57,14 +57,14 @@ class CheckpointPrefix(Closing):
 
 
 def local_path(path: str) -> str:
-    """A path of this machine for the URL of a file, "file:///…"; any other one unchanged."""
+    """Converts a "file:///…" URL to a local path; returns any other path unchanged."""
     return path.removeprefix("file://")
 
 
 def locate(
     prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE, *, makes: bool = False
 ) -> CheckpointPrefix:
-    """Opens the directory of a checkpoint that exists or will be written.
+    """Opens the directory of a checkpoint, which may not exist yet.
 
     Args:
       prefix: such as "runs/model.ckpt-100", or a URL: of a file, or one that `etils.epath` opens.

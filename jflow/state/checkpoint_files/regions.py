@@ -1,4 +1,4 @@
-"""Regions of tensors: boxes given by their first and last indices."""
+"""Regions of tensors, and reading them from stored arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHUNK_BYTES = 4 << 20
 _ALIGNMENT = 64  # so that JAX on a CPU can use the memory as it is
 
 ReadBytes = Callable[[int, memoryview], None]
-"""Fills a buffer with the bytes of an array from an offset on."""
+"""A function that fills a buffer with the bytes of an array from an offset on."""
 
 
 class TensorBox(NamedTuple):
@@ -30,18 +30,18 @@ class TensorBox(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the region."""
+        """The shape of the region."""
         return tuple(end - begin for begin, end in zip(*self, strict=True))
 
     def common(self, other: TensorBox) -> TensorBox | None:
-        """The region that both have in common; None if it is empty."""
+        """Returns the intersection with another region; None if it is empty."""
         begin = tuple(map(max, zip(self.begin, other.begin, strict=True)))
         end = tuple(map(min, zip(self.end, other.end, strict=True)))
         is_empty = any(low >= high for low, high in zip(begin, end, strict=True))
         return None if is_empty else TensorBox(begin, end)
 
     def within(self, origin: tuple[int, ...]) -> TensorBox:
-        """The same region, with indices counted from another one."""
+        """Returns the region relative to another origin."""
         begin, end = (
             tuple(index - first for index, first in zip(corner, origin, strict=True))
             for corner in self
@@ -50,17 +50,17 @@ class TensorBox(NamedTuple):
 
     @property
     def index(self) -> Any:
-        """What an array is indexed with for a view of the region, also if it has no dimensions."""
+        """The index of an array that gives a view of the region, even if it has no dimensions."""
         return (*map(slice, self.begin, self.end), ...)
 
 
 def box_of(begin: Sequence[int], shape: Sequence[int]) -> TensorBox:
-    """The region of some sizes that begins at an index."""
+    """Returns the region of a given shape that begins at an index."""
     return TensorBox(tuple(begin), tuple(map(sum, zip(begin, shape, strict=True))))
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    """Uninitialized memory that JAX can use without a copy."""
+    """Returns an uninitialized array in memory that JAX can use without a copy."""
     n_bytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(n_bytes + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
@@ -68,7 +68,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
 
 
 def read_box(read: ReadBytes, shape: Sequence[int], box: TensorBox, target: Array) -> None:
-    """Reads a region of a stored array, with a few MiB of memory beyond the target.
+    """Reads a region of a stored array, with a few MiB of temporary memory.
 
     Args:
       read: reads bytes of the array, which is in C order.
@@ -82,7 +82,7 @@ def read_box(read: ReadBytes, shape: Sequence[int], box: TensorBox, target: Arra
 def _read(
     read: ReadBytes, offset: int, shape: tuple[int, ...], box: TensorBox, target: Array
 ) -> None:
-    """As `read_box`, of an array at an offset."""
+    """Like `read_box`, for an array that begins at an offset."""
     if not shape:
         read(offset, _bytes_of(target))
         return

@@ -1,4 +1,4 @@
-"""Checkpoints in remote directories, as `etils.epath` opens them: "gs://…", "s3://…".
+"""Checkpoint storage in remote directories, through `etils.epath`: "gs://…", "s3://…".
 
 Object stores show a file when it is complete, so the manifest is written in place. They have no
 directories that could be flushed, and no links.
@@ -20,7 +20,7 @@ SEPARATOR = "://"
 
 
 class RemoteStorage(CheckpointStorage):
-    """A directory that a URL names.
+    """Checkpoint storage in a directory given by a URL.
 
     Args:
       url: the directory.
@@ -70,7 +70,7 @@ class RemoteStorage(CheckpointStorage):
             return [one.name for one in self._directory.iterdir()]
 
     def sync(self) -> None:
-        """Does nothing: a file that is complete is on the disk."""
+        """Does nothing: a file is durable once it is complete."""
 
     def close(self) -> None:
         """Does nothing."""
@@ -116,7 +116,7 @@ class _RemoteSource(FileSource):
 
 @contextmanager
 def _failures(path: str, doing: str) -> Iterator[None]:
-    """Raises what a remote file system raises as an error of jflow."""
+    """Converts the exceptions of a remote file system to errors of jflow."""
     try:
         yield
     except OpError:

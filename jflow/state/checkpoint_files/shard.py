@@ -1,4 +1,4 @@
-"""Writing of a shard: what one task saves.
+"""Writes a shard: the file with what one task saves.
 
 The file is written once, from its beginning to its end, a block at a time: arrays in C order are
 not copied, and nothing is larger in memory than the array that is being written.
@@ -67,7 +67,7 @@ _DTYPES = {
 
 
 class NamedBytes(NamedTuple):
-    """Bytes in the file as a tensor of the format.
+    """A tensor of the safetensors header.
 
     Attributes:
       name: its name.
@@ -83,7 +83,7 @@ class NamedBytes(NamedTuple):
 
 
 def header(tensors: Iterable[NamedBytes]) -> bytes:
-    """The first bytes of a file with these tensors, in the order of their bytes."""
+    """Builds the safetensors header of a file with these tensors, in the order of their bytes."""
     names = {_METADATA}
     fields: dict[str, object] = {_METADATA: {"format": "jflow"}}
     begin = 0
@@ -92,7 +92,7 @@ def header(tensors: Iterable[NamedBytes]) -> bytes:
         while name in names:
             name += "'"
         names.add(name)
-        dtype, shape = _described(tensor)
+        dtype, shape = _format_entry(tensor)
         offsets = [begin, begin + tensor.n_bytes]
         fields[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
         begin += tensor.n_bytes
@@ -102,10 +102,10 @@ def header(tensors: Iterable[NamedBytes]) -> bytes:
     return _LENGTH.pack(len(text) + n_padding) + text + b" " * n_padding
 
 
-def _described(tensor: NamedBytes) -> tuple[str, list[int]]:
-    known = _DTYPES.get(tensor.dtype)
-    if known is not None:
-        return known, [*tensor.shape]
+def _format_entry(tensor: NamedBytes) -> tuple[str, list[int]]:
+    format_dtype = _DTYPES.get(tensor.dtype)
+    if format_dtype is not None:
+        return format_dtype, [*tensor.shape]
     if tensor.dtype in NUMBERS:
         return "U8", [*tensor.shape, NUMBERS[tensor.dtype].itemsize]
     return "U8", [tensor.n_bytes]
@@ -122,7 +122,7 @@ def write_shard(
     items: Sequence[Item],
     written: Callable[[Item], object] = lambda _: None,
 ) -> ShardRecord:
-    """Writes what a task saves to a file of its own, which nothing sees before `commit`.
+    """Writes what a task saves to a shard, which is not part of a checkpoint before `commit`.
 
     Args:
       prefix: the checkpoint.
@@ -155,7 +155,7 @@ def write_shard(
 
 
 class _Planned(NamedTuple):
-    """An array that will be written.
+    """An array to be written.
 
     Attributes:
       name: its name in the header.
@@ -171,7 +171,7 @@ class _Planned(NamedTuple):
 
 
 class _Plan:
-    """Where everything is in a shard, which is known before anything is written.
+    """The layout of a shard, computed before anything is written.
 
     Attributes:
       arrays: in the order of the file.
@@ -232,7 +232,7 @@ class _Plan:
         info: SaveSliceInfo | None,
         item: Item | None,
     ) -> TensorEntry:
-        """Adds an array behind the others. Raises InvalidArgumentError for an unknown dtype."""
+        """Adds an array after the others. Raises InvalidArgumentError for an unknown dtype."""
         shape, stored = tuple(array.shape), type_name(array)
         if is_string_tensor(array):
             array = raw_bytes(array)
@@ -255,7 +255,7 @@ class _Plan:
 
 
 def _check_keys(items: Sequence[Item]) -> None:
-    """Refuses keys that would be in the shard twice."""
+    """Raises InvalidArgumentError if a key would be in the shard twice."""
     seen: set[tuple[str, tuple[int, ...] | None]] = set()
     for item in items:
         one = item.key, None if item.slice is None else item.slice.var_offset
@@ -265,7 +265,7 @@ def _check_keys(items: Sequence[Item]) -> None:
 
 
 def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> int:
-    """Writes a shard; returns the CRC of what is not data."""
+    """Writes a shard; returns the CRC of the header, the table and the checksums."""
     sums = machine_array("I")
     sink.write(memoryview(plan.head))
     for number, planned in enumerate(plan.arrays):
@@ -285,7 +285,7 @@ def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> in
 
 
 def _blocks(planned: _Planned) -> Iterator[Array]:
-    """The bytes of an array, as they are under checksums."""
+    """Yields the bytes of an array in the blocks that have checksums."""
     entry = planned.entry
     value: Array = np.asarray(planned.array)
     if entry.stored == string.name:

@@ -1,4 +1,4 @@
-"""Reading of a shard: every byte is compared with its checksum before it is used."""
+"""Reads a shard, checking every byte against its checksum before it is used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUM_BYTES = 4
 
 
 class ShardReader:
-    """An open shard.
+    """A shard open for reading.
 
     Args:
       prefix: the checkpoint.
@@ -71,7 +71,7 @@ class ShardReader:
         self._file.close()
 
     def reader(self, entry: TensorEntry, key: str) -> ReadBytes:
-        """What reads the bytes of an entry.
+        """Returns a function that reads the bytes of an entry.
 
         Args:
           entry: the entry.
@@ -80,7 +80,7 @@ class ShardReader:
         return _EntryReader(self._file, entry, key, self._begin, self.table, self._sums).read
 
     def entries(self) -> Iterator[tuple[str, TensorEntry]]:
-        """All entries, with the keys of the tensors and states that they belong to."""
+        """Yields all entries with the key of the tensor or state that each belongs to."""
         for entry in self.table.entries:
             yield entry.key, entry
         for state in self.table.states:
@@ -88,7 +88,7 @@ class ShardReader:
                 yield state.key, entry
 
     def verify(self) -> None:
-        """Reads everything. Raises DataLossError for what is damaged."""
+        """Reads everything. Raises DataLossError if anything is damaged."""
         scratch = memoryview(bytearray(BLOCK_BYTES))
         for key, entry in self.entries():
             read = self.reader(entry, key)
@@ -96,7 +96,7 @@ class ShardReader:
                 read(begin, scratch[: min(BLOCK_BYTES, entry.n_bytes - begin)])
 
     def _check_table(self, n_data: int) -> None:
-        """Refuses a table whose entries are not exactly the data: no gaps, nothing twice."""
+        """Raises DataLossError unless the entries cover the data without gaps or overlaps."""
         entries = sorted((entry for _, entry in self.entries()), key=lambda one: one.offset)
         offset = n_blocks = 0
         for entry in entries:
@@ -134,7 +134,7 @@ class _EntryReader:
         self._block: tuple[int, memoryview] = (-1, memoryview(b""))
 
     def read(self, offset: int, data: memoryview) -> None:
-        """Fills a buffer from an offset on. Raises DataLossError for a wrong checksum."""
+        """Fills a buffer from an offset on. Raises DataLossError if a checksum is wrong."""
         end = offset + len(data)
         size = self._block_bytes
         for number in range(offset // size, -(-end // size)):
@@ -150,10 +150,10 @@ class _EntryReader:
             data[low - offset : high - offset] = self._block[1][low - first : high - first]
 
     def _read_block(self, number: int, data: memoryview) -> None:
-        at = self._begin + number * self._block_bytes
-        self._file.read_into(at, data)
+        offset = self._begin + number * self._block_bytes
+        self._file.read_into(offset, data)
         if checksum(np.frombuffer(data, np.uint8)) != self._sums[self._entry.first_sum + number]:
             raise DataLossError(
-                f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {at} to "
-                f"{at + len(data)}"
+                f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {offset} to "
+                f"{offset + len(data)}"
             )

@@ -1,4 +1,4 @@
-"""Where checkpoints are: directories of this machine, and remote ones."""
+"""The interface of checkpoint storage: local and remote directories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jflow.base.handles import Closing
 
 
 class FileSink(ABC):
-    """A new file that is written from its beginning to its end."""
+    """A new file, written sequentially."""
 
     @abstractmethod
     def write(self, data: memoryview) -> None:
@@ -20,7 +20,7 @@ class FileSink(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Ends the file and waits until it is on the disk. Raises as `write`."""
+        """Completes the file and waits until it is on disk. Raises as `write`."""
 
     @abstractmethod
     def discard(self) -> None:
@@ -28,7 +28,7 @@ class FileSink(ABC):
 
 
 class FileSource(ABC):
-    """A file that is read.
+    """A file open for reading.
 
     Attributes:
       path: its name, for messages.
@@ -40,7 +40,7 @@ class FileSource(ABC):
 
     @abstractmethod
     def read_into(self, offset: int, data: memoryview) -> None:
-        """Fills a buffer with the bytes at an offset.
+        """Fills a buffer with the bytes from an offset on.
 
         Raises:
           DataLossError: if the file ends before.
@@ -51,14 +51,14 @@ class FileSource(ABC):
         """Closes the file."""
 
     def read(self, offset: int, n_bytes: int) -> bytes:
-        """Bytes at an offset, which the caller has compared with `n_bytes`. As `read_into`."""
+        """Returns bytes from an offset on, within the file's `n_bytes`. Raises as `read_into`."""
         data = bytearray(n_bytes)
         self.read_into(offset, memoryview(data))
         return bytes(data)
 
 
 class CheckpointStorage(Closing, ABC):
-    """A directory that holds checkpoints; names of files in it have no directories.
+    """A directory that holds checkpoints; file names in it have no directory part.
 
     Attributes:
       path: its name, for messages and for other tools.
@@ -68,7 +68,7 @@ class CheckpointStorage(Closing, ABC):
 
     @abstractmethod
     def create(self, name: str, n_bytes: int) -> FileSink:
-        """Begins a new file.
+        """Creates a new file.
 
         Args:
           name: its name, which no file has.
@@ -81,7 +81,7 @@ class CheckpointStorage(Closing, ABC):
 
     @abstractmethod
     def replace(self, name: str, data: bytes, temporary: str) -> None:
-        """Writes a whole file in place of a former one; a crash leaves either of them.
+        """Replaces a whole file; a crash leaves either the old or the new content.
 
         Args:
           name: its name.
@@ -91,26 +91,26 @@ class CheckpointStorage(Closing, ABC):
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Removes a file if it exists."""
 
     @abstractmethod
     def size(self, name: str) -> int | None:
-        """The size of a regular file; None if there is none."""
+        """Returns the size of a regular file; None if there is none."""
 
     @abstractmethod
     def names(self) -> list[str]:
-        """The names of all files."""
+        """Returns the names of all files."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Waits until the names of files that were made or removed are on the disk."""
+        """Flushes the directory, so that created and removed names are on disk."""
 
     @abstractmethod
     def close(self) -> None:
-        """Releases the directory."""
+        """Closes the directory."""
 
     def file(self, name: str) -> str:
-        """The path of a file, for messages."""
+        """Returns the path of a file, for messages."""
         return f"{self.path.rstrip('/')}/{name}"
 
     def _leave(self, failed: bool) -> None:

@@ -1,4 +1,4 @@
-"""The core: what a task does with its state, and what a master does with the state of all tasks.
+"""The core: the operations of tasks on their state, and of masters on the state of all tasks.
 
 Written once, as coroutines without I/O: they wait by a `CoreDriver` (`jflow.base.drivers`), reach
 tasks by `TaskCalls`, and know no clock, thread, lock or socket. A server runs them on its event

@@ -1,4 +1,4 @@
-"""`SessionClaim`: what a client's session works under, so that its successor can fence it off."""
+"""`SessionClaim`: the claim of a client's session, by which a later session can fence it off."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jflow.state.fencing import Claim, next_epoch
 
 _MAX_TRIES = 16
 _CLAIM_TIMEOUT_S = 0.5
-"""How long a task that does not answer is asked about a claim that exists, in seconds."""
+"""The longest time to wait for a task's reply about an existing claim, in seconds."""
 
 
 class SessionClaim:
-    """The claim of one session, if it has one.
+    """The claim under which one session works, if any.
 
     Args:
       servers: the master's view of the cluster.
@@ -31,41 +31,43 @@ class SessionClaim:
         self.claim: Claim | None = None
 
     def check(self) -> None:
-        """Raises FencedError if there was a later claim, as far as this task has heard."""
+        """Raises FencedError if this task has heard of a later claim."""
         if self.claim is not None:
             self._servers.fences.check(self.claim)
 
     async def make(self, name: str, epoch: int, connect_timeout: float) -> int:
-        """See `ClusterState.claim`; without its deadline."""
+        """Like `ClusterState.claim`, without the deadline."""
         patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
         if epoch:
-            self.claim = await self._present(Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S))
+            self.claim = await self._present_claim(
+                Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S)
+            )
         else:
-            self.claim = await self._new(name, patience)
+            self.claim = await self._new_claim(name, patience)
         return self.claim.epoch
 
     async def spread(self, tasks: Iterable[Task]) -> None:
-        """Lets tasks hear of the claim. Raises FencedError if one has heard of a later one."""
+        """Tells tasks of the claim. Raises FencedError if one of them has heard of a later one."""
         claim = self.claim
         if claim is None:
             return
-        known = await self._servers.driver.all_of(
+        known_epochs = await self._servers.driver.all_of(
             self._tell(task, claim.name, claim.epoch) for task in tasks
         )
-        if (highest := max(known, default=0)) > claim.epoch:
+        if (highest := max(known_epochs, default=0)) > claim.epoch:
             await self._tell(self._servers.info().task, claim.name, highest)
             self.check()
 
-    async def _present(self, claim: Claim, patience: float) -> Claim:
-        """A claim that was made before; all tasks are asked, as this one may have been down."""
+    async def _present_claim(self, claim: Claim, patience: float) -> Claim:
+        """Returns an existing claim after telling all tasks of it: this one may have missed it."""
         tasks = self._servers.info().tasks
         highest = await self._announce(tasks, claim.name, claim.epoch, patience)
         await self._tell(self._servers.info().task, claim.name, highest)
         self._servers.fences.check(claim)
         return claim
 
-    async def _new(self, name: str, patience: float) -> Claim:
-        """A claim that is higher than all before, on all tasks that are up."""
+    async def _new_claim(self, name: str, patience: float) -> Claim:
+        """Makes a claim whose epoch is higher than all that the reachable tasks know."""
         tasks = [*self._servers.info().tasks]
         highest = await self._announce(tasks, name, 0, patience)
         for _ in range(_MAX_TRIES):
@@ -76,7 +78,7 @@ class SessionClaim:
         raise AbortedError(f"{name!r} is claimed by other programs all the time; try again later")
 
     async def _announce(self, tasks: Iterable[Task], name: str, epoch: int, patience: float) -> int:
-        """Tells tasks of an epoch; returns the highest that one of them knows."""
+        """Tells tasks of an epoch; returns the highest epoch that one of them knows."""
 
         async def tell(task: Task) -> int:
             try:

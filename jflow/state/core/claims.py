@@ -1,4 +1,4 @@
-"""`ClaimedRuns`: the running steps of clients that have claimed a name, and what ends them."""
+"""`ClaimedRuns`: tracks the steps that run under claims and cancels them after a later claim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE_S = 10.0
 
 
 class ClaimedRuns:
-    """What runs under claims on one task.
+    """The steps that run under claims on one task.
 
     Args:
       driver: runs it.
@@ -36,39 +36,39 @@ class ClaimedRuns:
 
     @property
     def n_running(self) -> int:
-        """How many steps run under claims."""
+        """The number of steps that run under claims."""
         return sum(map(len, self._running.values()))
 
     @contextmanager
     def running(self, claim: Claim) -> Iterator[None]:
-        """A block of the coroutine that runs, which ends when there is a later claim.
+        """Context manager that runs the current coroutine under a claim; a later claim cancels it.
 
         Raises:
           FencedError: if there was or is a later claim.
         """
         self.fences.check(claim)
         jobs = self._running.setdefault(claim, {})
-        ended = self._driver.event()
-        jobs[ended] = self._driver.current()
+        end_event = self._driver.event()
+        jobs[end_event] = self._driver.current()
         try:
             yield
         except self._driver.Cancelled:
             self.fences.check(claim)
             raise
         finally:
-            del jobs[ended]
-            ended.set()
+            del jobs[end_event]
+            end_event.set()
             if not jobs:
                 self._running.pop(claim, None)
 
     async def admit(self, claim: Claim) -> None:
-        """Takes note of the claim of a call. Raises FencedError if there was a later one."""
+        """Learns the claim of a call. Raises FencedError if there was a later one."""
         await self._learn(claim)
         self.fences.check(claim)
 
     @remote()
     async def learn(self, name: str, epoch: int) -> int:
-        """Refuses lower epochs of a name from now on, and ends what runs under one.
+        """Refuses lower epochs of a name from now on and cancels the steps that run under them.
 
         Epoch 0 changes nothing.
 
@@ -80,40 +80,40 @@ class ClaimedRuns:
         return self.fences.epoch(name)
 
     async def _learn(self, claim: Claim) -> None:
-        """Takes note of a claim, and ends what runs under earlier ones of that name.
+        """Learns a claim and cancels the steps that run under earlier claims of its name.
 
         Returns when all of it has ended, so that nothing of it is applied later.
 
         Raises:
           DeadlineExceededError: if it does not end.
         """
-        former = self.fences.epoch(claim.name)
+        former_epoch = self.fences.epoch(claim.name)
         if not self.fences.learn(claim):
             return
-        earlier = [
+        earlier_jobs = [
             one
             for other, jobs in self._running.items()
             if other.name == claim.name and other.epoch < claim.epoch
             for one in jobs.items()
         ]
-        if former:
+        if former_epoch:
             event(
                 _LOG,
                 logging.INFO,
                 "claim_fenced",
                 claim=claim.name,
-                epoch=f"{former:x}",
+                epoch=f"{former_epoch:x}",
                 by=f"{claim.epoch:x}",
-                n_steps=len(earlier),
+                n_steps=len(earlier_jobs),
             )
-        for _, job in earlier:
+        for _, job in earlier_jobs:
             job.cancel()
         try:
             async with self._driver.limit(_PATIENCE_S):
-                for ended, _ in earlier:
-                    await ended.wait()
+                for end_event, _ in earlier_jobs:
+                    await end_event.wait()
         except TimeoutError:
-            n_late = sum(not ended.is_set() for ended, _ in earlier)
+            n_late = sum(not end_event.is_set() for end_event, _ in earlier_jobs)
             raise DeadlineExceededError(
                 f"{n_late} steps under an earlier claim of {claim.name!r} did not end within "
                 f"{_PATIENCE_S:g} s; claim it again"

@@ -1,4 +1,4 @@
-"""`ClusterState`: what one session does with the state of the tasks of its cluster."""
+"""`ClusterState`: moves, saves, restores and claims, as one session requests them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Patience = Callable[[Task, float], float]
 
 
 class ClusterState:
-    """The moves, saves, restores and claims of one session.
+    """Executes the moves, saves, restores and claims of one session.
 
     Every call has a deadline; `connect_timeout` is the longest time to wait for a task that does
     not answer, in seconds.
@@ -60,7 +60,7 @@ class ClusterState:
 
     @remote(doing="claiming {name!r}")
     async def claim(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
-        """Acquires the fencing epoch of a name for this session and returns it.
+        """Claims a name for this session; returns the fencing epoch.
 
         Args:
           name: the name.
@@ -83,7 +83,7 @@ class ClusterState:
         connect_timeout: float,
         deadline: Deadline,
     ) -> None:
-        """Moves state of one device to another device; no step is held for longer than `hold_s`.
+        """Moves state from one device to another, holding no step for longer than `hold_s`.
 
         Raises:
           MovedError: if some of it is elsewhere.
@@ -133,7 +133,7 @@ class ClusterState:
             return report.to_bytes()
 
     def close(self) -> None:
-        """Ends what the session has restored for itself, because it is gone."""
+        """Frees what the session has restored for itself, when the session ends."""
         for restore in self._restores:
             self._servers.driver.start(restore.forget())
 
@@ -152,7 +152,7 @@ class ClusterState:
 
     @asynccontextmanager
     async def _call(self, doing: str, deadline: Deadline) -> AsyncIterator[None]:
-        """A block that ends with the deadline or the session."""
+        """Context manager of a call, cancelled at the deadline or when the session ends."""
         self._check()
         running = self._servers.driver.current()
         self._running.add(running)

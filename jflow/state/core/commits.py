@@ -1,4 +1,4 @@
-"""`EffectRunner`: runs one attempt of a step that is applied once, and commits it.
+"""`EffectRunner`: runs one attempt of a step whose writes are applied once, and commits it.
 
 A step on one task is applied by that task. Otherwise it is a commit in two phases: the tasks run
 their plans and stage what they write; if all have, the master tells them to commit it. If a master
@@ -27,15 +27,15 @@ _LONGEST_PAUSE_S = 0.1
 
 
 class Participant(Protocol):
-    """What a task does in a step."""
+    """One task's part in a step."""
 
     @property
     def proxy(self) -> TaskCalls:
-        """How the task is called."""
+        """The proxy through which the task is called."""
 
     @property
     def incarnation(self) -> int:
-        """In which life it has registered its plans."""
+        """The incarnation of the task in which its plans are registered."""
 
     @property
     def is_writing(self) -> bool:
@@ -43,7 +43,7 @@ class Participant(Protocol):
 
 
 class EffectRunner:
-    """Runs one attempt of a step.
+    """Runs and commits one attempt of a step.
 
     Args:
       servers: the master's view of the cluster.
@@ -63,7 +63,7 @@ class EffectRunner:
     async def run_attempt(
         self, run: Callable[[Staging | None], Awaitable[Sequence[Array]]]
     ) -> Sequence[Array]:
-        """Runs the attempt; returns its results, or those of an earlier one that was applied.
+        """Runs the attempt; returns its results, or those of an earlier attempt that was applied.
 
         Args:
           run: runs the plans of all tasks.
@@ -80,15 +80,15 @@ class EffectRunner:
             earlier = await take_over(self._effect, self._writing, self._call, self._servers.driver)
             if earlier is not None:
                 return repeated(self._effect, earlier)
-        values = await self._staged(run)
+        values = await self._run_staged(run)
         if not self._staging.is_alone:
             await self._commit(values)
         return values
 
-    async def _staged(
+    async def _run_staged(
         self, run: Callable[[Staging | None], Awaitable[Sequence[Array]]]
     ) -> Sequence[Array]:
-        """Runs the plans; again while older steps that may wait for this one are in the way."""
+        """Runs the plans, and reruns them after each conflict with an older step."""
         pauses = backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             try:
@@ -106,7 +106,7 @@ class EffectRunner:
             await self._servers.driver.sleep(next(pauses))
 
     async def _commit(self, values: Sequence[Array]) -> None:
-        """Commits what all tasks have staged. It goes on if the caller is cancelled."""
+        """Commits on all tasks what they have staged, even if the caller is cancelled."""
         try:
             if (action := async_failpoint("master.before_commit")) is not None:
                 await action
@@ -115,21 +115,21 @@ class EffectRunner:
             raise
         results = kept_results(values, is_saved=self._effect.is_saved)
         # On all of them, whatever the others answer: each one that commits shows that it is done.
-        decided = partial(self._decide_on, is_commit=True, results=results)
-        await every(self._servers.driver, map(decided, self._writing))
+        commit_on = partial(self._decide_on, is_commit=True, results=results)
+        await every(self._servers.driver, map(commit_on, self._writing))
         if (action := async_failpoint("master.after_commit")) is not None:
             await action
 
     async def _abort(self) -> OpError | None:
-        """Drops what tasks have staged; those that have not drop it themselves.
+        """Aborts the attempt on the tasks that write; a task on its own aborts it itself.
 
         Returns:
           The error of a task that is lost, which needs no decision.
         """
         if not self._staging.is_alone:
-            decided = partial(self._decide_on, is_commit=False, results=None)
+            abort_on = partial(self._decide_on, is_commit=False, results=None)
             try:
-                await every(self._servers.driver, map(decided, self._writing))
+                await every(self._servers.driver, map(abort_on, self._writing))
             except OpError as error:
                 return error
         return None

@@ -1,4 +1,4 @@
-"""`TaskEffects`: the steps of a task that are applied once, from their start to their decision."""
+"""`TaskEffects`: runs, stages and decides the steps that a task applies exactly once."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ RETRY_S = 1.0
 """The time between two queries if one of them does not answer, in seconds."""
 
 N_TRIES = 60
-"""The number of queries. Then it gives the step up, because nothing may be held for ever."""
+"""The number of queries before the task aborts the step, so that nothing is held forever."""
 
 StepEffect = Transaction | SingleWrite
-"""What keeps the writes of an attempt until they are applied."""
+"""Keeps the writes of an attempt until they are applied."""
 
 CallTask = Callable[..., Awaitable[Any]]
-"""Calls a remote method of a task, given both and the arguments."""
+"""A function that calls a remote method, given the task, the method and its arguments."""
 
 _Run = Callable[[StepEffect], Coroutine[Any, Any, list[Array]]]
-"""Runs the plans of a step; what they write is kept by the argument."""
+"""A function that runs the plans of a step, with the object that keeps their writes."""
 
 
 @dataclass(frozen=True)
 class WritesOfTask:
-    """What plans of one task write.
+    """The variables that the plans of one task write.
 
     Attributes:
       variables: the variables.
@@ -58,7 +58,7 @@ class WritesOfTask:
     def effect(
         self, containers: Containers, effect: Effect, *, is_alone: bool, is_wide: bool
     ) -> StepEffect:
-        """What keeps the writes of an attempt.
+        """Returns the object that keeps the writes of an attempt until they are applied.
 
         Args:
           containers: the state of the task.
@@ -72,7 +72,7 @@ class WritesOfTask:
 
 
 def repeated(effect: Effect, earlier: Earlier) -> list[Array]:
-    """The results of an earlier attempt, which was applied.
+    """Returns the results of an earlier attempt that was applied.
 
     Raises:
       OpError: what it failed with after it was applied.
@@ -107,7 +107,7 @@ class _Open:
 
 
 class TaskEffects:
-    """The steps of one caller that a task applies once.
+    """The steps of one caller that a task applies exactly once.
 
     Args:
       state: the task.
@@ -121,7 +121,7 @@ class TaskEffects:
         self._of_caller: set[EffectKey] = set()
 
     def of_caller(self) -> TaskEffects:
-        """The steps of another caller on the same task."""
+        """Returns the `TaskEffects` of another caller on the same task."""
         other = copy.copy(self)
         other._of_caller = set()
         return other
@@ -129,12 +129,12 @@ class TaskEffects:
     # Running ----------------------------------------------------------------------------------
 
     async def apply_alone(self, effect: Effect, writes: WritesOfTask, run: _Run) -> list[Array]:
-        """Runs an attempt on this task alone, or returns what an earlier one has given.
+        """Runs an attempt on this task alone, or returns the results of an applied earlier one.
 
         One of them runs at a time, so none waits for another one that waits for it.
 
         Args:
-          effect, writes, run: as for `run`.
+          effect, writes, run: as for `run_on_task`.
 
         Raises:
           AbortedError: if a later attempt was run, or a later epoch of the client.
@@ -150,7 +150,7 @@ class TaskEffects:
             )
 
     async def run_on_task(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
-        """Runs this task's part of an attempt, and stages or applies what it writes.
+        """Runs this task's part of an attempt, then stages or applies its writes.
 
         Args:
           staging: the attempt, and the tasks that take part.
@@ -194,9 +194,11 @@ class TaskEffects:
     async def _run_alone(self, effect: Effect, writer: StepEffect, run: _Run) -> list[Array]:
         containers = self._state.containers
         try:
-            running = Started(run(writer))
+            started_run = Started(run(writer))
             values = (
-                running.result if running.is_done else await self._complete(effect, writer, running)
+                started_run.result
+                if started_run.is_done
+                else await self._complete(effect, writer, started_run)
             )
             _finish(containers, effect, writer, values)
         except BaseException as error:
@@ -209,7 +211,7 @@ class TaskEffects:
     async def _complete(
         self, effect: Effect, writer: StepEffect, running: Started[list[Array]]
     ) -> list[Array]:
-        """Completes plans that have to wait; a later attempt waits for what is being applied."""
+        """Completes plans that had to wait, uninterrupted once their write is being applied."""
         key, waiting = effect.key, list[Event]()
         self._applying[key] = waiting
         try:
@@ -230,7 +232,7 @@ class TaskEffects:
     async def decide(
         self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
     ) -> None:
-        """Applies or drops what an attempt has staged; see `Ledger.commit`. It may be repeated.
+        """Commits or aborts what an attempt has staged; see `Ledger.commit`. Idempotent.
 
         Args:
           effect: the attempt.
@@ -262,9 +264,9 @@ class TaskEffects:
             earlier = self._state.containers.ledger(Ledger.take_over, effect)
             if earlier.phase is not Phase.APPLYING:
                 break
-            ended = self._state.driver.event()
-            self._applying[key].append(ended)
-            await ended.wait()
+            end_event = self._state.driver.event()
+            self._applying[key].append(end_event)
+            await end_event.wait()
         step = self._open.get(key)
         if step is not None:
             step.taker = effect
@@ -277,7 +279,7 @@ class TaskEffects:
         return earlier
 
     def close(self) -> None:
-        """The caller is gone: asks the other tasks what it decided last."""
+        """Asks the other tasks to decide the caller's staged steps, because the caller is gone."""
         for key in [*self._of_caller]:
             self._ask_others(key)
 
@@ -308,7 +310,7 @@ class TaskEffects:
             self._state.driver.start(self._resolve(key))
 
     async def _resolve(self, key: EffectKey) -> None:
-        """Finds out whether a step that this task has staged was committed, and ends it."""
+        """Takes a staged step over to learn whether it was committed, and ends it accordingly."""
         for _ in range(N_TRIES):
             step = self._open.get(key)
             if step is None:
@@ -331,7 +333,7 @@ class TaskEffects:
 def _finish(
     containers: Containers, effect: Effect, writer: StepEffect, values: Sequence[Array]
 ) -> None:
-    """Applies an attempt that no other task takes part in, and keeps its results.
+    """Records and applies an attempt on this task alone, keeping its results.
 
     Raises:
       SupersededError: if a later attempt has taken over, and nothing was applied.
@@ -344,9 +346,11 @@ def _finish(
 def _give_up(
     containers: Containers, effect: Effect, writer: StepEffect, error: BaseException
 ) -> None:
-    """An attempt that no other task takes part in has failed."""
-    reported = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
-    is_applied = containers.ledger(Ledger.finish, effect, None, reported)
+    """Records that an attempt on this task alone has failed, and drops its writes."""
+    reported_error = (
+        error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
+    )
+    is_applied = containers.ledger(Ledger.finish, effect, None, reported_error)
     if isinstance(error, OpError):
         error.is_rolled_back = not is_applied
     writer.abort()
@@ -355,7 +359,7 @@ def _give_up(
 async def take_over(
     effect: Effect, tasks: Iterable[Task], call: CallTask, driver: CoreDriver
 ) -> Earlier | None:
-    """Decides what becomes of the earlier attempts of a step; afterwards none of them is active.
+    """Takes over from all earlier attempts of a step and decides them, so that none stays active.
 
     First all tasks are taken over, after which each ignores the master of the earlier attempt. Then
     what they know is final, and all that take over decide the same, in any order: if a task has
@@ -374,12 +378,14 @@ async def take_over(
       SupersededError: if a still later attempt has taken over.
       UnavailableError: if a task is lost.
     """
-    wanted = [*tasks]
-    answers = await driver.all_of(call(task, TaskEffects.take_over, effect) for task in wanted)
-    by_task: dict[Task, Earlier] = dict(zip(wanted, answers, strict=True))
+    written_tasks = [*tasks]
+    replies = await driver.all_of(
+        call(task, TaskEffects.take_over, effect) for task in written_tasks
+    )
+    by_task: dict[Task, Earlier] = dict(zip(written_tasks, replies, strict=True))
     # An earlier attempt may have written on other tasks, too, such as the worker that it ran on. If
     # such a task is lost, what it had is lost as well.
-    for task in _others(by_task.values()) - by_task.keys():
+    for task in _other_tasks(by_task.values()) - by_task.keys():
         with suppress(OpError):
             by_task[task] = await call(task, TaskEffects.take_over, effect)
     applied = verdict(by_task.values())
@@ -396,12 +402,12 @@ async def _decide(
     call: CallTask, task: Task, effect: Effect, earlier: Earlier, applied: Earlier | None
 ) -> None:
     is_commit = applied is not None and applied.attempt == earlier.attempt
-    decided = Effect(effect.client, effect.epoch, effect.sequence, earlier.attempt)
+    decided_effect = Effect(effect.client, effect.epoch, effect.sequence, earlier.attempt)
     results = applied.results if applied is not None and is_commit else None
-    await call(task, TaskEffects.decide, decided, effect.attempt, is_commit, results)
+    await call(task, TaskEffects.decide, decided_effect, effect.attempt, is_commit, results)
 
 
-def _others(reports: Iterable[Earlier]) -> set[Task]:
+def _other_tasks(reports: Iterable[Earlier]) -> set[Task]:
     return {_task(name) for earlier in reports for name in earlier.participants}
 
 

@@ -1,4 +1,4 @@
-"""`StateMover`: acts out one move of state (`jflow.state.moves.move`) on the tasks of a cluster."""
+"""`StateMover`: executes one move of state (`jflow.state.moves.move`) on the tasks of a cluster."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _LONGER = 2.0
 that nothing moves."""
 
 _WAITING = 0.5
-"""The part of a hold's time in which the steps that it waits for have to end."""
+"""The fraction of a hold's time in which the steps that use the state have to end."""
 
 _Call = HoldState | SaveState | PutState | EndHold
 
 
 class StateMover:
-    """One move.
+    """Executes one move of state.
 
     Args:
       servers: the master's view of the cluster.
@@ -66,7 +66,7 @@ class StateMover:
         self._servers = servers
         self._states = states
         self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
-        self._source_task, self._target_task = _checked(states, target, tasks)
+        self._source_task, self._target_task = _checked_tasks(states, target, tasks)
         self._name = new_name(servers.driver)
         self._connected = ConnectedTasks(servers.tasks)
         self._move = Move(tasks, self._source_task, self._target_task)
@@ -75,7 +75,7 @@ class StateMover:
         self._error: OpError | None = None
 
     async def move(self) -> None:
-        """Moves the state. What has been decided goes on if the caller is cancelled.
+        """Moves the state. A move that has been decided completes even if the caller is cancelled.
 
         Raises:
           AbortedError: if another move holds some of it, or a container was reset.
@@ -114,9 +114,9 @@ class StateMover:
                 case HoldState(task) | SaveState(task) | PutState(task) | EndHold(task):
                     if (former := self._calls.get(task)) is not None:
                         former.cancel()  # a hold that waits, if anything
-                    self._calls[task] = self._servers.driver.start(self._performed(action))
+                    self._calls[task] = self._servers.driver.start(self._perform(action))
 
-    async def _performed(self, action: _Call) -> None:
+    async def _perform(self, action: _Call) -> None:
         failure: OpError | None = None
         try:
             await self._call(action)
@@ -164,8 +164,10 @@ class StateMover:
             ) from None
 
 
-def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:
-    """The tasks of source and target. Raises as `StateMover`."""
+def _checked_tasks(
+    states: Sequence[StateId], target: str, tasks: Collection[Task]
+) -> tuple[Task, Task]:
+    """Checks the arguments; returns the tasks of source and target. Raises as `StateMover`."""
     devices = sorted({state.device for state in states})
     if len(devices) != 1 or devices == [target]:
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""`StateMoves`: what a task does in moves of state (`jflow.state.moves`).
+"""`StateMoves`: a task's part in moves of state (`jflow.state.moves`).
 
 A hold ends once: by its mover, or by itself when its time is over or the stream of its mover has
 ended. One that ends by itself has not moved what is here: only the task that has the state, the
@@ -29,21 +29,21 @@ from jflow.state.resources.moving import Arrival, Departure, discard
 _LOG = logging.getLogger(__name__)
 
 MAX_OUTCOMES = 4096
-"""How many moves a task remembers, for tasks that ask how they ended."""
+"""The number of moves whose outcome a task remembers, for other tasks."""
 
 ASK_S = 60.0
 """How long a task asks the source how a move has ended, in seconds. It is longer than a stream may
 be silent before it counts as lost: the copy of the target may be the only one."""
 
 TRY_S = 5.0
-"""How long it waits for one answer, in seconds."""
+"""How long a task waits for one reply of the source, in seconds."""
 
 RETRY_S = 1.0
 """The time between two queries if one of them fails, in seconds."""
 
 
 class SavedState(NamedTuple):
-    """State as it travels: a packed record, and the arrays that it describes."""
+    """State in transit: a packed record, and the arrays that it describes."""
 
     record: bytes
     tensors: Sequence[Array]
@@ -74,7 +74,7 @@ class _Hold:
 
 
 class StateMoves:
-    """What a task does in moves, for one caller. A hold ends by `end`, after its seconds, or with
+    """A task's part in the moves of one caller. A hold ends by `end`, after its seconds, or with
     the caller's stream.
 
     Args:
@@ -94,14 +94,14 @@ class StateMoves:
         self._moved: OrderedDict[str, None] = OrderedDict()
 
     def of_caller(self) -> StateMoves:
-        """The moves of another caller on the same task."""
+        """Returns the `StateMoves` of another caller on the same task."""
         copied = copy.copy(self)
         copied._caller = object()
         return copied
 
     @remote()
     async def hold(self, name: str, states: Sequence[StateId], target: str, seconds: float) -> None:
-        """Starts no step that uses state until the hold ends; waits for those that run.
+        """Bars new steps from using the state until the hold ends; waits for those that run.
 
         Raises:
           AbortedError: if another move holds some of it, or the hold ends.
@@ -110,7 +110,7 @@ class StateMoves:
         if name in self._holds or not states:
             raise InvalidArgumentError(f"hold {name!r} exists already, or holds nothing")
         self.steps.directory.hold(name, states, target)
-        timer = self._state.driver.later(seconds, self._over, name)
+        timer = self._state.driver.later(seconds, self._end_without_mover, name)
         self._holds[name] = _Hold(states, target, self._caller, timer)
         self._state.parked.leave(states)
         try:
@@ -121,7 +121,7 @@ class StateMoves:
 
     @remote()
     async def save(self, name: str) -> SavedState:
-        """The state that a hold holds, of this task; nothing uses it until the hold ends."""
+        """Copies the held state of this task, which nothing uses until the hold ends."""
         hold = self._hold(name)
         if (action := async_failpoint("worker.before_save")) is not None:
             await action
@@ -132,7 +132,7 @@ class StateMoves:
 
     @remote()
     async def put(self, name: str, record: bytes, tensors: Sequence[Array]) -> None:
-        """Keeps a copy of state that a hold holds, which becomes the state if that ends so.
+        """Keeps a copy of held state, which becomes the state if the hold ends as moved.
 
         Raises:
           AlreadyExistsError: if there is other state of that name on the target.
@@ -148,7 +148,7 @@ class StateMoves:
 
     @remote()
     async def end(self, name: str, end: End) -> None:
-        """Ends a hold.
+        """Ends a hold as kept, as moved, or as the source says.
 
         Raises:
           AbortedError: if it has ended without a move, and this end is another one.
@@ -158,7 +158,7 @@ class StateMoves:
             case End.KEPT:
                 self._finish(name, has_moved=False)
             case End.UNKNOWN:
-                self._over(name)
+                self._end_without_mover(name)
             case End.MOVED if hold is None:
                 raise AbortedError(
                     "the hold has ended before the state moved; the state is where it was",
@@ -171,18 +171,18 @@ class StateMoves:
 
     @remote()
     async def outcome(self, name: str) -> bool:
-        """Whether the state of this task that a hold held has moved; waits for its end."""
+        """Returns, after the end of a hold, whether its state has moved away from this task."""
         while name in self._holds:
             await self.steps.changed()
         return name in self._moved
 
     def close(self) -> None:
-        """Ends the holds of the caller, because it is gone."""
+        """Ends the holds of the caller when its stream ends."""
         for name in [name for name, hold in self._holds.items() if hold.caller is self._caller]:
-            self._over(name)
+            self._end_without_mover(name)
 
     def clear(self, containers: Sequence[str]) -> None:
-        """Forgets moves of state in containers, which are reset, and breaks holds of it."""
+        """Forgets the moves of state in containers that are reset, and breaks its holds."""
         freed = {"" if name == self._state.task.job else name for name in containers}
         self.steps.clear(freed)
         self.plans.clear(freed)
@@ -195,7 +195,7 @@ class StateMoves:
         return hold
 
     async def _close_plans(self, name: str, hold: _Hold) -> None:
-        """Waits until no plan runs that uses the state; those that come later wait.
+        """Waits until no running plan uses the state, and bars new ones.
 
         There is usually none: the masters have waited for their steps. One may have lost its hold.
         """
@@ -203,8 +203,8 @@ class StateMoves:
             self.plans.directory.hold(name, hold.states, hold.target)
         await self.plans.idle(name)
 
-    def _over(self, name: str) -> None:
-        """Ends a hold that the mover has not ended, or cannot."""
+    def _end_without_mover(self, name: str) -> None:
+        """Ends a hold without its mover: as kept at the source, elsewhere as the source says."""
         hold = self._holds.get(name)
         if hold is None or hold.is_ending:
             return
@@ -215,7 +215,7 @@ class StateMoves:
             self._state.driver.start(self._resolve(name, hold))
 
     async def _resolve(self, name: str, hold: _Hold) -> None:
-        """Ends a hold as the source has ended its own."""
+        """Asks the source how it has ended its own hold, and ends this one likewise."""
         has_moved, driver = False, self._state.driver
         try:
             async with driver.limit(ASK_S):
@@ -232,7 +232,7 @@ class StateMoves:
             self._finish(name, has_moved=has_moved)
 
     async def _query_source(self, name: str, hold: _Hold) -> bool | None:
-        """Whether the state has moved, as the source says; None if it does not answer."""
+        """Asks the source whether the state has moved; returns None if it does not reply."""
         try:
             async with self._state.driver.limit(TRY_S):
                 return await call_task(

@@ -1,4 +1,4 @@
-"""`remote`: marks the methods of a service that other tasks, and clients, may call.
+"""`remote`: marks the methods of a service that other tasks, and clients, may call as RPCs.
 
 What crosses such a call is immutable or handed over for good: a task calls its own services
 directly, and shares with them what another task would have got as a copy.
@@ -18,7 +18,7 @@ FIRST_VERSION = 5
 
 @dataclass(frozen=True)
 class RemoteMark:
-    """What `remote` says of a method, its attribute `__remote__`."""
+    """The arguments of `remote`, kept as the attribute `__remote__` of the method."""
 
     since: int
     doing: str

@@ -1,4 +1,4 @@
-"""`CheckpointSaver`: acts out one save or restore on the tasks of a cluster.
+"""`CheckpointSaver`: executes one save or restore on the tasks of a cluster.
 
 A save: steps are paused, each task that has state takes its snapshot, the pauses end, the tasks
 write, and one of them commits. What can be seen in part is only what changes state of several tasks
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 class CheckpointSaver:
-    """One save or restore.
+    """Executes one save or restore.
 
     Args:
       servers: the master's view of the cluster.
@@ -90,11 +90,11 @@ class CheckpointSaver:
         self._tasks = ConnectedTasks(servers.tasks)
         self._held_s = 0.0
         self._refused_at: float | None = None
-        known = {*servers.info().tasks}
+        known_tasks = {*servers.info().tasks}
         for task in self._by_task:
-            if task not in known:
+            if task not in known_tasks:
                 raise InvalidArgumentError(
-                    f"there is no task {task} in the cluster; it has {[*map(str, known)]}"
+                    f"there is no task {task} in the cluster; it has {[*map(str, known_tasks)]}"
                 )
         if not self._by_task:
             raise InvalidArgumentError("there is nothing to save or restore")
@@ -113,7 +113,9 @@ class CheckpointSaver:
             return await self._driver.all_of(self._take(task, seconds) for task in self._by_task)
 
         try:
-            sizes = await self._undisturbed(take, is_consistent=is_consistent, is_exclusive=False)
+            sizes = await self._run_undisturbed(
+                take, is_consistent=is_consistent, is_exclusive=False
+            )
             shards = await self._driver.all_of(map(self._write, self._by_task))
             await self._claim.spread(self._by_task)  # once more: there may have been a later claim
             is_committing = True
@@ -157,7 +159,7 @@ class CheckpointSaver:
             )
             # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
             await self._claim.spread(self._by_task)
-            await self._undisturbed(put, is_consistent=False, is_exclusive=True)
+            await self._run_undisturbed(put, is_consistent=False, is_exclusive=True)
         except BaseException:
             self._in_background(self.forget())
             raise
@@ -169,10 +171,10 @@ class CheckpointSaver:
 
     # Taking -----------------------------------------------------------------------------------
 
-    async def _undisturbed(
+    async def _run_undisturbed(
         self, act: Callable[[float], Awaitable[R]], *, is_consistent: bool, is_exclusive: bool
     ) -> R:
-        """Acts while no step is running whose changes could be seen in part.
+        """Runs `act` while no step's changes can be saved in part; retries with longer pauses.
 
         Raises:
           DeadlineExceededError: if steps that run do not end in time.
@@ -198,7 +200,7 @@ class CheckpointSaver:
     async def _pause(
         self, seconds: float, is_consistent: bool, is_exclusive: bool
     ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-        """A block in which steps are held back; gives what ends the pauses, if all have lasted."""
+        """Context manager that pauses steps; yields `resume`, which returns whether all lasted."""
         name = f"{self._name}-{next(self._names)}"
         tasks = await self._masters() if is_consistent else []
         gate = self._servers.gate
@@ -234,7 +236,7 @@ class CheckpointSaver:
             yield resume
         finally:
             gate.resume(name)
-            self._in_background(self._quietly(resume()))
+            self._in_background(self._end_quietly(resume()))
 
     async def _take(self, task: Task, seconds: float) -> int:
         return await self._tasks.call(
@@ -248,15 +250,17 @@ class CheckpointSaver:
 
     async def _end(self, *, is_committed: bool) -> None:
         for task in self._by_task:
-            await self._quietly(self._tasks.call(task, StateSaves.end, self._name, is_committed))
+            await self._end_quietly(
+                self._tasks.call(task, StateSaves.end, self._name, is_committed)
+            )
 
     async def forget(self) -> None:
-        """Ends a restore, once nothing of its session needs what was restored for it alone."""
+        """Frees what was restored for the session alone, once the session does not need it."""
         for task in self._by_task:
-            await self._quietly(self._tasks.call(task, StateSaves.forget, self._name))
+            await self._end_quietly(self._tasks.call(task, StateSaves.forget, self._name))
 
-    async def _quietly(self, call: Awaitable[Any]) -> None:
-        """Ends something on a task; one that is lost has ended it itself."""
+    async def _end_quietly(self, call: Awaitable[Any]) -> None:
+        """Awaits a call that ends something on a task; ignores errors, as a lost task ended it."""
         with suppress(OpError):
             await call
 
@@ -266,7 +270,7 @@ class CheckpointSaver:
     # Calls ------------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """Connects to the tasks that have what is saved or restored."""
+        """Connects to the tasks that have state to save or restore, and tells them of the claim."""
 
         async def connect(task: Task) -> None:
             await self._tasks.connect(task, self._patience(task), self._deadline)
@@ -275,7 +279,7 @@ class CheckpointSaver:
         await self._claim.spread(self._by_task)
 
     async def _masters(self) -> Sequence[Task]:
-        """The tasks of which steps are held back in a consistent save: all that answer."""
+        """Returns the tasks whose steps a consistent save pauses: all that reply."""
 
         async def answers(task: Task) -> bool:
             if task in self._by_task:
@@ -299,7 +303,7 @@ class CheckpointSaver:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a task for its steps; if that is lost, and nothing else, the save tries again."""
+        """Calls a task to pause or resume; raises to retry if it is lost and has no saved state."""
         try:
             return await self._tasks.call(task, method, *args, **kwargs)
         except (RestartedError, UnavailableError) as error:
@@ -318,4 +322,4 @@ class CheckpointSaver:
 
 
 class _DisturbedError(AbortedError):
-    """Steps did not end within the time of one attempt, or the task that runs them was lost."""
+    """Raised to retry: steps did not end in the time of an attempt, or their task was lost."""

@@ -1,4 +1,4 @@
-"""`StateSaves`: what a task does when a master saves or restores state.
+"""`StateSaves`: a task's part in saves and restores of state.
 
 A save pauses steps at their masters, takes a snapshot of each task, ends the pauses and lets each
 task write what it has taken; one task then commits the checkpoint. Whatever a master leaves behind,
@@ -31,7 +31,7 @@ from jflow.state.saves import RestoreOfTask, SnapshotOfTask, StateItems
 
 @dataclass
 class _Save:
-    """A snapshot that the task has taken, and the shard that it writes.
+    """A snapshot that the task has taken, and its shard.
 
     Attributes:
       prefix, shard: the checkpoint, and the file once it is written.
@@ -46,13 +46,13 @@ class _Save:
     is_over: bool = False
 
     def has_ended(self) -> bool:
-        """Whether the save has ended by now; another thread may end it at any time."""
+        """Whether the save has ended; another thread may end it at any time."""
         return self.is_over
 
 
 @dataclass
 class _OpenWork:
-    """What one caller has begun and not ended, by the name of the save.
+    """The pauses, saves and restores that one caller has not ended, by name.
 
     Attributes:
       owners: the sessions that some of what was restored belongs to.
@@ -96,7 +96,7 @@ class StateSaves:
         self._open = _OpenWork()
 
     def of_caller(self, caller: Task | None) -> StateSaves:
-        """The saves of another caller on the same task: of that task, if it is known."""
+        """Returns the `StateSaves` of another caller on the same task, with its task if known."""
         copied = copy.copy(self)
         copied._open, copied._caller = _OpenWork(), caller
         return copied
@@ -104,11 +104,11 @@ class StateSaves:
     # Pauses -----------------------------------------------------------------------------------
 
     def registered(self, handle: int, changes: Collection[Change]) -> None:
-        """The caller has registered plans that make changes."""
+        """Notes that the caller has registered plans that make these changes."""
         self._masters.registered(handle, self._caller, frozenset().union(*changes))
 
     def released(self, handle: int) -> None:
-        """The caller's plans were released."""
+        """Notes that plans of the caller were released."""
         self._masters.released(handle)
 
     @remote()
@@ -120,7 +120,7 @@ class StateSaves:
         is_exclusive: bool,
         masters: Sequence[Task],
     ) -> None:
-        """Lets the task's master start no step that changes state until `resume`.
+        """Bars the task's master from starting steps that change the state, until `resume`.
 
         Waits until none is running whose changes could be seen in part. The pause ends by itself
         after its seconds. If it is exclusive, steps that only read the state have to wait, too.
@@ -133,20 +133,20 @@ class StateSaves:
         self._check_new(name, self._open.pauses)
         await self._moves.steps.released(states)
         self._moves.steps.directory.pause(name, states, is_exclusive=is_exclusive)
-        self._open.pauses[name] = self._state.driver.later(seconds, self._resumed, name)
+        self._open.pauses[name] = self._state.driver.later(seconds, self._end_pause, name)
         try:
             self._masters.begin_pause(name, masters, states)
             await self._moves.steps.quiet(name)
         except BaseException:
-            self._resumed(name)
+            self._end_pause(name)
             raise
 
     @remote()
     async def resume(self, name: str) -> bool:
-        """Ends a pause; returns whether it had lasted until now."""
-        return self._resumed(name)
+        """Ends a pause; returns whether it was in force until now."""
+        return self._end_pause(name)
 
-    def _resumed(self, name: str) -> bool:
+    def _end_pause(self, name: str) -> bool:
         timer = self._open.pauses.pop(name, None)
         if timer is None:
             return False
@@ -167,15 +167,15 @@ class StateSaves:
           MovedError: if some of the state is elsewhere.
         """
         self._check_new(name, self._open.saves)
-        wanted = self._own(items)
-        await self._moves.plans.released([item.state for item in wanted.items])
+        own_items = self._own(items)
+        await self._moves.plans.released([item.state for item in own_items.items])
         if (action := async_failpoint("worker.before_snapshot")) is not None:
             await action
         containers = self._state.containers
-        snapshot, closing = SnapshotOfTask(containers, wanted), containers.closing()
+        snapshot, closing = SnapshotOfTask(containers, own_items), containers.closing()
         save = self._open.saves[name] = _Save(snapshot)
         try:
-            await self._waited(seconds, closing, snapshot.wanted)
+            await self._wait_for(seconds, closing, snapshot.wanted)
             await self._state.driver.work(snapshot.complete)
             if save.is_over:
                 raise AbortedError("the save was given up while the snapshot was taken")
@@ -188,7 +188,7 @@ class StateSaves:
 
     @remote()
     async def write(self, name: str, prefix: str) -> bytes:
-        """Writes a snapshot to a file; returns its packed `ShardRecord`.
+        """Writes a snapshot to a shard; returns its packed `ShardRecord`.
 
         Raises:
           PermissionDeniedError: if the prefix is outside the checkpoint roots of the task.
@@ -202,16 +202,16 @@ class StateSaves:
             )
         task = self._state.task
         shard = f"{task.job}-{task.index}"
-        record = await self._state.driver.work(self._written, save, prefix, name, shard)
+        record = await self._state.driver.work(self._write_shard, save, prefix, name, shard)
         return record.to_bytes()
 
-    def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
+    def _write_shard(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
         save.prefix, save.is_writing = prefix, True
         if save.has_ended():
             save.snapshot.drop()
             raise AbortedError("the save was given up before its shard was written")
         try:
-            with self._located("saving", prefix):
+            with self._naming_checkpoint("saving", prefix):
                 record = save.snapshot.write(prefix, number, shard, self._roots)
         finally:
             save.snapshot.drop()
@@ -222,7 +222,7 @@ class StateSaves:
         return record
 
     def _discard(self, save: _Save) -> None:
-        """Removes a shard that is not committed. The next save does it if this fails."""
+        """Removes an uncommitted shard, if possible; otherwise the next save does."""
         if save.shard is not None:
             with suppress(OpError), locate(save.prefix, self._roots) as place:
                 place.storage.remove(place.file(save.shard.file))
@@ -231,21 +231,21 @@ class StateSaves:
     async def commit(
         self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
     ) -> None:
-        """Makes shards the checkpoint of this prefix, in place of a former one."""
+        """Commits shards as the checkpoint of this prefix, replacing any previous one."""
         records = [ShardRecord.from_bytes(shard) for shard in shards]
-        await self._state.driver.work(self._committed, name, prefix, records, about)
+        await self._state.driver.work(self._commit_shards, name, prefix, records, about)
         if (action := async_failpoint("worker.after_commit")) is not None:
             await action
 
-    def _committed(
+    def _commit_shards(
         self, number: str, prefix: str, shards: Sequence[ShardRecord], about: Mapping[str, str]
     ) -> None:
-        with self._located("saving", prefix), locate(prefix, self._roots) as place:
+        with self._naming_checkpoint("saving", prefix), locate(prefix, self._roots) as place:
             commit(place, number, shards, about=about)
 
     @remote()
     async def end(self, name: str, is_committed: bool) -> None:
-        """Forgets a snapshot, and removes its file unless it is committed."""
+        """Drops a snapshot, and removes its shard unless it is committed."""
         save = self._end(name)
         if save is not None and save.shard is not None and not is_committed:
             await self._state.driver.work(self._discard, save)
@@ -271,18 +271,18 @@ class StateSaves:
           PermissionDeniedError: as `write`.
         """
         self._check_new(name, self._open.restores)
-        wanted = self._own(items)
-        await self._moves.plans.released([item.state for item in wanted.items])
-        restore, claims = await self._state.driver.work(self._loaded, prefix, wanted)
+        own_items = self._own(items)
+        await self._moves.plans.released([item.state for item in own_items.items])
+        restore, claims = await self._state.driver.work(self._read_checkpoint, prefix, own_items)
         self._fences.learn_text(claims)
         self._open.restores[name] = restore
         return restore.n_bytes
 
-    def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
-        """What is to be restored, and the claims that the checkpoint keeps."""
+    def _read_checkpoint(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
+        """Reads the state to restore, and the claims that the checkpoint keeps."""
         containers, device_of = self._state.containers, self._state.devices.__getitem__
         with (
-            self._located("restoring", prefix),
+            self._naming_checkpoint("restoring", prefix),
             open_checkpoint(prefix, self._roots) as checkpoint,
         ):
             restore = RestoreOfTask(containers, wanted, checkpoint, device_of)
@@ -290,14 +290,14 @@ class StateSaves:
 
     @remote()
     async def close_writes(self, name: str, seconds: float) -> None:
-        """Waits until no step of the task is in the middle of its writes.
+        """Waits until no step of the task is between its writes.
 
         None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
         """
         self._reopen(name)
         closing = self._open.closings[name] = self._state.containers.closing()
         try:
-            await self._waited(seconds, closing)
+            await self._wait_for(seconds, closing)
         except BaseException:
             self._reopen(name)
             raise
@@ -309,7 +309,7 @@ class StateSaves:
 
     @remote()
     async def put(self, name: str, seconds: float) -> None:
-        """Sets the state to what `load` has read, at one moment. Raises as `take`."""
+        """Sets the state that `load` has read, at one moment. Raises as `take`."""
         restore = self._open.restores.pop(name, None)
         if restore is None:
             raise AbortedError("what was to be restored is gone, because the restore was given up")
@@ -317,14 +317,14 @@ class StateSaves:
             await action
         self._open.owners[name] = restore.owners
         try:
-            await self._waited(seconds, restore.wanted)
+            await self._wait_for(seconds, restore.wanted)
             await self._state.driver.work(restore.finish)
         finally:
             self._reopen(name)
 
     @remote()
     async def forget(self, name: str) -> None:
-        """Forgets what `load` has read, and frees resources of sessions that use none of them."""
+        """Drops what `load` has read, and frees the state of sessions without registered plans."""
         self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -336,9 +336,9 @@ class StateSaves:
                 self._state.containers.end_session(owner)
 
     def close(self) -> None:
-        """Ends everything that the caller has begun, because it is gone."""
+        """Ends everything that the caller has begun and not ended, when its stream ends."""
         for name in [*self._open.pauses]:
-            self._resumed(name)
+            self._end_pause(name)
         for name in [*self._open.saves]:
             # Another task may be committing what is written, so it is left to the next save.
             self._end(name)
@@ -348,18 +348,18 @@ class StateSaves:
     # Common parts -----------------------------------------------------------------------------
 
     def _own(self, items: bytes) -> StateItems:
-        wanted = StateItems.from_bytes(items)
-        for item in wanted.items:
+        own_items = StateItems.from_bytes(items)
+        for item in own_items.items:
             if item.device not in self._state.devices:
                 raise InvalidArgumentError(
                     f"{self._state.task} has no device {item.device}, which is to have {item}; "
                     f"it has {', '.join(self._state.devices)}"
                 )
-        return wanted
+        return own_items
 
     @contextmanager
-    def _located(self, doing: str, prefix: str) -> Iterator[None]:
-        """A block whose errors say which checkpoint it was, on which task."""
+    def _naming_checkpoint(self, doing: str, prefix: str) -> Iterator[None]:
+        """Context manager that adds the checkpoint and the task to errors."""
         task = str(self._state.task)
         try:
             yield
@@ -371,8 +371,8 @@ class StateSaves:
         if name in known:
             raise InvalidArgumentError(f"{name!r} has begun already")
 
-    async def _waited(self, seconds: float, *wanted: Wanted) -> None:
-        """Waits for attempts, one after the other."""
+    async def _wait_for(self, seconds: float, *wanted: Wanted) -> None:
+        """Waits for several attempts within a time limit in seconds."""
         cell, attempt = wanted[0]
         try:
             async with self._state.driver.limit(seconds):

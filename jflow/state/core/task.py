@@ -1,4 +1,4 @@
-"""`TaskCore` and `ClusterView`: what the services of a task, and its master, know of the others."""
+"""`TaskCore` and `ClusterView`: what a task's services, and its master, know of the cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECONNECT_TIMEOUT_S = 2.0
 
 
 class TaskInfo(Protocol):
-    """What a task says of itself."""
+    """A task's description of itself."""
 
     @property
     def task(self) -> Task:
@@ -34,22 +34,22 @@ class TaskInfo(Protocol):
 
     @property
     def incarnation(self) -> int:
-        """Which life of the task it is."""
+        """The incarnation of the task."""
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks of the cluster, as the task knows it."""
+        """The tasks of the cluster that the task knows."""
 
     @property
     def device_names(self) -> Collection[str]:
-        """The full names of its devices."""
+        """The full names of the task's devices."""
 
 
 class TaskCalls(Protocol):
-    """How the services of a task are called, be it another one or the caller's own."""
+    """The proxy for calls to the services of a task, another one or the caller's own."""
 
     async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> TaskInfo:
-        """Connects unless there is a connection. Raises UnavailableError if it does not answer."""
+        """Connects unless connected. Raises UnavailableError if the task does not reply in time."""
 
     async def call(
         self,
@@ -58,34 +58,34 @@ class TaskCalls(Protocol):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a remote method, such as `StateSaves.take`, in one life of the task."""
+        """Calls a remote method, such as `StateSaves.take`, in one incarnation of the task."""
 
 
 class TasksOfCluster(Protocol):
-    """The tasks of a cluster."""
+    """The tasks of a cluster, by name."""
 
     def __getitem__(self, task: Task) -> TaskCalls:
-        """How a task is called."""
+        """Returns the proxy of a task."""
 
 
 class ParkedSteps(Protocol):
-    """Steps that wait for queues, and can be run again if a move ends their wait."""
+    """Steps that wait for queues, which a move may end and run again."""
 
     def leave(self, states: Collection[StateId]) -> None:
-        """Ends what waits for state, now and until `stay`."""
+        """Ends the steps that wait for state, and those that begin to, until `stay`."""
 
     def stay(self, states: Collection[StateId]) -> None:
-        """Ends no more of what waits for state."""
+        """Lets steps wait for state again, after `leave`."""
 
 
 def new_name(driver: CoreDriver) -> str:
-    """A name that no other save or move has: 16 hexadecimal digits."""
+    """Returns a random name for a save or move: 16 hexadecimal digits."""
     return f"{driver.random_bits(64):016x}"
 
 
 @dataclass(frozen=True)
 class TaskCore:
-    """What the services of one task share.
+    """The parts of one task that its services share.
 
     Attributes:
       task: the task.
@@ -104,7 +104,7 @@ class TaskCore:
     tasks: TasksOfCluster
 
     async def waited(self, wanted: Wanted) -> None:
-        """Waits until an attempt has completed; cancels it if the wait is cancelled."""
+        """Waits until an attempt has completed; cancels the attempt if the wait is cancelled."""
         cell, attempt = wanted
         done = self.driver.event()
 
@@ -128,14 +128,14 @@ async def call_task(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> R:
-    """Calls a remote method of a task, in the life that answers within a time in seconds."""
+    """Connects to a task and calls a remote method in the incarnation that replies."""
     proxy = tasks[task]
     info = await proxy.connect(connect_timeout)
     return await proxy.call(method, info.incarnation, *args, **kwargs)
 
 
 class ConnectedTasks:
-    """Calls tasks in the lives in which one operation has connected to them.
+    """Calls tasks in the incarnations to which one operation has connected.
 
     Args:
       tasks: the tasks of the cluster.
@@ -146,7 +146,7 @@ class ConnectedTasks:
         self._incarnations: dict[Task, int] = {}
 
     async def connect(self, task: Task, patience: float, deadline: Deadline = FOREVER) -> TaskInfo:
-        """Connects to a task, which may be silent for so many seconds."""
+        """Connects to a task, waiting up to `patience` seconds for a reply."""
         info = await self._tasks[task].connect(patience, deadline)
         self._incarnations[task] = info.incarnation
         return info
@@ -158,7 +158,7 @@ class ConnectedTasks:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """Calls a remote method of a task; errors name it."""
+        """Calls a remote method of a task and adds the task to errors."""
         try:
             return await self._tasks[task].call(method, self._incarnations[task], *args, **kwargs)
         except OpError as error:
@@ -167,12 +167,12 @@ class ConnectedTasks:
 
 
 def is_of(service: Any, method: Callable[..., Any]) -> bool:
-    """Whether a method is one of a service's class."""
+    """Whether a method is defined by the class of a service."""
     return getattr(type(service), method.__name__, None) is method
 
 
 async def every(driver: CoreDriver, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Runs coroutines to their ends, also if the caller is cancelled.
+    """Runs all coroutines to completion, even if the caller is cancelled.
 
     Raises:
       BaseException: the first error, once all have ended.

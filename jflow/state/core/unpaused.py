@@ -1,4 +1,4 @@
-"""`UnpausedMasters`: finds steps that a consistent save would see in part. Pure.
+"""`UnpausedMasters`: finds masters whose steps' changes could be saved only in part. Pure.
 
 A consistent save pauses the steps of all masters that it reaches. Another one is lost, and its
 steps with it; or it is cut off from the task that saves only, and its steps go on. A task that has
@@ -31,19 +31,19 @@ class _Pause:
     has_lasted: bool = True
 
     def is_seen_in_part(self, plans: _Plans) -> bool:
-        """Whether steps with these plans go on, and change the state."""
+        """Whether these plans change the saved state and their master is not paused."""
         return plans.master not in self.masters and not plans.changed.isdisjoint(self.states)
 
 
 class UnpausedMasters:
-    """The plans that change state of a task, by the masters that have registered them."""
+    """The registered plans that change state of a task, by the masters that registered them."""
 
     def __init__(self) -> None:
         self._plans: dict[int, _Plans] = {}
         self._pauses: dict[str, _Pause] = {}
 
     def registered(self, handle: int, master: Task | None, changed: Collection[StateId]) -> None:
-        """A master has registered plans that change state.
+        """Adds plans that change state, which a master has registered.
 
         Args:
           handle: the plans.
@@ -56,13 +56,13 @@ class UnpausedMasters:
                 pause.has_lasted = False
 
     def released(self, handle: int) -> None:
-        """Plans were released, by their master or because it is lost."""
+        """Removes plans, which their master has released or whose master is lost."""
         self._plans.pop(handle, None)
 
     def begin_pause(
         self, name: str, masters: Collection[Task], states: Collection[StateId]
     ) -> None:
-        """A pause begins.
+        """Begins a pause, unless an unpaused master has plans that change the state.
 
         Args:
           name: that of the pause.
@@ -83,6 +83,6 @@ class UnpausedMasters:
         self._pauses[name] = pause
 
     def end_pause(self, name: str) -> bool:
-        """Ends a pause; returns whether it has lasted until now."""
+        """Ends a pause; returns whether it was in force, without interruption, until now."""
         pause = self._pauses.pop(name, None)
         return pause is not None and pause.has_lasted

@@ -1,9 +1,9 @@
 """Effects: which steps a task has applied, so that a repeated one is not applied again.
 
-Pure: an `Effect` names one attempt of a step, a `Ledger` is what one task knows of all of them, and
-`Takeover` decides what becomes of an attempt that was lost. Values, variables and calls are
-elsewhere: `jflow.state.resources.transaction` stages what a step writes, `jflow.state.core` acts
-this out.
+Pure: an `Effect` identifies one attempt of a step, a `Ledger` is what one task knows of all of
+them, and `verdict` decides which attempt is committed when a later one takes over. Values,
+variables and calls are elsewhere: `jflow.state.resources.transaction` stages what a step writes,
+`jflow.state.core` executes the decisions.
 """
 
 from jflow.state.effects.effect import Effect as Effect

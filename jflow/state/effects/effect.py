@@ -1,4 +1,4 @@
-"""`Effect`: the name of one attempt of a step that is applied once; how a task stages it."""
+"""`Effect` identifies one attempt of a step that is applied once; `Staging` is how it is staged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 class EffectKey(NamedTuple):
-    """What all attempts of one step have in common."""
+    """Identifies a step, for all of its attempts."""
 
     client: str
     epoch: int
@@ -23,7 +23,7 @@ class EffectKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """One attempt of a step whose writes are applied once, however often it is attempted.
+    """Identifies one attempt of a step whose writes are applied once, however often attempted.
 
     Attributes:
       client: what numbers the steps, by a name that no other has.
@@ -63,16 +63,16 @@ class Effect:
 
     @property
     def key(self) -> EffectKey:
-        """What all attempts of the step have in common."""
+        """The key of the step, the same for all attempts."""
         return EffectKey(self.client, self.epoch, self.sequence)
 
     @property
     def age(self) -> tuple[int, int, str]:
-        """The order of steps that wait for each other: the least one is the oldest."""
+        """The sort key of steps by age, for wait-die: the least one is the oldest."""
         return (self.sequence, self.epoch, self.client)
 
     def again(self) -> Effect:
-        """The next attempt of the same step."""
+        """Returns the next attempt of the same step."""
         return replace(self, attempt=self.attempt + 1)
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Effect:
 
 
 def unsupported(plans: Iterable[Plan]) -> UnimplementedError | None:
-    """The error of a step that cannot be applied once, because of what it does; None if it can.
+    """Returns the error for a step that cannot be applied exactly once; None if it can.
 
     What a step does to variables can be staged. What it does to queues, accumulators and readers,
     and by Python functions, cannot be taken back.
@@ -98,7 +98,7 @@ def unsupported(plans: Iterable[Plan]) -> UnimplementedError | None:
 
 
 def writes_once(plans: Sequence[Plan]) -> bool:
-    """Whether a step of one task writes in one program and does nothing else that lasts.
+    """Whether a step on one task has a single write, by a program, and no other lasting effect.
 
     It can be applied once without staging: applying it, and noting that it is applied, are one.
     """
@@ -111,7 +111,7 @@ def writes_once(plans: Sequence[Plan]) -> bool:
 
 @dataclass(frozen=True)
 class Staging:
-    """How a task keeps what the plans of a step write that is applied once.
+    """How a task stages the writes of a step that is applied once.
 
     Attributes:
       effect: the attempt.

@@ -1,4 +1,4 @@
-"""`Ledger`: which attempts of which steps a task is running, has staged and has applied.
+"""`Ledger`: which attempts of which steps a task is running, has staged or has applied.
 
 An attempt that begins on a task runs and then waits, *staged*, for a decision: commit or abort. A
 step that writes on one task only is *applied* by that task itself. In both cases the ledger keeps
@@ -27,14 +27,14 @@ from jflow.state.effects.effect import Effect
 from jflow.state.effects.outcome import Earlier, Phase, SupersededError
 
 MAX_KEPT_BYTES = 1 << 20
-"""Results of one step are kept up to this size."""
+"""The largest size of the results that are kept of one step, in bytes."""
 
 MAX_BYTES_OF_SESSION = 1 << 16
 """As `MAX_KEPT_BYTES`, for steps of a session that only a lost connection can repeat."""
 
 
 def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...] | None:
-    """Copies of the results of a step; None if they are too large to keep."""
+    """Copies the results of a step; returns None if they are too large to keep."""
     limit = MAX_KEPT_BYTES if is_saved else MAX_BYTES_OF_SESSION
     copies, n_bytes = [], 0
     for value in values:  # not a generator, each step of which would be a call of a function
@@ -47,7 +47,7 @@ def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...
 
 
 def total_bytes(values: Sequence[Array]) -> int:
-    """The memory of arrays; calls `memory_bytes` for strings only, because each step needs it."""
+    """Returns the memory of arrays in bytes, fast for arrays of numbers."""
     n_bytes = 0
     for one in values:
         n_bytes += memory_bytes(one) if one.dtype.hasobject else one.nbytes
@@ -55,13 +55,13 @@ def total_bytes(values: Sequence[Array]) -> int:
 
 
 MAX_UNACKNOWLEDGED = 1 << 18
-"""How many steps of one client a task remembers that the client has not acknowledged."""
+"""The largest number of unacknowledged steps of one client."""
 
 MAX_CLIENTS = 4096
-"""How many clients a task remembers; of more, those are forgotten that were idle the longest."""
+"""The largest number of remembered clients; the longest idle ones are forgotten first."""
 
 MAX_RESULT_BYTES = 1 << 26
-"""The size of all results that a task keeps; of more, the oldest are dropped."""
+"""The largest size of all results that a task keeps; the oldest are dropped first."""
 
 _Window = tuple[str, int]
 """A client and its epoch."""
@@ -72,7 +72,7 @@ _OPEN = (Phase.RUNNING, Phase.STAGED, Phase.APPLYING)
 
 @dataclass(slots=True, eq=False)
 class LedgerEntry:
-    """One step of a client, as a task knows it.
+    """A task's record of one step.
 
     Attributes:
       fence: the lowest attempt that may begin.
@@ -92,13 +92,13 @@ class LedgerEntry:
         return self.phase in _OPEN
 
     def is_at(self, phase: Phase, effect: Effect) -> bool:
-        """Whether its latest attempt is this one, and has come so far."""
+        """Whether the latest attempt is this one and is in this phase."""
         return self.phase is phase and self.attempt == effect.attempt
 
 
 @dataclass(slots=True)
 class LedgerWindow:
-    """The steps of one epoch of a client that it has not acknowledged.
+    """A task's records of the unacknowledged steps of one epoch of a client.
 
     Attributes:
       acknowledged: steps with lower sequences are acknowledged.
@@ -117,7 +117,7 @@ class LedgerWindow:
 
 
 class Ledger:
-    """What one task knows of the steps that are applied once. Its caller holds a lock.
+    """A task's records of the steps that are applied once. Its caller holds a lock.
 
     Args:
       max_clients, max_results: as `MAX_CLIENTS` and `MAX_RESULT_BYTES`.
@@ -135,7 +135,7 @@ class Ledger:
     # Attempts ---------------------------------------------------------------------------------
 
     def begin_attempt(self, effect: Effect, participants: Sequence[str] = ()) -> None:
-        """An attempt begins to run.
+        """Records that an attempt begins to run.
 
         Args:
           effect: the attempt.
@@ -148,31 +148,31 @@ class Ledger:
         """
         entry = self._entry(effect)
         if entry.phase is not Phase.UNKNOWN:
-            done = "is applied" if entry.phase is Phase.COMMITTED else "has begun"
+            phase_text = "is applied" if entry.phase is Phase.COMMITTED else "has begun"
             raise SupersededError(
-                f"{effect} cannot begin: attempt {entry.attempt} {done} on this task"
+                f"{effect} cannot begin: attempt {entry.attempt} {phase_text} on this task"
             )
         entry.fence = entry.attempt = effect.attempt
         entry.phase, entry.participants = Phase.RUNNING, tuple(participants)
 
     def stage(self, effect: Effect) -> None:
-        """An attempt has ended; from now on it waits for `commit` or `abort`.
+        """Records that an attempt has run and now waits for `commit` or `abort`.
 
         Raises:
           SupersededError: if a later attempt has taken over; it is aborted then.
           AbortedError: if a later epoch of the client is known, or the attempt was given up.
         """
-        self._active(effect, Phase.RUNNING, "be staged").phase = Phase.STAGED
+        self._active_entry(effect, Phase.RUNNING, "be staged").phase = Phase.STAGED
 
     def apply(self, effect: Effect) -> None:
-        """What an attempt writes is being applied, without a decision of others. Raises as `stage`.
+        """Records that an attempt is being applied without a commit. Raises as `stage`.
 
         `finish` or `revert` has to follow.
         """
-        self._active(effect, Phase.RUNNING, "be applied").phase = Phase.APPLYING
+        self._active_entry(effect, Phase.RUNNING, "be applied").phase = Phase.APPLYING
 
     def revert(self, effect: Effect) -> None:
-        """What `apply` announced was not done."""
+        """Undoes `apply`, because nothing was written."""
         entry = self._find(effect)
         if entry is not None and entry.is_at(Phase.APPLYING, effect):
             entry.phase = Phase.RUNNING
@@ -183,7 +183,7 @@ class Ledger:
         results: tuple[Array, ...] | None,
         error: OpError | None = None,
     ) -> bool:
-        """An attempt that applies its writes itself has ended.
+        """Records the end of an attempt that applies its writes itself.
 
         Args:
           effect: the attempt.
@@ -202,14 +202,14 @@ class Ledger:
         elif error is not None:
             return not self.abort(effect, effect.attempt)
         else:
-            entry = self._active(effect, Phase.RUNNING, "finish")
+            entry = self._active_entry(effect, Phase.RUNNING, "finish")
         self._commit(entry, results)
         return True
 
     # Decisions --------------------------------------------------------------------------------
 
     def commit(self, effect: Effect, by: int, results: tuple[Array, ...] | None = None) -> bool:
-        """Decides that a staged attempt is applied.
+        """Commits a staged attempt.
 
         Args:
           effect: the attempt.
@@ -235,7 +235,7 @@ class Ledger:
         return True
 
     def abort(self, effect: Effect, by: int) -> bool:
-        """Decides that an attempt is not applied; returns whether it was active here.
+        """Aborts an attempt; returns whether it was active here.
 
         A decision of an attempt from which a later one has taken over does nothing to what is
         staged.
@@ -249,7 +249,7 @@ class Ledger:
         return True
 
     def take_over(self, effect: Effect) -> Earlier:
-        """Takes over from all earlier attempts of a step; returns what the task knows of them.
+        """Takes over from all earlier attempts of a step; returns what is known of the latest one.
 
         One that is running is given up. One that is staged is decided by `commit` or `abort` with
         the number of this attempt. One that is being applied goes on: ask again when it has ended.
@@ -269,13 +269,13 @@ class Ledger:
     # Windows ----------------------------------------------------------------------------------
 
     def saved_windows(self) -> Iterator[tuple[_Window, LedgerWindow]]:
-        """The windows that checkpoints keep, by client and epoch."""
+        """Yields the windows that checkpoints keep, by client and epoch."""
         for key, window in self._windows.items():
             if window.is_saved:
                 yield key, window
 
     def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> None:
-        """Replaces what checkpoints keep; what is active stays, and no epoch becomes lower."""
+        """Replaces the windows that checkpoints keep; keeps active attempts, lowers no epoch."""
         for key, window in [*self.saved_windows()]:
             active = {n: entry for n, entry in window.entries.items() if entry.is_open}
             for sequence in window.entries.keys() - active.keys():
@@ -287,31 +287,31 @@ class Ledger:
         for key, window in windows:
             client, epoch = key
             self._epochs[client] = max(epoch, self._epochs.get(client, 0))
-            own = self._windows.setdefault(key, LedgerWindow())
-            own.acknowledged = window.acknowledged
+            own_window = self._windows.setdefault(key, LedgerWindow())
+            own_window.acknowledged = window.acknowledged
             for sequence, entry in window.entries.items():
-                if sequence not in own.entries:
-                    own.entries[sequence] = entry
+                if sequence not in own_window.entries:
+                    own_window.entries[sequence] = entry
                     if entry.results:
                         self._keep(entry, entry.results)
 
     def _entry(self, effect: Effect) -> LedgerEntry:
-        """The entry of a step, made if there is none; drops what the client acknowledges.
+        """Returns the entry of a step, created if missing; drops what the client acknowledges.
 
         Raises:
           SupersededError: if a later attempt has taken over, or the step is acknowledged.
           AbortedError: if a later epoch of the client is known.
           ResourceExhaustedError: if too many steps of the client are not acknowledged.
         """
-        of = effect.client, effect.epoch
+        window_key = effect.client, effect.epoch
         if effect.epoch != self._epochs.get(effect.client, 0):
             self._check_epoch(effect)
             self._epochs[effect.client] = effect.epoch
-        window = self._windows.get(of)
+        window = self._windows.get(window_key)
         if window is None:
             self._make_room()
-            window = self._windows[of] = LedgerWindow(is_saved=effect.is_saved)
-        self._windows.move_to_end(of)
+            window = self._windows[window_key] = LedgerWindow(is_saved=effect.is_saved)
+        self._windows.move_to_end(window_key)
         if effect.acknowledged > window.acknowledged:
             self._acknowledge(window, effect.acknowledged)
         if effect.sequence < window.acknowledged:
@@ -328,11 +328,11 @@ class Ledger:
                 )
             entry = window.entries[effect.sequence] = LedgerEntry()
         elif effect.attempt < entry.fence:
-            raise _superseded(effect, entry)
+            raise _superseded_error(effect, entry)
         return entry
 
     def _acknowledge(self, window: LedgerWindow, sequence: int) -> None:
-        """The client has acknowledged all steps before one; what is active there stays."""
+        """Drops the entries before a sequence number, except active ones."""
         entries = window.entries
         is_short = sequence - window.acknowledged <= len(entries)
         for number in range(window.acknowledged, sequence) if is_short else [*entries]:
@@ -344,7 +344,7 @@ class Ledger:
         window.acknowledged = sequence
 
     def _make_room(self) -> None:
-        """Forgets the client that was idle for the longest time, if there are too many."""
+        """Forgets the client that has been idle longest, if there are too many."""
         if len(self._windows) < self._max_clients:
             return
         for key, window in self._windows.items():
@@ -360,7 +360,7 @@ class Ledger:
             self._keep(entry, results)
 
     def _keep(self, entry: LedgerEntry, results: tuple[Array, ...]) -> None:
-        """Counts the results of an entry; drops the oldest ones if there are too many."""
+        """Adds the results of an entry to the total; drops the oldest ones if it is too large."""
         self._sizes[entry] = n_bytes = total_bytes(results)
         self._n_bytes += n_bytes
         while self._n_bytes > self._max_results:
@@ -369,20 +369,20 @@ class Ledger:
             oldest.results = None
 
     def _drop(self, entry: LedgerEntry) -> None:
-        """Counts the results of an entry no longer, which is forgotten."""
+        """Subtracts the results of an entry, which is being forgotten, from the total."""
         self._n_bytes -= self._sizes.pop(entry, 0)
 
     def _find(self, effect: Effect) -> LedgerEntry | None:
         window = self._windows.get((effect.client, effect.epoch))
         return None if window is None else window.entries.get(effect.sequence)
 
-    def _active(self, effect: Effect, phase: Phase, what: str) -> LedgerEntry:
-        """The entry of an attempt that is active and may go on."""
+    def _active_entry(self, effect: Effect, phase: Phase, what: str) -> LedgerEntry:
+        """Returns the entry of an attempt that is active, in a phase, and not superseded."""
         if effect.epoch != self._epochs.get(effect.client, 0):
             self._check_epoch(effect)
         entry = self._find(effect)
         if entry is not None and effect.attempt < entry.fence:
-            raise _superseded(effect, entry)
+            raise _superseded_error(effect, entry)
         if entry is None or not entry.is_at(phase, effect):
             raise AbortedError(f"{effect} cannot {what}: it was given up on this task")
         return entry
@@ -396,5 +396,5 @@ class Ledger:
             )
 
 
-def _superseded(effect: Effect, entry: LedgerEntry) -> SupersededError:
+def _superseded_error(effect: Effect, entry: LedgerEntry) -> SupersededError:
     return SupersededError(f"{effect} was superseded by attempt {entry.fence}")

@@ -1,4 +1,4 @@
-"""What a task knows of the earlier attempts of a step, and what follows from it."""
+"""Outcomes of the earlier attempts of a step, and the decision that follows from them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class SupersededError(AbortedError):
 
 
 class ConflictError(AbortedError):
-    """Nothing of a step was applied, because an older one has what it waits for; run it again."""
+    """An older step has what this one waits for; nothing of it was applied, so run it again."""
 
 
 class Phase(IntEnum):
-    """How far an attempt has come on one task; the values are those on the wire."""
+    """The phase of an attempt on one task; the values are those on the wire."""
 
     UNKNOWN = 0
     """It has written nothing here, and will not."""
@@ -35,7 +35,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """What a task knows of a step when a later attempt takes over.
+    """A task's report of the latest earlier attempt of a step, when a later one takes over.
 
     Attributes:
       phase: how far the latest earlier attempt has come. If `STAGED`, it waits for the decision of
@@ -54,7 +54,7 @@ class Earlier:
 
 
 def verdict(reports: Iterable[Earlier]) -> Earlier | None:
-    """The earlier attempt that has to be committed everywhere; None if none was committed.
+    """Returns the earlier attempt to commit on all tasks; None if no task has committed one.
 
     An attempt is committed on a task only after all tasks have staged it. So if one of them has
     committed it, every other one has staged it, or committed it too.

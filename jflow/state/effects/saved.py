@@ -1,4 +1,4 @@
-"""`SavedLedger`: what a checkpoint keeps of a ledger."""
+"""`SavedLedger`: the part of a ledger that checkpoints keep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jflow.state.effects.outcome import Phase
 
 
 class SavedEffect(Record, frozen=True):
-    """A step that was applied.
+    """The record of a step that was applied.
 
     Attributes:
       sequence, attempt: as in `Effect`.
@@ -28,7 +28,7 @@ class SavedEffect(Record, frozen=True):
 
 
 class SavedWindow(Record, frozen=True):
-    """The steps of one epoch of a client that were applied and not acknowledged."""
+    """The record of the applied, unacknowledged steps of one epoch of a client."""
 
     what = "window of a checkpoint"
 
@@ -39,7 +39,7 @@ class SavedWindow(Record, frozen=True):
 
 
 class SavedWindows(Record, frozen=True):
-    """All windows of a task; their results are the arrays beside the record, in order."""
+    """The record of all windows of a task; the results are the arrays beside it, in order."""
 
     what = "windows of a checkpoint"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 28, n_items=1 << 24)
@@ -49,7 +49,7 @@ class SavedWindows(Record, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class SavedLedger:
-    """What a checkpoint keeps of a ledger: the steps that were applied, and their results.
+    """The part of a ledger that checkpoints keep: the applied steps and their results.
 
     Errors of applied steps are not kept: a repeat is told that the results are gone.
 
@@ -63,7 +63,7 @@ class SavedLedger:
 
     @classmethod
     def of(cls, ledger: Ledger) -> SavedLedger:
-        """What is applied now."""
+        """Returns the steps that a ledger has as applied, and their results."""
         arrays: list[Array] = []
         windows = []
         for (client, epoch), window in ledger.saved_windows():
@@ -78,13 +78,13 @@ class SavedLedger:
 
     @property
     def n_arrays(self) -> int:
-        """How many arrays the record tells of."""
+        """The number of arrays that the record describes."""
         return sum(
             max(effect.n_results, 0) for window in self.saved.windows for effect in window.effects
         )
 
     def restore(self, ledger: Ledger) -> None:
-        """Gives a ledger what was saved, in place of what it knows."""
+        """Replaces the saved part of a ledger with this one."""
         windows = []
         rest = iter(self.arrays)
         for saved in self.saved.windows:
@@ -101,7 +101,7 @@ class SavedLedger:
 
 
 NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())
-"""What a checkpoint has that was saved before any step was applied once."""
+"""The saved ledger of a task that has applied no step yet."""
 
 
 def _next_results(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:

@@ -1,4 +1,4 @@
-"""Moves of state between devices: where moved state is now, and the state machines of a move; pure.
+"""Moves of state between devices: where state is now, and the state machines of a move. Pure.
 
 A *move* takes variables and queues that are colocated from one device to another while steps use
 them. Every task *holds* the steps that use the state, the *source* saves it, the *target* takes the

@@ -1,4 +1,4 @@
-"""`Directory`: what has moved, what is held or paused, and which running steps use it.
+"""`Directory`: which state has moved, is held or is paused, and which running steps use it.
 
 A server has two: one for the steps that its master starts, one for the plans that its worker runs.
 A local session has one. Invariants:
@@ -24,7 +24,7 @@ from jflow.state.moves.states import Change, MovedError, StateId
 
 
 class Use:
-    """The state that registered plans use.
+    """The state that the registered plans of a step use.
 
     Attributes:
       states: the variables and resources.
@@ -47,15 +47,15 @@ class Use:
         self.n_running = 0
 
     def changes_any(self, states: Collection[StateId]) -> bool:
-        """Whether an instruction changes any of the state."""
+        """Whether an instruction of the plans changes any of this state."""
         return any(not change.isdisjoint(states) for change in self.changes)
 
     def is_on_several_tasks(self, states: Collection[StateId]) -> bool:
-        """Whether it uses such state of more than one task."""
+        """Whether the plans use some of this state on more than one task."""
         return len({state.task for state in self.states.intersection(states)}) > 1
 
     def is_split(self, states: Collection[StateId]) -> bool:
-        """Whether snapshots of the tasks may contain a part of what a running step changes.
+        """Whether snapshots could contain only a part of what a running step changes.
 
         They contain it whole if one instruction changes all of it, or if it is variables of one
         task, which keeps together what a step does to its variables
@@ -71,7 +71,7 @@ class Use:
 
 @dataclass(frozen=True)
 class _Pause:
-    """What a save holds back: changes of state, or all uses of it; of one session, or of all."""
+    """What a save or restore holds back: changes of state, or all uses, of one or all sessions."""
 
     states: frozenset[StateId]
     is_exclusive: bool
@@ -86,7 +86,7 @@ class _Pause:
 
 
 class Directory:
-    """What has moved and what is held. Not thread-safe."""
+    """Which state has moved, is held or is paused. Not thread-safe."""
 
     def __init__(self) -> None:
         self._uses: WeakSet[Use] = WeakSet()
@@ -98,7 +98,7 @@ class Directory:
     def add(
         self, states: frozenset[StateId], changes: Sequence[Change] = (), session: object = None
     ) -> Use:
-        """Adds what registered plans use, for as long as there are references to the result.
+        """Adds the state that registered plans use, for as long as the result is referenced.
 
         Args:
           states, changes, session: see `Use`.
@@ -112,20 +112,20 @@ class Directory:
         return use
 
     def remove(self, use: Use) -> None:
-        """Removes what plans used that are not registered any more."""
+        """Removes the use of plans that are no longer registered."""
         self._uses.discard(use)
 
     def check(self, states: Collection[StateId]) -> None:
         """Raises MovedError if any of the state has moved."""
-        if self._moved and (found := self._moved.keys() & states):
-            raise MovedError.of({state: self._moved[state] for state in sorted(found)})
+        if self._moved and (moved_states := self._moved.keys() & states):
+            raise MovedError.of({state: self._moved[state] for state in sorted(moved_states)})
 
     def is_held(self, states: Collection[StateId]) -> bool:
         """Whether any of the state is held."""
         return bool(self._held) and not self._held.keys().isdisjoint(states)
 
     def enter(self, use: Use) -> bool:
-        """A step begins, unless it has to wait for a hold or pause to end: then it returns False.
+        """Begins a step; returns False if it must wait for a hold or pause to end.
 
         Raises:
           MovedError: if state has moved that it uses.
@@ -140,7 +140,7 @@ class Directory:
         return True
 
     def obstacle(self, use: Use) -> str:
-        """What a step waits for that cannot begin, "" if it can."""
+        """Describes what a step that cannot begin waits for; "" if it can begin."""
         for state in sorted(self._held.keys() & use.states):
             _, target = self._holds[self._held[state]]
             return f"for {state}, which is being moved to {target}"
@@ -151,11 +151,11 @@ class Directory:
         return ""
 
     def leave(self, use: Use) -> None:
-        """A step that had begun ends."""
+        """Ends a step that `enter` has begun."""
         use.n_running -= 1
 
     def hold(self, name: str, states: Iterable[StateId], target: str) -> None:
-        """Holds all steps that use any of the state.
+        """Bars steps that use any of the state from beginning, until the hold ends.
 
         Args:
           name: of the hold; holds of two moves never have one name.
@@ -166,20 +166,20 @@ class Directory:
           AbortedError: if another move holds some of it.
           MovedError: if some of it has moved.
         """
-        wanted = frozenset(states)
-        self.check(wanted)
-        both = wanted | {state.on(target) for state in wanted}
+        held_states = frozenset(states)
+        self.check(held_states)
+        both = held_states | {state.on(target) for state in held_states}
         for state in sorted(both & self._held.keys()):
             raise AbortedError(f"{state} is being moved by another session; try again later")
-        self._holds[name] = (wanted, target)
+        self._holds[name] = (held_states, target)
         self._held.update(dict.fromkeys(both, name))
 
     def is_holding(self, name: str) -> bool:
-        """Whether a hold has not ended."""
+        """Whether a hold exists and has not ended."""
         return name in self._holds
 
     def states(self, name: str) -> tuple[frozenset[StateId], str]:
-        """What a hold holds, and its target. Raises AbortedError if it has ended."""
+        """Returns the held state and its target. Raises AbortedError if the hold has ended."""
         if name not in self._holds:
             raise AbortedError(
                 "the hold of the state has ended, because its time was over, its task was lost or "
@@ -188,18 +188,18 @@ class Directory:
         return self._holds[name]
 
     def is_idle(self, name: str) -> bool:
-        """Whether no step is running that uses what a hold holds. Raises as `states`."""
+        """Whether no running step uses the held state. Raises as `states`."""
         self.states(name)
         held = {state for state, hold in self._held.items() if hold == name}
         return all(use.n_running == 0 or use.states.isdisjoint(held) for use in self._uses)
 
     def release(self, name: str) -> None:
-        """Ends a hold, if it has not ended, without a move."""
+        """Ends a hold without a move; does nothing if it has ended."""
         if self._holds.pop(name, None) is not None:
             self._held = {state: hold for state, hold in self._held.items() if hold != name}
 
     def move(self, name: str) -> None:
-        """Ends a hold with the move. Raises AbortedError if it has ended."""
+        """Ends a hold as moved. Raises AbortedError if it has ended."""
         states, target = self.states(name)
         self.release(name)
         for state in states:
@@ -217,7 +217,7 @@ class Directory:
         is_exclusive: bool = False,
         session: object = None,
     ) -> None:
-        """Lets no step begin that changes any of the state, until `resume`.
+        """Bars steps that change any of the state from beginning, until `resume`.
 
         Args:
           name: of the pause; pauses of two saves never have one name.
@@ -229,14 +229,14 @@ class Directory:
           AbortedError: if a move holds some of it.
           MovedError: if some of it has moved.
         """
-        wanted = frozenset(states)
-        self.check(wanted)
-        for state in sorted(wanted & self._held.keys()):
+        paused_states = frozenset(states)
+        self.check(paused_states)
+        for state in sorted(paused_states & self._held.keys()):
             raise AbortedError(f"{state} is being moved by another session; try again later")
-        self._pauses[name] = _Pause(wanted, is_exclusive, session)
+        self._pauses[name] = _Pause(paused_states, is_exclusive, session)
 
     def is_quiet(self, name: str) -> bool:
-        """Whether no step is running whose changes of paused state could be seen in part.
+        """Whether every running step's changes would be in snapshots as a whole or not at all.
 
         In an exclusive pause, neither is one that could see a part of what changes now.
         """
@@ -252,11 +252,11 @@ class Directory:
         )
 
     def resume(self, name: str) -> None:
-        """Ends a pause, if it has not ended."""
+        """Ends a pause; does nothing if it has ended."""
         self._pauses.pop(name, None)
 
     def clear(self, containers: Collection[str]) -> None:
-        """Forgets moves of state in containers, which are reset, and breaks holds of it."""
+        """Forgets the moves of state in containers that are reset, and breaks its holds."""
         for name, (states, _) in [*self._holds.items()]:
             if any(state.container in containers for state in states):
                 self.release(name)

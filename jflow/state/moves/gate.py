@@ -12,7 +12,7 @@ from jflow.state.moves.states import StateId
 
 
 class GateWait(NamedTuple):
-    """A step that waits at a gate.
+    """A step that waits at a gate to begin.
 
     Attributes:
       use: what it uses.
@@ -24,7 +24,7 @@ class GateWait(NamedTuple):
 
 
 class Gate:
-    """A `Directory`, and what waits for it to change.
+    """A `Directory`, with coroutines that wait for it to change.
 
     Args:
       driver: runs what waits.
@@ -42,7 +42,7 @@ class Gate:
         self._change: list[Event] = []
 
     async def enter(self, use: Use, step: object) -> None:
-        """A step begins once nothing holds what it uses.
+        """Waits until the directory lets a step begin, and begins it.
 
         Args:
           use: what it uses.
@@ -59,55 +59,55 @@ class Gate:
             del self.waiting[step]
 
     def leave(self, use: Use) -> None:
-        """A step that had begun ends."""
+        """Ends a step that `enter` has begun."""
         self.directory.leave(use)
         if self._change:
             self.notify()
 
     async def idle(self, hold: str) -> None:
-        """Waits until nothing uses what a hold holds. Raises AbortedError if the hold ends."""
+        """Waits until no step uses the held state. Raises AbortedError if the hold ends."""
         while not self.directory.is_idle(hold):
             await self.changed()
 
     async def released(self, states: Collection[StateId]) -> None:
-        """Waits until nothing holds any of the state. Raises MovedError if some has moved."""
+        """Waits until no hold has any of the state. Raises MovedError if some of it has moved."""
         while self.directory.is_held(states):
             await self.changed()
         self.directory.check(states)
 
     async def quiet(self, pause: str) -> None:
-        """Waits until no step runs whose changes of paused state could be seen in part."""
+        """Waits until all running steps' changes would be in snapshots as a whole or not at all."""
         while not self.directory.is_quiet(pause):
             await self.changed()
 
     def resume(self, pause: str) -> None:
-        """Ends a pause, if it has not ended."""
+        """Ends a pause; does nothing if it has ended."""
         self.directory.resume(pause)
         self.notify()
 
     def release(self, hold: str) -> None:
-        """Ends a hold, if it has not ended, without a move."""
+        """Ends a hold without a move; does nothing if it has ended."""
         self.directory.release(hold)
         self.notify()
 
     def move(self, hold: str) -> None:
-        """Ends a hold with the move. Raises AbortedError if it has ended."""
+        """Ends a hold as moved. Raises AbortedError if it has ended."""
         self.directory.move(hold)
         self.notify()
 
     def clear(self, containers: Collection[str]) -> None:
-        """Forgets moves of state in containers and breaks holds of it."""
+        """Forgets the moves of state in containers and breaks its holds."""
         self.directory.clear(containers)
         self.notify()
 
     def notify(self) -> None:
-        """Lets everything that waits look again."""
+        """Wakes everything that waits for a change of the directory."""
         changes, self._change = self._change, []
         for change in changes:
             change.set()
 
     async def changed(self) -> None:
-        """Waits for the next change."""
+        """Waits for the next change of the directory."""
         # An event a wait, because an event belongs to the call that waits for it.
         change = self._driver.event()
         self._change.append(change)

@@ -1,4 +1,4 @@
-"""One move of state over the tasks of a cluster, as a state machine: events in, actions out.
+"""One move of state over the tasks of a cluster, as a state machine from events to actions.
 
 All tasks hold what uses the state, then the source saves it, the target takes the copy, and the
 source ends its hold as moved. Before that moment every failure keeps the state where it is; after
@@ -52,7 +52,7 @@ class SaveState:
 
 @dataclass(frozen=True)
 class PutState:
-    """Action: give the target the copy, which it does not use yet."""
+    """Action: give the target the copy, which it keeps without using it."""
 
     task: Task
 
@@ -89,7 +89,7 @@ class _Phase(Enum):
 
 
 class Move:
-    """The state of one move. Each method is an event and returns the actions to execute.
+    """The state machine of one move. Each method is an event and returns the actions to execute.
 
     Args:
       tasks: all tasks of the cluster, among them the next two.
@@ -106,15 +106,15 @@ class Move:
         self._error: OpError | None = None
 
     def begin(self) -> list[MoveAction]:
-        """The move begins."""
+        """Event: the move begins."""
         return [HoldState(task) for task in self._tasks]
 
     def done(self, action: MoveAction) -> list[MoveAction]:
-        """An action has succeeded."""
+        """Event: an action has succeeded."""
         return self._next() if self._is_awaited(action) else []
 
     def _next(self) -> list[MoveAction]:
-        """What follows if nothing of the phase is left to wait for."""
+        """Returns the actions of the next phase, once the present phase waits for no action."""
         actions: list[MoveAction] = []
         match self._phase:
             case _ if self._waiting:
@@ -132,7 +132,7 @@ class Move:
         return actions
 
     def failed(self, action: MoveAction, error: OpError) -> list[MoveAction]:
-        """An action has failed, or its task was lost."""
+        """Event: an action has failed, or its task was lost."""
         if not self._is_awaited(action):
             return []
         if self._phase is _Phase.ENDING:
@@ -141,11 +141,11 @@ class Move:
         return self._give_up(error)
 
     def cancelled(self, error: OpError) -> list[MoveAction]:
-        """The caller gives up. What has been decided goes on."""
+        """Event: the caller is cancelled. A move that has been decided goes on."""
         return [] if self._phase is _Phase.ENDING else self._give_up(error)
 
     def _is_awaited(self, action: MoveAction) -> bool:
-        """Whether an action is one of those that the phase waits for; it is no more from now on."""
+        """Whether the phase waits for an action, which is then removed."""
         is_awaited = action in self._waiting
         self._waiting.discard(action)
         return is_awaited

@@ -1,4 +1,4 @@
-"""Names of state in a cluster, and what plans tell about the state that they use."""
+"""Names of state in a cluster, and which state plans use and change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ some of its elements."""
 
 
 class StateId(NamedTuple):
-    """A variable or resource on a device of a cluster.
+    """The name of a variable or resource on a device of a cluster.
 
     Attributes:
       device: the full name of the device that the step names.
@@ -45,12 +45,12 @@ class StateId(NamedTuple):
 
     @property
     def task(self) -> Task:
-        """The task of its device."""
+        """The task of the device."""
         return Device.parse(self.device).task
 
     @property
     def session(self) -> str:
-        """The session that it belongs to, by its owner or its container; "" if it is shared."""
+        """The session that owns it, or whose container it is in; "" if it is shared."""
         return self.owner or owner_of(self.container)
 
     @property
@@ -59,7 +59,7 @@ class StateId(NamedTuple):
         return self.kind == VARIABLE
 
     def on(self, device: str) -> StateId:
-        """The same state on another device."""
+        """Returns the name of the same state on another device."""
         job = Device.parse(device).task.job
         container = "" if self.container == job else self.container
         return self._replace(device=device, container=container)
@@ -70,7 +70,7 @@ Change = frozenset[StateId]
 
 
 class MovedError(AbortedError):
-    """The state that a step uses has moved, and nothing of the step has been done.
+    """Raised if the state that a step uses has moved; nothing of the step has been done.
 
     The step can be placed and registered again, and then run.
 
@@ -83,7 +83,7 @@ class MovedError(AbortedError):
 
     @classmethod
     def of(cls, moved: Mapping[StateId, str]) -> MovedError:
-        """The error of a step that uses moved state."""
+        """Returns the error for a step that uses moved state."""
         places = ", ".join(f"{state} is now on {device}" for state, device in moved.items())
         error = cls(f"{places}; register the step again")
         error.moved = dict(moved)
@@ -91,17 +91,17 @@ class MovedError(AbortedError):
 
 
 def states_of(plans: Iterable[Plan]) -> frozenset[StateId]:
-    """The variables and resources that plans use."""
+    """Returns the variables and resources that plans use."""
     return frozenset(state for plan in plans for state in (*_variables(plan), *_resources(plan)))
 
 
 def sessions_of(plans: Iterable[Plan]) -> set[str]:
-    """The sessions that own state which plans use."""
+    """Returns the sessions that own some of the state that plans use."""
     return {state.session for state in states_of(plans)} - {""}
 
 
 def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
-    """What each instruction of plans changes, or may change; those that change nothing left out."""
+    """Returns the state that each instruction may change, without those that change nothing."""
     changes = []
     for plan in plans:
         variables, resources = _variables(plan), _resources(plan)
@@ -115,7 +115,7 @@ def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
 
 
 def writes_often(changes: Iterable[Change]) -> bool:
-    """Whether more than one instruction of a step changes variables, given what each changes."""
+    """Whether more than one of these instructions changes variables."""
     return sum(any(state.is_variable for state in change) for change in changes) > 1
 
 
@@ -142,7 +142,7 @@ def _resources(plan: Plan) -> list[StateId]:
 
 
 def is_restartable(plans: Iterable[Plan]) -> bool:
-    """Whether a step can be run again if it ended while it waited for a queue.
+    """Whether a step can be run again after it was ended while it waited for a queue.
 
     It can if waiting for the queue is the only thing that it does beyond computing values.
     """

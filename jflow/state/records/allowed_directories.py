@@ -1,4 +1,4 @@
-"""Access control for files: only files below the roots that a task declares may be used.
+"""Access control for files: only files below the declared roots of a task may be used.
 
 A task has two kinds of roots, which are independent: data roots, below which readers read, and
 checkpoint roots, below which checkpoints are written, read and deleted.
@@ -40,7 +40,7 @@ _REMOTE = "://"
 
 @dataclass(frozen=True)
 class Purpose:
-    """What roots are for, as messages say it.
+    """The purpose of roots, as named in messages.
 
     Attributes:
       roots: what the roots are called.
@@ -62,7 +62,7 @@ CHECKPOINTS = Purpose(
 
 
 class AllowedDirectories:
-    """Opens regular files below roots for reading, and directories below them.
+    """Opens files for reading, and directories, only below the given roots.
 
     A relative name is looked up below each root in order; an absolute one must be below a root.
 
@@ -87,7 +87,7 @@ class AllowedDirectories:
 
     @classmethod
     def anywhere(cls, purpose: Purpose = DATA) -> AllowedDirectories:
-        """Allows all files that this process may use; relative names are in its working directory.
+        """Allows all files that this process may use; relative names are relative to its directory.
 
         For local sessions, in which the user's own process uses the user's files, and for
         checkpoints of a server that only this user reaches.
@@ -102,13 +102,13 @@ class AllowedDirectories:
         return self._roots is None
 
     def check_url(self, url: str) -> str:
-        """The URL of a remote file, if it is below a root.
+        """Returns the URL of a remote file after checking that it is below a root.
 
         Raises:
           InvalidArgumentError: if it is not a valid name.
           PermissionDeniedError: if it is outside the roots.
         """
-        text = _checked(url)
+        text = _checked_name(url)
         if ".." in text.split("/"):
             raise self._refused(text, "contains '..'")
         if self._roots is not None and not any(text.startswith(f"{one}/") for one in self._urls):
@@ -116,7 +116,7 @@ class AllowedDirectories:
         return text
 
     def directory(self, name: str | bytes, *, makes: bool = False) -> tuple[int, str]:
-        """Opens a directory, below which the caller must follow no links.
+        """Opens a directory; the caller must follow no links below it.
 
         Args:
           name: its path.
@@ -132,7 +132,7 @@ class AllowedDirectories:
             it.
           ResourceExhaustedError: if no more files can be opened, or the disk is full.
         """
-        text = _checked(name)
+        text = _checked_name(name)
         try:
             if self._roots is None:
                 path = os.path.realpath(text)
@@ -141,13 +141,13 @@ class AllowedDirectories:
                         os.makedirs(path)
                 return os.open(path, _DIRECTORY), path
             root, way = self._resolve(text)
-            opened = _walk(root, way, _DIRECTORY, makes=makes)
-            return opened, os.path.normpath(os.path.join(root, way))
+            descriptor = _walk(root, way, _DIRECTORY, makes=makes)
+            return descriptor, os.path.normpath(os.path.join(root, way))
         except OSError as error:
-            raise _as_ours(error, text, "make" if makes else "read") from error
+            raise _to_op_error(error, text, "make" if makes else "read") from error
 
     def path(self, name: str | bytes) -> str:
-        """Resolves the name of a file, which need not exist, to an absolute path without links.
+        """Resolves the name of a file, which may not exist yet, to an absolute path without links.
 
         Links may change before the path is used; `open` does not have this race.
 
@@ -155,7 +155,7 @@ class AllowedDirectories:
           InvalidArgumentError: if it is not a valid file name.
           PermissionDeniedError: if it is outside the roots.
         """
-        text = _checked(name)
+        text = _checked_name(name)
         if self._roots is None:
             return os.path.realpath(text)
         return os.path.join(*self._resolve(text))
@@ -170,18 +170,18 @@ class AllowedDirectories:
           PermissionDeniedError: if it is outside the roots, or the process may not read it.
           ResourceExhaustedError: if no more files can be opened.
         """
-        text = _checked(name)
+        text = _checked_name(name)
         try:
             if self._roots is None:
                 descriptor = os.open(os.path.realpath(text), _FILE)
             else:
                 descriptor = _walk(*self._resolve(text))
         except OSError as error:
-            raise _as_ours(error, text) from error
-        return _regular(descriptor, text)
+            raise _to_op_error(error, text) from error
+        return _open_regular(descriptor, text)
 
     def _resolve(self, text: str) -> tuple[str, str]:
-        """The root, and the path from it to the file.
+        """Returns the root of a file and the path from the root to it.
 
         This is the first root below which the file exists; otherwise the first that allows it.
         """
@@ -201,8 +201,8 @@ class AllowedDirectories:
 
     def _refused(self, text: str, reason: str) -> PermissionDeniedError:
         purpose = self._purpose
-        what = f"{_shown(text)} cannot be {purpose.use}"
-        roots = ", ".join(map(_shown, (*(self._roots or ()), *self._urls)))
+        what = f"{_printable_name(text)} cannot be {purpose.use}"
+        roots = ", ".join(map(_printable_name, (*(self._roots or ()), *self._urls)))
         if not roots:
             return PermissionDeniedError(
                 f"{what}: this task has no {purpose.roots}s; declare one with {purpose.declare}"
@@ -213,20 +213,20 @@ class AllowedDirectories:
         )
 
 
-def _checked(name: str | bytes) -> str:
+def _checked_name(name: str | bytes) -> str:
     text = os.fsdecode(name)
     if not text or "\0" in text:
-        raise InvalidArgumentError(f"{_shown(text)} is not a valid file name")
+        raise InvalidArgumentError(f"{_printable_name(text)} is not a valid file name")
     return text
 
 
-def _shown(text: str) -> str:
-    """The name as printable text, also if its bytes are not UTF-8."""
+def _printable_name(text: str) -> str:
+    """Formats a name as printable text, even if its bytes are not UTF-8."""
     return repr(os.fsencode(text).decode(errors="backslashreplace"))
 
 
 def _walk(root: str, way: str, flags: int = _FILE, *, makes: bool = False) -> int:
-    """Opens the file or directory at a path below the root, and refuses links in the path.
+    """Opens the file or directory at a path below a root, refusing links on the way.
 
     A directory that is made is then opened like any other, so a link in its place is refused.
     """
@@ -246,26 +246,28 @@ def _walk(root: str, way: str, flags: int = _FILE, *, makes: bool = False) -> in
 
 
 def _make(name: str, parent: int, makes: bool) -> None:
-    """Makes a directory in an open one, unless there is something of that name."""
+    """Creates a directory in an open one, unless the name exists; does nothing if not `makes`."""
     if makes:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=parent)
 
 
-def _regular(descriptor: int, text: str) -> BinaryIO:
+def _open_regular(descriptor: int, text: str) -> BinaryIO:
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
     kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-    raise FailedPreconditionError(f"{_shown(text)} is {kind}; only regular files can be read")
+    raise FailedPreconditionError(
+        f"{_printable_name(text)} is {kind}; only regular files can be read"
+    )
 
 
-def _as_ours(error: OSError, text: str, use: str = "read") -> OpError:
+def _to_op_error(error: OSError, text: str, use: str = "read") -> OpError:
     hint = {
         errno.EACCES: f"; the process of the task may not {use} it",
         errno.EPERM: f"; the process of the task may not {use} it",
         errno.ELOOP: "; a link was created there while it was opened",
         errno.ENXIO: "; only regular files can be read",
     }.get(error.errno or 0, "")
-    return error_class(error)(f"{_shown(text)} cannot be opened: {error.strerror}{hint}")
+    return error_class(error)(f"{_printable_name(text)} cannot be opened: {error.strerror}{hint}")

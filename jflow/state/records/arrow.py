@@ -63,7 +63,7 @@ class ArrowBatches:
         self._input.close()
 
     def at(self, index: int) -> Any:
-        """Returns a batch that starts at the row with an index, which must exist.
+        """Returns a batch that begins at the row with this index, which must exist.
 
         Raises:
           DataLossError: if the row cannot be read.
@@ -81,7 +81,7 @@ class ArrowBatches:
         return batch.slice(batch.num_rows - (self._next_row - index))
 
     def _go_to(self, index: int) -> None:
-        """Starts at the row group that contains a row."""
+        """Restarts reading at the row group that contains a row."""
         metadata, group, start = self._file.metadata, 0, 0
         while index >= start + metadata.row_group(group).num_rows:
             start += metadata.row_group(group).num_rows

@@ -22,7 +22,7 @@ _MASK = 0xA282EAD8
 
 @cache
 def _table() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
-    """u32[block, 256]: contribution to the CRC of each byte value with `i` bytes after it."""
+    """Returns u32[block, 256]: a byte value's contribution to the CRC if `i` bytes follow it."""
     table = np.empty((_BLOCK, 256), np.uint32)
     table[0] = np.arange(256)
     for _ in range(8):
@@ -56,11 +56,11 @@ checksum: Callable[[bytes | Array], int] = _checksum
 
 
 def masked(crc: int) -> int:
-    """Returns the masked CRC, because a CRC of data that contains its own CRC is weak."""
+    """Returns the masked CRC, as TFRecord stores it."""
     return (((crc >> 15) | (crc << 17)) + _MASK) & _ONES
 
 
 def masked_array(crcs: Array) -> Array:
-    """Returns u32[n], the masked CRCs of u32[n]."""
+    """Returns the masked CRCs u32[n] of CRCs u32[n]."""
     result: Array = ((crcs >> 15) | (crcs << 17)) + np.uint32(_MASK)
     return result

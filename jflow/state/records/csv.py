@@ -56,7 +56,7 @@ def decode_csv(
 
 
 class BadRecordError(Exception):
-    """A record that cannot be parsed.
+    """Raised for a record that cannot be parsed.
 
     Attributes:
       index: index of the record.
@@ -72,7 +72,7 @@ class BadRecordError(Exception):
 
 
 class CsvLayout:
-    """The division of records into fields, and the choice of fields that are columns.
+    """The format of records: delimiter, quoting, and which fields are columns.
 
     Args:
       columns: indices of the columns, strictly increasing.
@@ -106,7 +106,7 @@ class CsvLayout:
             self._n_fields = max(columns, default=-1) + 1
 
     def fields(self, record: bytes, index: int) -> list[bytes]:
-        """Returns the fields of a record that are columns.
+        """Returns those fields of a record that are columns.
 
         Raises:
           BadRecordError: if the record is malformed, or has another number of fields.
@@ -114,11 +114,11 @@ class CsvLayout:
         fields = self.all_fields(record, index)
         n_fields = len(fields)
         if n_fields < self._n_fields or (self._exact and n_fields > self._n_fields):
-            wanted = f"{self._n_fields}{'' if self._exact else ' or more'}"
+            n_fields_text = f"{self._n_fields}{'' if self._exact else ' or more'}"
             raise BadRecordError(
                 index,
                 lambda at, _: (
-                    f"Expect {wanted} fields but have {n_fields} in {at}: {record[:80]!r}"
+                    f"Expect {n_fields_text} fields but have {n_fields} in {at}: {record[:80]!r}"
                 ),
             )
         if len(self.columns) == n_fields:
@@ -128,17 +128,17 @@ class CsvLayout:
     def all_fields(self, record: bytes, index: int) -> list[bytes]:
         """Returns all fields of a record. Raises BadRecordError if it is malformed."""
         try:
-            return _fields(record, self.delimiter, self.is_quoted)
+            return _split_fields(record, self.delimiter, self.is_quoted)
         except ValueError as error:
             reason = str(error)
             raise BadRecordError(index, lambda at, _: f"{at}: {reason}: {record[:80]!r}") from None
 
     def is_open(self, record: bytes) -> bool:
-        """Returns whether a record ends inside a quoted field, which continues in the next line."""
+        """Whether a record ends inside a quoted field, which continues in the next line."""
         if not self.is_quoted or record.count(_QUOTE) % 2 == 0:
             return False
         try:
-            _quoted_fields(record, self.delimiter)
+            _split_quoted(record, self.delimiter)
         except _OpenQuoteError:
             return True
         except ValueError:
@@ -149,7 +149,7 @@ class CsvLayout:
 def columns_of(
     records: Sequence[bytes], defaults: Sequence[Array], layout: CsvLayout
 ) -> Sequence[Array]:
-    """Parses n records and returns dtype[n] for each column.
+    """Parses n records; returns dtype[n] for each column.
 
     Args:
       records: the records.
@@ -163,13 +163,13 @@ def columns_of(
     rows = [layout.fields(record, i) for i, record in enumerate(records)]
     by_column = zip(*rows, strict=True) if rows else [()] * len(layout.columns)
     return [
-        _column(texts, default, layout.missing, i)
+        _parse_column(texts, default, layout.missing, i)
         for i, texts, default in zip(layout.columns, by_column, defaults, strict=True)
     ]
 
 
 def _checked_columns(defaults: Sequence[Array], selected: Sequence[int] | None) -> Sequence[int]:
-    """The indices of the columns to return."""
+    """Checks the arguments and returns the indices of the columns."""
     for i, default in enumerate(defaults):
         if default.size > 1:
             raise InvalidArgumentError(
@@ -187,22 +187,22 @@ def _checked_columns(defaults: Sequence[Array], selected: Sequence[int] | None) 
     return selected
 
 
-def _fields(record: bytes, delimiter: bytes, is_quoted: bool) -> list[bytes]:
-    """The fields of a record. Raises ValueError if it is malformed."""
+def _split_fields(record: bytes, delimiter: bytes, is_quoted: bool) -> list[bytes]:
+    """Splits a record into fields. Raises ValueError if it is malformed."""
     if not record:
         return []
     if is_quoted and _QUOTE in record:
-        return _quoted_fields(record, delimiter)
+        return _split_quoted(record, delimiter)
     if b"\n" in record or b"\r" in record:
         raise ValueError("Unquoted fields cannot have quotes/CRLFs inside")
     return record.split(delimiter)
 
 
-def _quoted_fields(record: bytes, delimiter: bytes) -> list[bytes]:
+def _split_quoted(record: bytes, delimiter: bytes) -> list[bytes]:
     fields, at = [], 0
     while True:
         if record.startswith(_QUOTE, at):
-            field, at = _quoted(record, at + 1)
+            field, at = _parse_quoted(record, at + 1)
             if at < len(record) and not record.startswith(delimiter, at):
                 raise ValueError("Quote inside a string has to be escaped by another quote")
         else:
@@ -217,8 +217,8 @@ def _quoted_fields(record: bytes, delimiter: bytes) -> list[bytes]:
         at += 1
 
 
-def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
-    """The field that starts after a quote, and the index after its closing quote."""
+def _parse_quoted(record: bytes, at: int) -> tuple[bytes, int]:
+    """Returns the quoted field that starts at an index, and the index after its closing quote."""
     start = at
     while (at := record.find(_QUOTE, at)) >= 0:
         if not record.startswith(_QUOTE, at + 1):
@@ -227,10 +227,10 @@ def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
     raise _OpenQuoteError("Quoted field has to end with quote followed by delim or end")
 
 
-def _column(
+def _parse_column(
     texts: Sequence[bytes], default: Array, missing: tuple[bytes, bytes], index: int
 ) -> Array:
-    """The values of a column with an index, which is for errors."""
+    """Parses the values of one column; `index` is for errors."""
     is_missing = np.zeros(len(texts), bool)
     if any(mark in texts for mark in missing):
         is_missing[:] = [text in missing for text in texts]

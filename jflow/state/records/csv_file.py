@@ -66,15 +66,19 @@ class CsvBlocks:
         self._lines = self._open(None)
         try:
             names = self._header() if column_names is None else [*column_names]
-            defaults = self._by_name(record_defaults, names if columns is None else columns)
+            defaults = self._defaults_by_name(
+                record_defaults, names if columns is None else columns
+            )
             indices = self._indices(names, [*(columns or ()), *defaults])
         except BaseException:
             self.close()
             raise
-        wanted = range(len(names)) if columns is None else sorted(indices[each] for each in columns)
-        self.columns = [names[index] for index in wanted]
+        wanted_indices = (
+            range(len(names)) if columns is None else sorted(indices[each] for each in columns)
+        )
+        self.columns = [names[index] for index in wanted_indices]
         self._defaults = [defaults.get(each, _TEXT) for each in self.columns]
-        self._layout = CsvLayout(wanted, **fields, n_fields=len(names))
+        self._layout = CsvLayout(wanted_indices, **fields, n_fields=len(names))
         if position is not None:
             self.close()
             self._lines = self._open(position)
@@ -116,14 +120,14 @@ class CsvBlocks:
         )
 
     def _go_to(self, start: list[int], line: int) -> None:
-        """Goes to a line at or after a position."""
+        """Reopens the file at a position and skips to a line at or after it."""
         self.close()
         self._lines = self._open(start)
         if line - 1 > start[1]:
             self._lines.read_up_to(line - 1 - start[1])
 
     def _next_records(self, n: int) -> tuple[list[int], list[bytes]]:
-        """The first line numbers of the records in the next `n` lines, and the records."""
+        """Reads `n` lines or more; returns the first line numbers of their records, and these."""
         numbers: list[int] = []
         records: list[bytes] = []
         while not records:
@@ -137,15 +141,15 @@ class CsvBlocks:
             while at < len(lines):
                 record, n_lines = lines[at], 1
                 if self._layout.is_open(record):
-                    record, n_lines = self._joined(lines, at)
+                    record, n_lines = self._join_lines(lines, at)
                 if record:
                     numbers.append(number + at + 1)
                     records.append(record)
                 at += n_lines
         return numbers, records
 
-    def _joined(self, lines: list[bytes], at: int) -> tuple[bytes, int]:
-        """The record that begins with a line, and its number of lines.
+    def _join_lines(self, lines: list[bytes], at: int) -> tuple[bytes, int]:
+        """Joins the lines of a record that begins at `at`; returns it and its number of lines.
 
         Further lines are read into `lines`. A record without an end is returned as far as it was
         read, and its decoding fails.
@@ -179,7 +183,7 @@ class CsvBlocks:
                 f"UTF-8: {records[0][:80]!r}"
             ) from error
 
-    def _by_name(
+    def _defaults_by_name(
         self, defaults: Mapping[str, Array] | Sequence[Array], columns: Sequence[str]
     ) -> Mapping[str, Array]:
         if isinstance(defaults, Mapping):

@@ -27,7 +27,7 @@ List = tuple[int, Any]
 
 
 class MalformedError(Exception):
-    """An Example that cannot be parsed.
+    """Raised for an Example that cannot be parsed.
 
     Attributes:
       key: key of the feature that is damaged; None if it is the Example itself.
@@ -39,7 +39,7 @@ class MalformedError(Exception):
 
 
 class _UnusualError(Exception):
-    """An Example with unknown fields, or with numbers that are not in one packed run."""
+    """Raised for an Example with unknown fields, or with numbers not in one packed run."""
 
 
 def find_lists(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
@@ -108,7 +108,7 @@ def encode_lists(lists: Iterable[tuple[str, int, Sequence[Any]]]) -> bytes:
         entry = features.feature.add()
         entry.key = key.encode()
         try:
-            entry.value.append(_encoded(kind, values))
+            entry.value.append(_encode_feature(kind, values))
         except (TypeError, AttributeError, ValueError) as error:
             raise InvalidArgumentError(f"feature {key!r}: {error}: {values!r:.80}") from error
     return example.SerializeToString()
@@ -130,7 +130,7 @@ def _list(feature: pb.Feature) -> List:
 
 
 def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
-    """As `find_lists`, but slower, for unusual and damaged Examples."""
+    """Like `find_lists`, but slower, for unusual and damaged Examples."""
     try:
         entries = pb.RawExample.FromString(data).features.feature
     except DecodeError:
@@ -140,14 +140,14 @@ def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
     spans = {}
     for key, pieces in messages.items():
         try:
-            spans[key] = _list(pb.Feature.FromString(_packed(b"".join(pieces))))
+            spans[key] = _list(pb.Feature.FromString(_canonical_feature(b"".join(pieces))))
         except DecodeError:
             raise MalformedError(key) from None
     return spans
 
 
-def _packed(message: bytes) -> bytes:
-    """The Feature in canonical form: numbers in one packed run, no unknown fields."""
+def _canonical_feature(message: bytes) -> bytes:
+    """Converts a Feature to canonical form: numbers in one packed run, no unknown fields."""
     feature = pb.TypedFeature.FromString(message)
     feature.DiscardUnknownFields()
     return feature.SerializeToString()
@@ -176,8 +176,8 @@ def _as_list(key: str, value: Any) -> tuple[str, int, Sequence[Any]]:
     )
 
 
-def _encoded(kind: int, values: Sequence[Any]) -> bytes:
-    """The Feature with a list of this kind; fields are set one by one, which is fastest."""
+def _encode_feature(kind: int, values: Sequence[Any]) -> bytes:
+    """Serializes a list as a Feature, setting fields one by one, which is fastest."""
     if kind == INTEGERS:
         typed = pb.TypedFeature()
         integers = typed.int64_list

@@ -1,4 +1,4 @@
-"""Optional packages, which only some formats require."""
+"""Imports of optional packages that only some formats require."""
 
 from __future__ import annotations
 

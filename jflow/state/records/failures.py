@@ -1,4 +1,4 @@
-"""Failures of files as errors of jflow."""
+"""Converts file system errors to errors of jflow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HINTS = {errno.ELOOP: "; it is a link, which checkpoints do not follow"}
 
 
 def failure(error: OSError, path: str, doing: str) -> OpError:
-    """The error for a failure of the system.
+    """Returns the error of jflow for an OSError.
 
     Args:
       error: the failure.
@@ -51,5 +51,5 @@ def failure(error: OSError, path: str, doing: str) -> OpError:
 
 
 def error_class(error: OSError) -> type[OpError]:
-    """The class of the error for a failure of the system; UnknownError for a rare one."""
+    """Returns the error class for an OSError; UnknownError for unlisted ones."""
     return _CLASSES.get(error.errno or 0, UnknownError)

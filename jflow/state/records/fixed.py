@@ -11,7 +11,7 @@ from jflow.state.records.stream import ByteStream
 
 
 class FixedLengthRecords(Records):
-    """Reads records of `record_bytes` bytes between header and footer; keys are `file:index`.
+    """Reads fixed-length records between a header and a footer; keys are `file:index`.
 
     If the hop is `record_bytes`, the length between header and footer must be a multiple of it.
     Otherwise bytes at the end that are too few for a record are ignored.
@@ -72,20 +72,23 @@ class FixedLengthRecords(Records):
 
     def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
         stream, length = self._stream, self._length
-        needed = length + self._footer
+        n_needed = length + self._footer
         while len(values) < n:
             start = self._header + self._index * self._hop
             if stream.offset != start and not stream.advance(start):
                 return self._check(stream.offset)
-            if len(stream.data) - stream.at < needed and (have := stream.fill(needed)) < needed:
-                return self._check(start + have)
+            if (
+                len(stream.data) - stream.at < n_needed
+                and (n_left := stream.fill(n_needed)) < n_needed
+            ):
+                return self._check(start + n_left)
             values.append(stream.data[stream.at : stream.at + length])
             keys.append(b"%b:%d" % (self._name, self._index))
             self._index += 1
         return None
 
     def _check(self, size: int) -> None:
-        """Raises InvalidArgumentError if header, records and footer cannot have `size` bytes."""
+        """Raises InvalidArgumentError if a file of `size` bytes does not fit the lengths."""
         body = size - self._header - self._footer
         if body < 0 or (self._hop == self._length and body % self._length):
             raise InvalidArgumentError(

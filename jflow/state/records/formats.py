@@ -1,4 +1,4 @@
-"""The readers of records and the decoders of their bytes, by name."""
+"""The readers of record files and the decoders of records, by name."""
 
 from __future__ import annotations
 

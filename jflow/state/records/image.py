@@ -92,7 +92,7 @@ def _decode(contents: Array, channels: int, formats: tuple[str, ...]) -> Array:
     try:
         with pillow.open(io.BytesIO(data), formats=formats) as image:
             _check_size(image, pillow.MAX_IMAGE_PIXELS)
-            pixels = np.asarray(_converted(image, channels))
+            pixels = np.asarray(_convert_mode(image, channels))
     except damages as error:
         raise InvalidArgumentError(
             f"{len(data)} bytes are not a {' or '.join(formats)} file, or it is damaged: {error}; "
@@ -109,8 +109,8 @@ def _check_size(image: Any, limit: int | None) -> None:
         )
 
 
-def _converted(image: Any, channels: int) -> Any:
-    """The image in a mode of 8 bits per sample."""
+def _convert_mode(image: Any, channels: int) -> Any:
+    """Converts an image to a mode with 8 bits per sample."""
     if image.mode.startswith("I"):
         samples = np.asarray(image).astype(np.int64) >> 8
         image = needed("PIL.Image", "image", "decoding images").fromarray(samples.astype(np.uint8))

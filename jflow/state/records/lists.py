@@ -1,4 +1,4 @@
-"""The lists of a batch of Examples.
+"""Finds the lists of features in a batch of Examples.
 
 Examples of equal layout are read together, which is several times faster; the others are parsed
 one by one.
@@ -21,19 +21,19 @@ _FIRST, _SECOND, _THIRD = (number << 3 | 2 for number in (1, 2, 3))
 """The tags of the first three fields of a message that are length-delimited."""
 
 ByteRange = tuple[int, int]
-"""Start and end."""
+"""The start and the end of a range of bytes."""
 
 ValueSpans = tuple[int, Sequence[ByteRange]]
 """The kind of a list, and the spans of its strings, or one span of all its numbers if any."""
 
 
 class _UnusualError(Exception):
-    """An Example that is damaged or not in canonical form."""
+    """Raised for an Example that is damaged or not in canonical form."""
 
 
 @dataclass(frozen=True)
 class ExampleLayout:
-    """The layout of an Example.
+    """The positions of the requested lists in an Example, and in others of equal structure.
 
     Attributes:
       value_spans: by key, the spans of the requested lists.
@@ -50,11 +50,11 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
     free: list[ByteRange] = []
     size = len(data)
     try:
-        at, end = _enter(data, 0, _FIRST)
+        at, end = _message_span(data, 0, _FIRST)
         while at < end:
-            entry, at = _enter(data, at, _FIRST)
-            first, last = _enter(data, entry, _FIRST)
-            start, stop = _enter(data, last, _SECOND)
+            entry, at = _message_span(data, at, _FIRST)
+            first, last = _message_span(data, entry, _FIRST)
+            start, stop = _message_span(data, last, _SECOND)
             key = data[first:last]
             if stop != at or key in value_spans:
                 return None
@@ -69,7 +69,7 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
 
 
 def alike(bytes_: Array, layout: ExampleLayout) -> Array:
-    """Returns bool[n], which of the Examples u8[n, length] have the layout of the first."""
+    """Returns bool[n]: which of the Examples u8[n, length] have the layout of the first."""
     length = bytes_.shape[1]
     # Tags, lengths and keys are structure. Where they are equal, a walk over any of these Examples
     # would take the same way as over the first, and so find the same spans.
@@ -81,8 +81,8 @@ def alike(bytes_: Array, layout: ExampleLayout) -> Array:
     return same
 
 
-def _enter(data: bytes, at: int, tag: int) -> ByteRange:
-    """The span of the message at an index, which must have that tag."""
+def _message_span(data: bytes, at: int, tag: int) -> ByteRange:
+    """Returns the span of the message at an index, which must have this tag."""
     if data[at] != tag:
         raise _UnusualError
     size, start = data[at + 1], at + 2
@@ -92,7 +92,7 @@ def _enter(data: bytes, at: int, tag: int) -> ByteRange:
 
 
 def _varint(data: bytes, at: int) -> ByteRange:
-    """The varint at an index, of at most five bytes, and the index after it."""
+    """Returns the varint of at most five bytes at an index, and the index after it."""
     value = 0
     for shift in range(0, 35, 7):
         byte = data[at]
@@ -104,17 +104,17 @@ def _varint(data: bytes, at: int) -> ByteRange:
 
 
 def _list(data: bytes, at: int, end: int) -> ValueSpans:
-    """The kind and spans of the only list of a Feature."""
+    """Returns the kind and spans of the only list in a Feature."""
     if at == end:
         return NO_LIST, ()
     tag = data[at]
     if tag not in (_FIRST, _SECOND, _THIRD):
         raise _UnusualError
     kind = tag >> 3
-    at, last = _enter(data, at, tag)
+    at, last = _message_span(data, at, tag)
     spans = []
     while at < last:
-        spans.append(_enter(data, at, _FIRST))
+        spans.append(_message_span(data, at, _FIRST))
         at = spans[-1][1]
     if at != last or last != end or (kind != BYTES and len(spans) > 1):
         raise _UnusualError
@@ -144,7 +144,7 @@ class Lists:
 
 
 def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists]:
-    """Returns the lists of each key in all Examples.
+    """Returns the lists of each key in a batch of Examples.
 
     Raises:
       InvalidArgumentError: if an Example or one of these lists is malformed; the message says
@@ -154,13 +154,13 @@ def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists
     rest: list[int] = []
     n = len(examples)
     all_lists = [Lists(np.full(n, NO_LIST, np.uint8), [b""] * n) for _ in keys]
-    for rows in _by_length(examples):
+    for rows in _group_rows_by_length(examples):
         rest += _find_alike(examples, rows, keys_in_bytes, all_lists)
     for i in sorted(rest):
         try:
             features = example.find_lists(examples[i], keys)
         except MalformedError as error:
-            raise _refused(i, examples[i], error.key) from None
+            raise _example_error(i, examples[i], error.key) from None
         for lists, key in zip(all_lists, keys, strict=True):
             lists.kinds[i], lists.contents[i] = features.get(key, (NO_LIST, b""))
     return all_lists
@@ -171,7 +171,7 @@ def feature_error(key: str, index: int, reason: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"Key: {key}.  Can't parse serialized Example {index}: {reason}")
 
 
-def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
+def _example_error(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
     if key is not None:
         return feature_error(key, index, "its list is damaged")
     return InvalidArgumentError(
@@ -180,8 +180,8 @@ def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
     )
 
 
-def _by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
-    """The rows of the Examples of each length."""
+def _group_rows_by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
+    """Groups the rows of Examples by the length of the Example."""
     if len(set(map(len, examples))) == 1:
         return [range(len(examples))]
     rows: dict[int, list[int]] = {}
@@ -193,7 +193,7 @@ def _by_length(examples: Sequence[bytes]) -> Iterable[Sequence[int]]:
 def _find_alike(
     examples: Sequence[bytes], rows: Sequence[int], keys: Sequence[bytes], all_lists: list[Lists]
 ) -> Sequence[int]:
-    """Finds the lists of the Examples with the layout of the first; returns the other rows."""
+    """Finds the lists of Examples with the layout of the first one; returns the other rows."""
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None
     if layout is None:
         return rows

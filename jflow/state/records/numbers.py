@@ -1,4 +1,4 @@
-"""Numbers as text: decimal, and floats also hexadecimal."""
+"""Parses numbers in text: decimal, and floats in hexadecimal too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jflow.base.values import Array
 
 
 class MalformedNumberError(Exception):
-    """A text that is not a number of the dtype.
+    """Raised for a text that is not a number of the dtype.
 
     Attributes:
       index: index of the text.
@@ -24,7 +24,7 @@ class MalformedNumberError(Exception):
 
 
 def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
-    """Parses numbers, dtype[n]; white space around them is ignored.
+    """Parses texts as numbers, dtype[n]; ignores white space around them.
 
     A float may be hexadecimal, such as "0xF" or "0x1.8p3". One beyond the range of its dtype is
     infinite; an integer beyond it is an error.
@@ -47,14 +47,14 @@ def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
 
 
 def _parser(dtype: np.dtype[Any], texts: bytes) -> Callable[[bytes], float]:
-    """What parses numbers of a dtype; Python's own `float` where none of them is hexadecimal."""
+    """Returns the parser for a dtype: Python's `float` if no text can be hexadecimal."""
     if dtype.kind in "iu":
         return int
-    return _hexadecimal if b"x" in texts or b"X" in texts else float
+    return _parse_float if b"x" in texts or b"X" in texts else float
 
 
-def _hexadecimal(text: bytes) -> float:
-    """A float in either notation. Raises ValueError if the text is neither."""
+def _parse_float(text: bytes) -> float:
+    """Parses a decimal or hexadecimal float. Raises ValueError if it is neither."""
     if b"x" not in text.lower():
         return float(text)
     try:

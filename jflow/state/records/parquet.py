@@ -1,4 +1,4 @@
-"""The reader of Parquet files as Examples, with the package pyarrow."""
+"""Readers of Parquet files as Examples and as arrays, with the package pyarrow."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class ParquetRecords(BlockRecords):
         self._batches.close()
 
     def _fetch(self, index: int) -> Sequence[bytes]:
-        return self._encoded(self._batches.at(index))
+        return self._encode_rows(self._batches.at(index))
 
     def _kinds_of(self) -> dict[str, int]:
-        """The kind of list for each column."""
+        """Returns the kind of list for each column."""
         kinds = {}
         for column, dtype in self._batches.types.items():
             kind = self._kind_of(dtype)
@@ -85,7 +85,7 @@ class ParquetRecords(BlockRecords):
         is_binary = types.is_binary(dtype) or types.is_large_binary(dtype)
         return BYTES if is_text or is_binary or types.is_fixed_size_binary(dtype) else None
 
-    def _encoded(self, batch: Any) -> Sequence[bytes]:
+    def _encode_rows(self, batch: Any) -> Sequence[bytes]:
         kinds = list(self._kinds.items())
         columns = [batch.column(name).to_pylist() for name, _ in kinds]
         return [
@@ -184,7 +184,7 @@ class ParquetBlocks:
         return block
 
     def _rows_without_null(self, batch: Any) -> int:
-        """The number of rows before the first null without a default, at least one."""
+        """Returns the number of rows, at least one, before the first null without a default."""
         count = len(batch)
         for column, values in zip(self.columns, batch.columns, strict=True):
             if column in self._defaults or not values.null_count:

@@ -1,4 +1,4 @@
-"""The decoder of batches of Examples.
+"""Decodes batches of Examples.
 
 Once the lists of each Example were found, the values of a key are decoded for the whole batch.
 """
@@ -85,25 +85,27 @@ class _Values:
         self.flat, self.counts = read(lists)
 
     def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
-        """dtype[batch, *shape]"""
+        """Returns dtype[batch, *shape], with the default for missing features."""
         size = math.prod(shape)
         wrong = np.flatnonzero(self.is_there & (self.counts != size))
         if len(wrong):
             raise self._error(
                 wrong[0], f"expected {size} values of shape {shape}, got {self._count(wrong)}"
             )
-        missing = np.flatnonzero(~self.is_there)
-        if not len(missing):
+        missing_rows = np.flatnonzero(~self.is_there)
+        if not len(missing_rows):
             return self.flat.reshape(-1, *shape)
         if default.size != size:
-            raise self._error(missing[0], "it is required, but missing, and has no default value")
+            raise self._error(
+                missing_rows[0], "it is required, but missing, and has no default value"
+            )
         result = np.empty((len(self.counts), size), self.flat.dtype)
         result[self.is_there] = self.flat.reshape(-1, size)
-        result[missing] = default.reshape(-1)
+        result[missing_rows] = default.reshape(-1)
         return result.reshape(-1, *shape)
 
     def sequence(self, shape: tuple[int, ...], default: Array) -> Array:
-        """dtype[batch, longest, *shape]"""
+        """Returns dtype[batch, longest, *shape], padded with the default."""
         size = math.prod(shape)
         wrong = np.flatnonzero(self.counts % max(size, 1))
         if len(wrong):
@@ -120,7 +122,7 @@ class _Values:
         return result.reshape(len(self.counts), longest // max(size, 1), *shape)
 
     def sparse(self) -> tuple[Array, Array, Array]:
-        """Indices i64[n, 2], values dtype[n] and shape i64[2]"""
+        """Returns the indices i64[n, 2], the values dtype[n] and the shape i64[2]."""
         rows = np.repeat(np.arange(len(self.counts)), self.counts)
         starts = np.cumsum(self.counts) - self.counts
         places = np.arange(len(rows)) - np.repeat(starts, self.counts)
@@ -182,23 +184,23 @@ _MISSING = (NO_LIST, b"")
 
 
 class _UnusualError(Exception):
-    """A feature that is missing or not as declared."""
+    """Raised for a feature that is missing or not as declared."""
 
 
 def parse_single_example(
     serialized: Array, *defaults: Array, columns: Sequence[Column]
 ) -> Sequence[Array]:
-    """Parses one Example, string[]; returns as `parse_example`, without the batch dimension."""
+    """Parses one Example, string[]; like `parse_example`, but without the batch dimension."""
     if serialized.ndim != 0:
         raise InvalidArgumentError(f"expected string[], got strings of shape {serialized.shape}")
     try:
-        return _parsed(serialized.item(), columns)
+        return _parse_one(serialized.item(), columns)
     except (_UnusualError, MalformedError):
         batch = iter(parse_example(serialized.reshape(1), *defaults, columns=columns))
-        return [array for column in columns for array in _single(column[1], batch)]
+        return [array for column in columns for array in _drop_batch(column[1], batch)]
 
 
-def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
+def _drop_batch(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
     if kind != "sparse":
         array = next(batch)
         return (array.reshape(array.shape[1:]),)
@@ -206,7 +208,7 @@ def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
     return indices[:, 1:], values, shape[1:]
 
 
-def _parsed(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
+def _parse_one(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
     lists = find_lists(data, [column[0] for column in columns])
     results: list[Array] = []
     for key, kind, dtype, shape in columns:

@@ -1,4 +1,4 @@
-"""The interface of readers of the records of a work item, usually a file; a base for blocks."""
+"""Base classes of readers of the records of a work item, usually a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Records(ABC):
     @property
     @abstractmethod
     def position(self) -> Any:
-        """The position of the next record as JSON types, for `open_records`."""
+        """The position of the next record, as JSON types, to be passed to `open_records`."""
 
     @abstractmethod
     def close(self) -> None:
@@ -30,10 +30,10 @@ class Records(ABC):
 
     @abstractmethod
     def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
-        """Appends complete records, until there are `n` or the end is reached."""
+        """Appends complete records until there are `n`, or the end is reached."""
 
     def read(self) -> tuple[bytes, bytes] | None:
-        """Returns key and value of the next record, None at the end.
+        """Returns the key and value of the next record; None at the end.
 
         Raises:
           DataLossError: if the file is damaged there.
@@ -45,7 +45,7 @@ class Records(ABC):
         return (keys[0], values[0]) if keys else None
 
     def read_up_to(self, n: int) -> tuple[list[bytes], list[bytes]]:
-        """Returns keys and values of the next `n` records, or of fewer if no more can be read.
+        """Returns the keys and values of up to `n` next records.
 
         Raises:
           InvalidArgumentError: if `n` is not positive.
@@ -64,12 +64,12 @@ class Records(ABC):
 
 
 def text_of(name: bytes) -> str:
-    """Returns the name of a file for messages, also if its bytes are not UTF-8."""
+    """Returns the name of a file for messages, even if its bytes are not UTF-8."""
     return name.decode(errors="backslashreplace")
 
 
 def count_of(value: Any, name: bytes, what: str, least: int = 0) -> int:
-    """Returns the value of an option, which must be an integer.
+    """Returns the value of an option after checking that it is a large enough integer.
 
     Raises:
       InvalidArgumentError: if it is not an integer or less than `least`.
@@ -82,7 +82,7 @@ def count_of(value: Any, name: bytes, what: str, least: int = 0) -> int:
 
 
 class BlockRecords(Records):
-    """Reads records in blocks; keys are `file:index`, from 0.
+    """Base of readers that fetch records in blocks; keys are `file:index`, from 0.
 
     Args:
       name: name of the file.
@@ -110,7 +110,7 @@ class BlockRecords(Records):
 
     @abstractmethod
     def _fetch(self, index: int) -> Sequence[bytes]:
-        """Returns records from an index on, at least one."""
+        """Returns at least one record, beginning at an index."""
 
     def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
         while len(values) < n and self._index < self._count:

@@ -1,4 +1,4 @@
-"""Sequential reading of a file, decompressed, in blocks.
+"""Sequential, buffered reading of a file with optional decompression.
 
 Readers access the current block directly, and call the stream only at its end.
 """
@@ -62,7 +62,7 @@ class ByteStream:
         return self._start + self.at
 
     def fill(self, n: int) -> int:
-        """Reads until the buffer has at least `n` bytes, or fewer at the end of the file.
+        """Fills the buffer to at least `n` bytes, or fewer at the end of the file.
 
         Returns:
           The number of bytes in the buffer.
@@ -83,7 +83,7 @@ class ByteStream:
         return have
 
     def advance(self, offset: int) -> bool:
-        """Skips to an offset ahead; returns False if the file ends before it."""
+        """Skips forward to an offset; returns False if the file ends before it."""
         beyond = offset - self._start - len(self.data)
         if beyond > 0:
             self._start += len(self.data) + self._source.skip(beyond)
@@ -93,7 +93,7 @@ class ByteStream:
         return self.offset == offset
 
     def left(self) -> int | None:
-        """Returns the number of bytes ahead; None for a compressed file."""
+        """Returns the number of bytes left; None for a compressed file."""
         rest = self._source.left()
         return None if rest is None else rest + len(self.data) - self.at
 
@@ -111,7 +111,7 @@ class ByteStream:
 
 
 class _Plain:
-    """A file without compression, up to the length that it had when it was opened."""
+    """An uncompressed file, up to its length when it was opened."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -135,7 +135,7 @@ class _Plain:
 
 
 class _Inflated:
-    """A file of one or more compressed streams."""
+    """A compressed file of one or more gzip or zlib streams."""
 
     def __init__(self, file: BinaryIO, compression: str) -> None:
         self.file = file
@@ -145,7 +145,7 @@ class _Inflated:
         self._is_inside = False
 
     def read(self, _: int) -> bytes:
-        """Returns the next bytes, at most one block, whatever the compression ratio."""
+        """Returns up to one block of decompressed bytes; b"" at the end."""
         while True:
             compressed = self._compressed or self.file.read(_BLOCK_BYTES)
             if not compressed and not self._is_inside:
@@ -164,5 +164,5 @@ class _Inflated:
         return None
 
     def skip(self, _: int) -> int:
-        """Skips nothing, because the bytes have to be decompressed."""
+        """Returns 0: compressed bytes cannot be skipped."""
         return 0

@@ -1,4 +1,4 @@
-"""Decoders of strings, elementwise unless stated otherwise."""
+"""Operations on strings, elementwise unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def string_to_number(strings: Array, *, out_type: str = "float32") -> tuple[Arra
 
 
 def string_join(*inputs: Array, separator: str = "") -> tuple[Array]:
-    """Joins the strings of all inputs element by element, string[...]; scalars broadcast.
+    """Joins the strings of all inputs elementwise, string[...]; scalars broadcast.
 
     Raises:
       InvalidArgumentError: if shapes differ.
@@ -123,7 +123,7 @@ def as_string(
     width: int = -1,
     fill: str = "",
 ) -> tuple[Array]:
-    """Formats values as text, string[...], as C's printf does.
+    """Formats values as text, string[...], like C's printf.
 
     Args:
       values: numbers, booleans or strings.
@@ -160,7 +160,7 @@ def as_string(
 
 
 def _splitter(delimiter: bytes) -> Callable[[bytes], Iterable[bytes]]:
-    """A function that splits a string at each byte of the delimiter."""
+    """Returns a function that splits a string at each byte of the delimiter."""
     if not delimiter:
         return lambda item: [item[i : i + 1] for i in range(len(item))]
     first, others = delimiter[:1], delimiter[1:]
@@ -188,7 +188,7 @@ def _cut_characters(item: bytes, start: int, size: int) -> bytes | None:
 
 
 def string_array(items: Iterable[bytes]) -> Array:
-    """Returns the array string[n] of n items."""
+    """Returns the items as an array, string[n]."""
     texts = list(items)
     array = np.empty(len(texts), object)
     array[:] = texts

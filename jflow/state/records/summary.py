@@ -23,12 +23,12 @@ _DT_STRING = 7
 
 
 def scalar_value(tag: str, value: float) -> bytes:
-    """The serialized summary of a number."""
+    """Returns the serialized summary of a number."""
     return _message(pb.SummaryValue(tag=tag, simple_value=value))
 
 
 def checked_summary(data: Any) -> bytes:
-    """Returns serialized summaries as they are.
+    """Checks serialized summaries and returns them unchanged.
 
     Raises:
       InvalidArgumentError: if it is something else.
@@ -45,7 +45,7 @@ def checked_summary(data: Any) -> bytes:
 
 
 def _scalar_summary(value: Array, *, tag: str) -> Sequence[Array]:
-    """Takes number[]."""
+    """Serializes the summary of number[]."""
     if value.size != 1:
         raise InvalidArgumentError(
             f"the summary {tag!r} requires a scalar, got a value of shape {value.shape}"
@@ -54,7 +54,7 @@ def _scalar_summary(value: Array, *, tag: str) -> Sequence[Array]:
 
 
 def _histogram_summary(values: Array, *, tag: str) -> Sequence[Array]:
-    """Takes number[...]; the buckets are TensorFlow's."""
+    """Serializes the histogram of number[...], with TensorFlow's buckets."""
     numbers = np.asarray(values, np.float64).reshape(-1)
     if not np.isfinite(numbers).all():
         kind = "NaN" if np.isnan(numbers).any() else "Infinity"
@@ -77,7 +77,7 @@ def _histogram_summary(values: Array, *, tag: str) -> Sequence[Array]:
 
 @cache
 def _limits() -> Array:
-    """Upper limits of the buckets, f64[n]: 1e-12 times powers of 1.1, and their negatives."""
+    """Returns the buckets' upper limits, f64[n]: 1e-12 times powers of 1.1, and negatives."""
     positive = [1e-12]
     while positive[-1] < 1e20:
         positive.append(positive[-1] * 1.1)
@@ -87,7 +87,7 @@ def _limits() -> Array:
 
 
 def _image_summary(images: Array, *, tag: str, max_outputs: int) -> Sequence[Array]:
-    """Takes u8[n, height, width, channels], or floats, which are scaled to the range of u8.
+    """Serializes images u8[n, height, width, channels], or floats, which are scaled to u8.
 
     Floats without negative ones are scaled so that the largest is 255, others so that 0 becomes
     127. Pixels that are not finite become red, or white if there is one channel.
@@ -100,7 +100,7 @@ def _image_summary(images: Array, *, tag: str, max_outputs: int) -> Sequence[Arr
     shown = images[:max_outputs]
     values = []
     for i, image in enumerate(shown):
-        pixels = image if image.dtype == np.uint8 else _scaled(np.asarray(image, np.float64))
+        pixels = image if image.dtype == np.uint8 else _scale_to_u8(np.asarray(image, np.float64))
         (png,) = encode_png(pixels)
         height, width, channels = pixels.shape
         name = f"{tag}/image" if max_outputs == 1 else f"{tag}/image/{i}"
@@ -111,8 +111,8 @@ def _image_summary(images: Array, *, tag: str, max_outputs: int) -> Sequence[Arr
     return _result(_message(*values))
 
 
-def _scaled(image: Array) -> Array:
-    """f64[height, width, channels] as u8, see `_image_summary`."""
+def _scale_to_u8(image: Array) -> Array:
+    """Scales an image f64[height, width, channels] to u8; see `_image_summary`."""
     bad: Array = np.logical_not(np.isfinite(image).all(axis=2))
     finite = np.where(bad[:, :, None], 0.0, image)
     low, high = finite.min(initial=0.0), finite.max(initial=0.0)
@@ -126,7 +126,7 @@ def _scaled(image: Array) -> Array:
 
 
 def _text_summary(text: Array, *, tag: str) -> Sequence[Array]:
-    """Takes string[...]."""
+    """Serializes the text of string[...]."""
     shape = pb.TensorShape(dim=[pb.Dim(size=size) for size in text.shape])
     tensor = pb.StringTensor(
         dtype=_DT_STRING, tensor_shape=shape, string_val=text.reshape(-1).tolist()
@@ -137,7 +137,7 @@ def _text_summary(text: Array, *, tag: str) -> Sequence[Array]:
 
 
 def _merge_summaries(*summaries: Array) -> Sequence[Array]:
-    """Takes serialized summaries, string[...]; their tags must differ."""
+    """Merges serialized summaries, string[...], whose tags must differ."""
     merged = pb.Summary()
     tags: set[str] = set()
     for data in (item for array in summaries for item in array.reshape(-1)):

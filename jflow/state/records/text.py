@@ -37,7 +37,7 @@ class TextLineRecords(Records):
         self._name = name
         self._max = count_of(max_line_bytes, name, "max_line_bytes", 1)
         header = count_of(skip_header_lines, name, "skip_header_lines")
-        start, self._lines = (0, 0) if position is None else _checked(position, name)
+        start, self._lines = (0, 0) if position is None else _parse_position(position, name)
         self._stream = ByteStream(name, roots, start=start)
         if position is None and header:
             try:
@@ -74,7 +74,7 @@ class TextLineRecords(Records):
             values.append(line)
 
     def _look_further(self) -> int:
-        """The index of the end of a line that is not fully buffered; -1 at the end of the file."""
+        """Finds the end of a line that is not fully buffered; returns -1 at the end of the file."""
         stream, searched = self._stream, len(self._stream.data) - self._stream.at
         while searched <= self._max + 1:
             have = stream.fill(max(2 * searched, _FIRST_FILL_BYTES))
@@ -93,7 +93,7 @@ class TextLineRecords(Records):
         )
 
 
-def _checked(position: Any, name: bytes) -> tuple[int, int]:
+def _parse_position(position: Any, name: bytes) -> tuple[int, int]:
     if not isinstance(position, list | tuple) or len(position) != 2:
         raise InvalidArgumentError(
             f"{text_of(name)}: expected [offset, lines] as position, got {position!r}"

@@ -86,25 +86,25 @@ class TFRecords(Records):
             if have == 0:
                 return False
             if have < _HEADER.size:
-                raise self._lost(f"the file ends {have} bytes into the header")
+                raise self._data_loss(f"the file ends {have} bytes into the header")
         begin = stream.at + _HEADER.size
         length = _length_of(stream.data[stream.at : begin])
         if length is None:
-            raise self._lost("the checksum of its length is wrong")
+            raise self._data_loss("the checksum of its length is wrong")
         if len(stream.data) < begin + length + _CHECKSUM.size:
             self._fill(length)
             begin = stream.at + _HEADER.size
         data, end = stream.data, begin + length
         value = data[begin:end]
         if masked(checksum(value)) != _CHECKSUM.unpack_from(data, end)[0]:
-            raise self._lost("the checksum of its data is wrong")
+            raise self._data_loss("the checksum of its data is wrong")
         keys.append(b"%b:%d" % (name, stream.offset))
         values.append(value)
         stream.at = end + _CHECKSUM.size
         return True
 
     def _append_alike(self, keys: list[bytes], values: list[bytes], n: int) -> None:
-        """Appends the next records that are as long as the last one, and undamaged, if many are.
+        """Appends the next records that are undamaged and of the same length as the last, if many.
 
         What all of them have in common is done once: many files have records of one length.
         """
@@ -125,20 +125,20 @@ class TFRecords(Records):
         self._stream.at += count * stride
 
     def _fill(self, length: int) -> None:
-        """Buffers a record of that length; raises if it is incomplete or too long."""
-        needed = length + _AROUND_BYTES
+        """Buffers a record of this length; raises if it is incomplete or too long."""
+        n_needed = length + _AROUND_BYTES
         left = self._stream.left()
-        if left is None or left >= needed:
+        if left is None or left >= n_needed:
             if length > self._max:
                 raise ResourceExhaustedError(
                     f"the record at offset {self.position} of {text_of(self._name)} has {length} "
                     f"bytes, more than max_record_bytes={self._max}"
                 )
-            left = self._stream.fill(needed)
-        if left < needed:
-            raise self._lost(f"it requires {needed} bytes, but only {left} are left")
+            left = self._stream.fill(n_needed)
+        if left < n_needed:
+            raise self._data_loss(f"it requires {n_needed} bytes, but only {left} are left")
 
-    def _lost(self, reason: str) -> DataLossError:
+    def _data_loss(self, reason: str) -> DataLossError:
         return DataLossError(
             f"the record at offset {self.position} of {text_of(self._name)} is damaged or "
             f"truncated: {reason}"
@@ -146,19 +146,19 @@ class TFRecords(Records):
 
 
 def _n_first(holds: Array) -> int:
-    """How many of bool[n] hold before the first that does not."""
+    """Returns the number of leading true values in bool[n]."""
     return len(holds) if holds.all() else int(holds.argmin())
 
 
 def _record_type(length: int) -> np.dtype[np.void]:
-    """The type of a record with so many bytes of data."""
+    """Returns the structured dtype of a record with this many bytes of data."""
     fields = [("header", f"V{_HEADER.size}"), ("data", f"V{length}"), ("checksum", "<u4")]
     return np.dtype(fields)
 
 
 @lru_cache(maxsize=4096)
 def _length_of(header: bytes) -> int | None:
-    """The length in a header, None if its checksum is wrong.
+    """Returns the length in a header; None if its checksum is wrong.
 
     It is cached because the records of a file often have few different lengths.
     """
@@ -167,7 +167,7 @@ def _length_of(header: bytes) -> int | None:
 
 
 class TFRecordWriter(Closing):
-    """Writes records to a new TFRecord file; also a context manager, which closes it.
+    """Writes records to a new TFRecord file; as a context manager, closes it.
 
     If a process ends before `close`, the file contains the records that were flushed. A reader
     returns those that are complete, and then raises DataLossError if the file ends within a record
@@ -212,7 +212,7 @@ class TFRecordWriter(Closing):
         self._write(_CHECKSUM.pack(masked(checksum(record))))
 
     def flush(self) -> None:
-        """Passes the records written so far to the operating system.
+        """Flushes the records written so far to the operating system.
 
         Raises:
           FailedPreconditionError: if the file is closed.

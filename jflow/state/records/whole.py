@@ -12,7 +12,7 @@ from jflow.state.records.stream import ByteStream
 
 
 class _OneRecord(Records):
-    """The base of readers of one record per work item; the key is the work item.
+    """Base of readers of one record per work item; the key is the work item.
 
     Args:
       name: the work item.

@@ -67,7 +67,7 @@ class Resource(ABC):
 
     @abstractmethod
     def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
-        """Cancels an attempt: it fails with `error`, and what it had taken is returned.
+        """Cancels an attempt: it fails with `error`, and whatever it had taken is put back.
 
         Returns:
           All attempts that this completed, in order, because others may now proceed. Empty if the
@@ -75,7 +75,7 @@ class Resource(ABC):
         """
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
-        """Takes back the values of a completed attempt that nothing has read.
+        """Puts back the values of a completed attempt whose caller will not read them.
 
         Returns:
           All attempts that this completed, in order.
@@ -83,16 +83,16 @@ class Resource(ABC):
         return []
 
     def reason(self, attempt: Attempt) -> str:
-        """Says what an attempt waits for, such as "waited for ..."; "" if that is not known."""
+        """Describes what an attempt waits for, as "waited for ..."; "" if that is unknown."""
         return ""
 
     def waiting(self) -> Iterable[Attempt]:
-        """The attempts that have been submitted and wait, each once."""
+        """The attempts that were submitted and have not completed, each once."""
         return ()
 
     @abstractmethod
     def close(self, error: OpError) -> list[Attempt]:
-        """Discards the state permanently: waiting and later attempts fail with `error`.
+        """Discards the state for good: waiting and later attempts fail with `error`.
 
         Returns:
           All attempts that this completed, in order.

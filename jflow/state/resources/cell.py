@@ -1,4 +1,4 @@
-"""The cell of a resource: its lock, and the wake-up of steps that wait for its attempts."""
+"""The cell of a resource: its lock, and the notification of steps that wait for its attempts."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Cell:
         return is_complete
 
     def cancel(self, attempt: Attempt, error: OpError) -> None:
-        """Cancels an attempt, unless it has completed; its `then` is not called."""
+        """Cancels an attempt unless it has completed; its `then` is not called."""
         with self._lock:
             completed = self._resource.cancel(attempt, error)
         self._notify(completed, attempt)
 
     def interrupt(self, attempt: Attempt, error: OpError) -> None:
-        """As `cancel`, for what does not wait itself: what waits for the attempt is told.
+        """Like `cancel`, from outside the waiting step: calls `then` if the attempt was waiting.
 
         An attempt that has not been submitted fails when it is.
         """
@@ -67,7 +67,7 @@ class Cell:
         self._notify(completed, None if is_waiting else attempt)
 
     def unread(self, attempt: Attempt) -> None:
-        """Takes back the values of a completed attempt that nothing has read."""
+        """Puts back the values of a completed attempt whose caller will not read them."""
         with self._lock:
             completed = self._resource.unread(attempt)
         self._notify(completed, attempt)
@@ -79,7 +79,7 @@ class Cell:
         self._notify(completed, None)
 
     def snapshot(self) -> Snapshot:
-        """A copy of the state. Raises as `Snapshottable.snapshot`."""
+        """Returns a copy of the state. Raises as `Snapshottable.snapshot`."""
         assert isinstance(self._resource, Snapshottable)
         with self._lock:
             return self._resource.snapshot()
@@ -92,17 +92,17 @@ class Cell:
         self._notify(completed, None)
 
     def query(self, read: Callable[[Any], T]) -> T:
-        """Calls a function with the resource under its lock and returns the result."""
+        """Calls a function with the resource under its lock and returns its result."""
         with self._lock:
             return read(self._resource)
 
     def reason(self, attempt: Attempt) -> str:
-        """Says what an attempt waits for; "" if that is not known."""
+        """Describes what an attempt waits for; "" if that is unknown."""
         with self._lock:
             return self._resource.reason(attempt)
 
     def waiting(self, limit: int) -> list[tuple[Attempt, str]]:
-        """Attempts that wait, at most `limit` of them, and what each waits for, as `reason`."""
+        """Returns up to `limit` waiting attempts, each with its `reason`."""
         with self._lock:
             attempts = islice(self._resource.waiting(), limit)
             return [(attempt, self._resource.reason(attempt)) for attempt in attempts]

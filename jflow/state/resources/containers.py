@@ -70,7 +70,7 @@ class Containers:
     def ledger(
         self, act: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Calls a method of the ledger of the task under its lock; returns the result."""
+        """Calls a method of the task's ledger under the ledger's lock; returns its result."""
         with self._ledger_lock:
             return act(self._ledger, *args, **kwargs)
 
@@ -87,7 +87,7 @@ class Containers:
         return variable
 
     def uninitialized(self, variable_id: VariableId, spec: VariableSpec) -> FailedPreconditionError:
-        """The error of a step that reads a variable without a value."""
+        """Returns the error for a step that reads an uninitialized variable."""
         return FailedPreconditionError(
             f"Attempting to use uninitialized value {spec.key.name}: {spec.key} on "
             f"{variable_id.device} has no value; run its initializer or "
@@ -99,7 +99,7 @@ class Containers:
     def get_all(
         self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
     ) -> dict[int, VariableState]:
-        """Returns the variables with these numbers, by number, as `get`; `lock` must be held."""
+        """Returns several variables by their positions in `ids`, as `get`; `lock` must be held."""
         values = {}
         for i in numbers:
             variable = self._variables.get(ids[i])
@@ -116,7 +116,7 @@ class Containers:
         return variable
 
     def peek_all(self, variable_ids: Iterable[VariableId]) -> dict[VariableId, VariableState]:
-        """Those of the variables that are initialized; `lock` must be held."""
+        """Returns the initialized variables among these; `lock` must be held."""
         found = ((key, self._variables.get(key)) for key in variable_ids)
         return {key: variable for key, variable in found if variable is not None}
 
@@ -126,7 +126,7 @@ class Containers:
         return None if variable is None else variable.buffer.array
 
     def begin_access(self, access: Access) -> bool:
-        """Grants or fails an access to variables; returns False if it has to wait."""
+        """Grants or fails an access to variables; returns False if the access must wait."""
         with self.lock:
             return self._queue.try_grant(access)
 
@@ -154,7 +154,7 @@ class Containers:
         return variable
 
     def install(self, access: Access, variable_id: VariableId, state: VariableState) -> None:
-        """Gives a variable that a granted access writes the value, and leases, of another state.
+        """Gives a variable the buffer, and its leases, of another state, under a granted access.
 
         `lock` must be held. If the variable was freed in the meantime it is not created again.
         """
@@ -172,7 +172,7 @@ class Containers:
         arrays: Iterable[jax.Array],
         write: Write | None,
     ) -> dict[int, VariableState]:
-        """Sets the variables with these numbers, as `set`; returns them by number."""
+        """Sets several variables by their positions in `ids`, as `set`; returns them likewise."""
         variables = {}
         for i, array in zip(numbers, arrays, strict=True):
             variable = None if access.lost else self._variables.get(ids[i])
@@ -184,7 +184,7 @@ class Containers:
         return variables
 
     def end_access(self, access: Access) -> None:
-        """Ends a granted access and sets the variables that it writes."""
+        """Ends a granted access, setting the variables that it writes."""
         with self.lock:
             access.put()
             completed = self._queue.end_access(access)
@@ -192,28 +192,28 @@ class Containers:
             _notify(completed)
 
     def enter(self, writing: Writing) -> bool:
-        """Lets a step write that does so more than once; returns False if it has to wait."""
+        """Lets a step that writes more than once begin to write; returns False if it must wait."""
         with self.lock:
             return self._order.try_enter(writing)
 
     def leave(self, writing: Writing) -> None:
-        """The part of a step has ended that may write more than once."""
+        """Notes that a step which may write more than once has ended on this task."""
         with self.lock:
             completed = self._order.leave(writing)
         _notify(completed)
 
     def closing(self) -> Wanted:
-        """Waits until no step is in the middle of its writes; none begins until `reopen`."""
+        """Returns an attempt that waits for writing steps to end, and bars more until `reopen`."""
         return self.writing, CloseWriting()
 
     def reopen(self, closing: Wanted) -> None:
-        """Ends what `closing` has returned, also if it still waits. May be called again."""
+        """Ends an attempt from `closing`, completed or waiting. Idempotent."""
         cell, attempt = closing
         cell.cancel(attempt, CancelledError("the snapshot was given up"))
         cell.unread(attempt)
 
     def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
-        """An attempt for `accesses` that leases variables, all if None, at one moment."""
+        """Returns an attempt for `accesses` that leases these variables, or all, at one moment."""
         return VariableCut(self._variables, wanted)
 
     def restoring(
@@ -223,7 +223,7 @@ class Containers:
         *,
         is_owned: bool = False,
     ) -> RestoreVariables:
-        """An attempt for `accesses` that restores variables, all of them or none.
+        """Returns an attempt for `accesses` that restores variables, all of them or none.
 
         Args:
           snapshots: the values.
@@ -238,17 +238,17 @@ class Containers:
         return RestoreVariables(self._variables, named, device_of, is_owned=is_owned)
 
     def existing(self, variable_ids: Collection[VariableId]) -> list[VariableId]:
-        """Those of the variables that are initialized."""
+        """Returns the initialized variables among these."""
         with self.lock:
             return [key for key in variable_ids if key in self._variables]
 
     def variables(self) -> dict[VariableId, VariableState]:
-        """All initialized variables at one moment; their states go on to change."""
+        """Returns all initialized variables; the mapping is a copy, their states are not."""
         with self.lock:
             return dict(self._variables)
 
     def discard(self, variable_ids: Collection[VariableId]) -> None:
-        """Frees variables, without stopping programs that write them."""
+        """Frees variables without stopping the programs that write them."""
         self._free(variable_ids.__contains__)
 
     def clear(self, containers: Iterable[str]) -> None:
@@ -264,7 +264,7 @@ class Containers:
         self._free(is_freed)
 
     def end_session(self, owner: str) -> None:
-        """Frees everything that belongs to a session."""
+        """Frees all variables and resources that belong to a session."""
         self.resources.end_session(owner)
 
         def is_freed(key: Hashable) -> bool:
@@ -287,7 +287,7 @@ class Containers:
         return {container: sorted(found) for container, found in names.items()}
 
     def _free(self, is_freed: Callable[[Hashable], bool]) -> None:
-        """Frees variables, without stopping programs that write them."""
+        """Frees variables without stopping the programs that write them."""
         with self.lock:
             for variable_id in [*filter(is_freed, self._variables)]:
                 del self._variables[variable_id]

@@ -25,7 +25,7 @@ class IteratorStateSpec(Spec, frozen=True):
 
 
 class IteratorStateSnapshot(PlainSnapshot, frozen=True):
-    """The text that an iterator saved last.
+    """The saved text of an iterator state.
 
     Attributes:
       spec: the definition of the iterator state.
@@ -40,7 +40,7 @@ class IteratorStateSnapshot(PlainSnapshot, frozen=True):
 
 
 class SavedIteratorState(QueuedResource[IteratorStateSnapshot]):
-    """The text that was saved last.
+    """The resource that keeps the text that an iterator saved last.
 
     Args:
       spec: its definition.
@@ -72,7 +72,7 @@ class SavedIteratorState(QueuedResource[IteratorStateSnapshot]):
 
 
 class SaveIteratorState(QueuedAttempt[SavedIteratorState]):
-    """Replaces the text.
+    """Replaces the saved text.
 
     Args:
       text: UTF-8.

@@ -42,7 +42,7 @@ def wait_for(cell: Cell, attempt: Attempt) -> Generator[Wanted, None, tuple[Any,
 
 
 def single_attempt(make: Callable[..., Attempt]) -> Kernel:
-    """Returns a kernel that makes one attempt from its arrays and attributes and waits for it."""
+    """Makes a kernel that submits the attempt that `make` returns, and waits for it."""
 
     @wraps(make, updated=())  # for its signature
     def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
@@ -52,7 +52,7 @@ def single_attempt(make: Callable[..., Attempt]) -> Kernel:
 
 
 def query(read: Callable[[Any], Any]) -> Kernel:
-    """Returns a kernel that reads a property of a resource and never waits."""
+    """Makes a kernel that reads a property of a resource, without waiting."""
 
     def kernel(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
         yield from ()

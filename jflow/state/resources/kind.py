@@ -1,4 +1,4 @@
-"""`Kind`: what the rest of jflow knows about a kind of resource."""
+"""`Kind`: what the registry has of a kind of resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnySpec = TypeVar("AnySpec", bound=Spec)
 
 @dataclass(frozen=True)
 class Kind(Generic[AnySpec]):
-    """A kind of resource.
+    """A kind of resource: its spec, constructor, snapshot and kernels.
 
     Attributes:
       name: its name in plans.

@@ -29,7 +29,7 @@ class LedgerSpec(Spec, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class LedgerSnapshot:
-    """Which steps a task has applied that may still be repeated."""
+    """The saved ledger of a task, as checkpoints store it."""
 
     ledger: SavedLedger
 
@@ -65,7 +65,7 @@ _SNAPSHOTS: Mapping[str, type[Snapshot]] = {
     **{kind.name: kind.snapshot for kind in KINDS},
     "effects": LedgerSnapshot,
 }
-"""What checkpoints keep beside variables: the resources, and the ledger of a task."""
+"""The snapshot classes, by kind, of what checkpoints keep beside variables."""
 
 KERNELS: Mapping[str, Kernel] = {
     name: kernel for kind in KINDS for name, kernel in kind.kernels.items()
@@ -74,7 +74,7 @@ KERNELS: Mapping[str, Kernel] = {
 
 
 def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
-    """Creates the resource that a plan describes.
+    """Creates the resource that a plan's spec describes.
 
     Args:
       spec: the description.
@@ -87,7 +87,7 @@ def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
 
 
 def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories) -> Snapshottable:
-    """Creates a resource with the state of a snapshot.
+    """Creates a resource from a snapshot.
 
     Args:
       kind: the kind of resource.
@@ -99,19 +99,19 @@ def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories
       InvalidArgumentError: if the snapshot is of another kind, or inconsistent.
       ResourceExhaustedError: if there is not enough memory.
     """
-    known = _kind(kind, kind)
-    if not isinstance(snapshot, known.snapshot):
+    known_kind = _kind(kind, kind)
+    if not isinstance(snapshot, known_kind.snapshot):
         raise InvalidArgumentError(
-            f"cannot restore {kind} {name!r}: expected a {known.snapshot.__name__}, got a "
+            f"cannot restore {kind} {name!r}: expected a {known_kind.snapshot.__name__}, got a "
             f"{type(snapshot).__name__}"
         )
-    resource = known.make(snapshot.spec, name, roots)
+    resource = known_kind.make(snapshot.spec, name, roots)
     resource.restore(snapshot)
     return resource
 
 
 def packed(snapshot: Snapshot) -> tuple[str, PackedSnapshot]:
-    """The kind of the resource that a snapshot was taken of, and the snapshot as bytes and arrays.
+    """Returns the kind of a snapshot's resource, and the snapshot as bytes and arrays.
 
     Raises:
       InvalidArgumentError: if it is not the snapshot of a kind, or too long.
@@ -123,22 +123,22 @@ def packed(snapshot: Snapshot) -> tuple[str, PackedSnapshot]:
 
 
 def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
-    """The snapshot that `packed` gave.
+    """Returns the snapshot from which `packed` made these bytes and arrays.
 
     Raises:
       InvalidArgumentError: if the kind is unknown, or the record malformed.
     """
-    known = _SNAPSHOTS.get(kind)
-    return (_kind(kind, kind).snapshot if known is None else known).unpacked(saved)
+    snapshot_class = _SNAPSHOTS.get(kind) or _kind(kind, kind).snapshot
+    return snapshot_class.unpacked(saved)
 
 
 def check_same(resource: Any, spec: ResourceSpec) -> None:
-    """Raises InvalidArgumentError if a resource does not match the description in a plan."""
+    """Raises InvalidArgumentError if a resource does not match its spec in a plan."""
     _definition(spec).check_same(resource.spec, spec.name)
 
 
 def kind_of(spec: ResourceSpec) -> Kind[Any]:
-    """Returns the kind of the resource in a plan. Raises InvalidArgumentError if it is unknown."""
+    """Returns the kind of a resource in a plan. Raises InvalidArgumentError if it is unknown."""
     return _kind(spec.kind, spec)
 
 

@@ -54,7 +54,7 @@ class ResourceManager:
         self._is_closed = False
 
     def get(self, device: Device, spec: ResourceSpec) -> Cell:
-        """Returns the cell of a resource, which is created if it does not exist.
+        """Returns the cell of a resource, creating the resource if it does not exist.
 
         Raises:
           InvalidArgumentError: if it exists with a different definition, or this one is malformed.
@@ -68,7 +68,7 @@ class ResourceManager:
                 cell = self._scopes.get(scope, {}).get(key)
                 if cell is None:
                     if self._is_closed:
-                        raise self._gone(spec.kind, spec.name, _CLOSED)
+                        raise self._gone_error(spec.kind, spec.name, _CLOSED)
                     cell = Cell(make(spec, self._roots), spec.definition)
                     self._scopes.setdefault(scope, {})[key] = cell
         if spec.definition not in cell.definitions:
@@ -86,7 +86,7 @@ class ResourceManager:
             }
 
     def restore(self, resource_id: ResourceId, snapshot: Snapshot) -> None:
-        """Restores a resource from a snapshot; it is created if it does not exist.
+        """Restores a resource from a snapshot, creating the resource if it does not exist.
 
         Raises:
           CancelledError: if the manager is closed, or the resource was freed in the meantime.
@@ -99,25 +99,25 @@ class ResourceManager:
             cell = self._scopes.get(scope, {}).get(key)
             if cell is None:
                 if self._is_closed:
-                    raise self._gone(kind, name, _CLOSED)
+                    raise self._gone_error(kind, name, _CLOSED)
                 cell = Cell(restored(kind, name, snapshot, self._roots))
                 self._scopes.setdefault(scope, {})[key] = cell
                 return
         cell.restore(snapshot)
 
     def find(self, resource_id: ResourceId) -> Cell | None:
-        """Returns the cell of a resource, None if it does not exist."""
+        """Returns the cell of a resource, or None if it does not exist."""
         container, device, kind, name, owner = resource_id
         scope = (owner, self._canonical(container))
         with self._lock:
             return self._scopes.get(scope, {}).get((device, kind, name))
 
     def restore_cell(self, kind: str, name: str, snapshot: Snapshot) -> Cell:
-        """Makes a resource from a snapshot, for `adopt`. Raises as `restore`."""
+        """Creates a resource from a snapshot, unregistered, for `adopt`. Raises as `restore`."""
         return Cell(restored(kind, name, snapshot, self._roots))
 
     def adopt(self, resource_id: ResourceId, cell: Cell) -> None:
-        """Takes in a resource that `made` has made, unless the manager is closed."""
+        """Registers a resource that `restore_cell` has created, unless the manager is closed."""
         container, device, kind, name, owner = resource_id
         with self._lock:
             if not self._is_closed:
@@ -125,16 +125,16 @@ class ResourceManager:
                 self._scopes.setdefault(scope, {})[device, kind, name] = cell
 
     def discard(self, resource_id: ResourceId, why: str) -> None:
-        """Frees a resource; what waits for it fails with a CancelledError."""
+        """Frees a resource; the attempts that wait for it fail with a CancelledError."""
         container, device, kind, name, owner = resource_id
         with self._lock:
             scope = self._scopes.get((owner, self._canonical(container)), {})
             cell = scope.pop((device, kind, name), None)
         if cell is not None:
-            cell.close(self._gone(kind, name, why))
+            cell.close(self._gone_error(kind, name, why))
 
     def clear(self, containers: Iterable[str]) -> None:
-        """Frees all resources in containers; waiting attempts fail with a CancelledError."""
+        """Frees all resources in containers; their waiting attempts fail with a CancelledError."""
         names = {*map(self._canonical, containers)}
         self._free(lambda scope: scope[1] in names, "its container was reset")
 
@@ -149,7 +149,7 @@ class ResourceManager:
         self._free(lambda _: True, _CLOSED)
 
     def names(self) -> dict[str, list[tuple[str, str]]]:
-        """Returns kind and name of the shared resources, by container."""
+        """Returns the kind and name of each shared resource, by container."""
         with self._lock:
             return {
                 container: sorted((kind, name) for _, kind, name in cells)
@@ -165,8 +165,8 @@ class ResourceManager:
             freed = [self._scopes.pop(scope) for scope in [*self._scopes] if is_freed(scope)]
         for cells in freed:
             for (_, kind, name), cell in cells.items():
-                cell.close(self._gone(kind, name, why))
+                cell.close(self._gone_error(kind, name, why))
 
-    def _gone(self, kind: str, name: str, why: str) -> CancelledError:
+    def _gone_error(self, kind: str, name: str, why: str) -> CancelledError:
         text = kind.replace("_", " ")
         return CancelledError(f"{text} {name!r} is gone: {why}", task=str(self._task))

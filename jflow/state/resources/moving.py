@@ -1,4 +1,4 @@
-"""What a move takes from the containers of one device, and gives to those of another.
+"""Copies state out of the containers of one device and into those of another, for a move.
 
 `Departure` copies variables and queues, and drops them once the move has succeeded; `Arrival` makes
 them of the copies, and takes them in then. In between they travel as a packed record and arrays.
@@ -36,7 +36,7 @@ MOVABLE = frozenset({VARIABLE, QUEUE})
 
 
 class SavedVariable(Record, frozen=True):
-    """A variable, whose value is one array.
+    """The record of a variable that moves; its value is one array.
 
     Attributes:
       number: its position among the names of the state that moves, in their order.
@@ -51,7 +51,7 @@ class SavedVariable(Record, frozen=True):
 
 
 class SavedQueue(Record, frozen=True):
-    """A queue.
+    """The record of a queue that moves.
 
     Attributes:
       number: as in `SavedVariable`.
@@ -67,7 +67,7 @@ class SavedQueue(Record, frozen=True):
 
 
 class SavedStates(Record, frozen=True):
-    """All that moves together; the arrays follow in this order."""
+    """The record of all state that moves together; the arrays follow in this order."""
 
     what = "state that moves"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 24, n_items=1 << 20)
@@ -77,7 +77,7 @@ class SavedStates(Record, frozen=True):
 
 
 class Departure:
-    """State that leaves a device. State that does not exist leaves nothing but its name.
+    """The copying of state out of a device; state that does not exist is left out.
 
     Args:
       containers: the state of the task.
@@ -96,11 +96,11 @@ class Departure:
                 raise UnimplementedError(f"{state} cannot move; variables and queues can")
         self._containers = containers
         self._states = sorted(states)
-        self._cut = containers.cut([*map(_variable_id, _of_kind(states, VARIABLE))])
+        self._cut = containers.cut([*map(_variable_id, _states_of_kind(states, VARIABLE))])
         self.wanted: Wanted = (containers.accesses, self._cut)
 
     def saved(self) -> tuple[bytes, list[Array]]:
-        """Copies the state to the host, waiting for the device; returns a record and its arrays.
+        """Copies the state to the host, waiting for the device; returns its record and arrays.
 
         Raises:
           ResourceExhaustedError: if there is not enough memory.
@@ -125,20 +125,20 @@ class Departure:
         return self._containers.resources.find(_resource_id(state))
 
     def finish(self) -> None:
-        """Drops the state, which is elsewhere now."""
+        """Frees the state here once it has moved."""
         discard(self._containers, self._states)
 
 
 def discard(containers: Containers, states: Collection[StateId]) -> None:
-    """Drops state that has moved."""
-    containers.discard({*map(_variable_id, _of_kind(states, VARIABLE))})
+    """Frees state that has moved to another device."""
+    containers.discard({*map(_variable_id, _states_of_kind(states, VARIABLE))})
     for state in states:
         if state.kind != VARIABLE:
             containers.resources.discard(_resource_id(state), "it has moved to another device")
 
 
 class Arrival:
-    """Copies of state, on the device that it moves to; nothing uses them before `finish`.
+    """Copies of state on the device that it moves to, unused until `finish`.
 
     Args:
       containers: the state of the task.
@@ -165,31 +165,31 @@ class Arrival:
         names = [state.on(target) for state in sorted(states)]
         _check_free(containers, names)
         self._containers = containers
-        saved, left = SavedStates.from_bytes(record), iter(arrays)
+        saved, remaining_arrays = SavedStates.from_bytes(record), iter(arrays)
         values = {}
         for one in saved.variables:
-            state = _named(names, one.number, VARIABLE)
+            state = _state_at(names, one.number, VARIABLE)
             key = VariableKey(state.container, state.name)
             spec = VariableSpec(key, one.dtype, one.shape)
-            values[_variable_id(state)] = VariableSnapshot(spec, _next(left))
+            values[_variable_id(state)] = VariableSnapshot(spec, _next(remaining_arrays))
         self._variables = containers.restoring(values, lambda _: device)
         self._queues: list[tuple[ResourceId, Cell]] = []
         for queue in saved.queues:
-            state = _named(names, queue.number, QUEUE)
-            parts = tuple(_next(left) for _ in range(queue.n_arrays))
+            state = _state_at(names, queue.number, QUEUE)
+            parts = tuple(_next(remaining_arrays) for _ in range(queue.n_arrays))
             snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, parts))
             cell = containers.resources.restore_cell(QUEUE, state.name, snapshot)
             self._queues.append((_resource_id(state), cell))
 
     def finish(self) -> None:
-        """Makes the copies the state."""
+        """Installs the copies as the state of the device."""
         # Nothing reads or writes the variables, so this completes at once.
         self._containers.accesses.submit(self._variables, lambda _: None)
         for resource_id, cell in self._queues:
             self._containers.resources.adopt(resource_id, cell)
 
 
-def _of_kind(states: Collection[StateId], kind: str) -> list[StateId]:
+def _states_of_kind(states: Collection[StateId], kind: str) -> list[StateId]:
     return [state for state in states if state.kind == kind]
 
 
@@ -203,7 +203,7 @@ def _resource_id(state: StateId) -> ResourceId:
 
 
 def _check_free(containers: Containers, states: Collection[StateId]) -> None:
-    variables = {*map(_variable_id, _of_kind(states, VARIABLE))}
+    variables = {*map(_variable_id, _states_of_kind(states, VARIABLE))}
     existing = [str(variable) for variable in sorted(containers.existing(variables))]
     existing += [
         str(state)
@@ -217,7 +217,7 @@ def _check_free(containers: Containers, states: Collection[StateId]) -> None:
         )
 
 
-def _named(names: Sequence[StateId], number: int, kind: str) -> StateId:
+def _state_at(names: Sequence[StateId], number: int, kind: str) -> StateId:
     if not 0 <= number < len(names) or names[number].kind != kind:
         raise InvalidArgumentError(f"{kind} {number} is not among the state that moves: {names}")
     return names[number]

@@ -31,7 +31,7 @@ from jflow.state.resources.spec import Spec
 
 @dataclass(frozen=True, eq=False)
 class PackedSnapshot:
-    """A snapshot as bytes and arrays, in which form it is stored.
+    """A snapshot in its stored form: bytes and arrays.
 
     Attributes:
       record: all but the arrays.
@@ -43,14 +43,14 @@ class PackedSnapshot:
 
 
 class Snapshot(Protocol):
-    """What the snapshots of all kinds have in common."""
+    """The interface of the snapshots of all kinds."""
 
     @property
     def spec(self) -> Spec:
-        """The spec of the resource that it was taken of."""
+        """The spec of the resource that was saved."""
 
     def packed(self) -> PackedSnapshot:
-        """The snapshot as bytes and arrays.
+        """Converts the snapshot to its stored form.
 
         Raises:
           InvalidArgumentError: if a text or list in it is longer than a record may hold.
@@ -58,7 +58,7 @@ class Snapshot(Protocol):
 
     @classmethod
     def unpacked(cls, packed: PackedSnapshot) -> Self:
-        """The snapshot that `packed` gave; a restore checks whether it is consistent.
+        """Converts the stored form back to a snapshot; consistency is checked only by a restore.
 
         Raises:
           InvalidArgumentError: if the record is malformed, or there are not as many arrays.
@@ -69,11 +69,11 @@ Saved = TypeVar("Saved", bound=Snapshot)
 
 
 class Snapshottable(Resource):
-    """A resource that can be saved and restored."""
+    """Base of resources that can be saved and restored."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """A copy of the state.
+        """Returns a copy of the state.
 
         Raises:
           OpError: if the resource was closed; the error it was closed with.
@@ -82,7 +82,7 @@ class Snapshottable(Resource):
 
     @abstractmethod
     def restore(self, snapshot: Snapshot) -> list[Attempt]:
-        """Replaces the state by a copy of a snapshot; after an error it is unchanged.
+        """Replaces the state with a copy of a snapshot; after an error it is unchanged.
 
         Returns:
           All attempts that this completed, in order.
@@ -95,7 +95,7 @@ class Snapshottable(Resource):
 
 
 def checked(snapshot: Snapshot, expected: type[Saved], spec: Spec, resource: object) -> Saved:
-    """The snapshot, which a resource can be restored from.
+    """Returns a snapshot unchanged after checking that its class and spec fit a resource.
 
     Args:
       snapshot: the snapshot.
@@ -121,7 +121,7 @@ def checked(snapshot: Snapshot, expected: type[Saved], spec: Spec, resource: obj
 
 
 def check_count(arrays: Sequence[Array], expected: int, what: str) -> None:
-    """Refuses a packed snapshot with another number of arrays. Raises InvalidArgumentError."""
+    """Raises InvalidArgumentError if a packed snapshot has another number of arrays."""
     if len(arrays) != expected:
         raise InvalidArgumentError(
             f"malformed {what}: expected {expected} arrays, got {len(arrays)}"
@@ -129,7 +129,7 @@ def check_count(arrays: Sequence[Array], expected: int, what: str) -> None:
 
 
 class PlainSnapshot(Record, frozen=True):
-    """Base of snapshots that have no arrays."""
+    """Base of snapshots without arrays."""
 
     def packed(self) -> PackedSnapshot:
         """See `Snapshot`."""
@@ -143,5 +143,5 @@ class PlainSnapshot(Record, frozen=True):
 
 
 def inconsistent(resource: object, problem: str) -> InvalidArgumentError:
-    """The error for a snapshot whose fields contradict each other or its spec."""
+    """Returns the error for a snapshot whose fields contradict each other or its spec."""
     return InvalidArgumentError(f"cannot restore {resource}: the snapshot is invalid: {problem}")

@@ -1,4 +1,4 @@
-"""`Spec`: the definition of a resource, which travels as a record."""
+"""`Spec`: the definition of a resource, encoded as a record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jflow.errors import InvalidArgumentError
 
 
 class Spec(Record, frozen=True):
-    """The definition of a resource; a frozen dataclass for each kind of resource.
+    """Base of the definitions of resources, one frozen record class for each kind.
 
     Attributes:
       restored_facts: names of facts in which a snapshot may differ from the resource that is
@@ -20,15 +20,15 @@ class Spec(Record, frozen=True):
     restored_facts: ClassVar[frozenset[str]] = frozenset()
 
     def facts(self) -> Iterator[tuple[str, Any]]:
-        """Names and values of the properties in which resources of this kind can differ."""
+        """Yields the name and value of each property in which resources of this kind can differ."""
         yield from ()
 
     def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
-        """Whether a graph that wants one value of a fact can use a resource with another value."""
+        """Whether a graph that expects one value of a fact can use a resource with another one."""
         return bool(wanted == found)
 
     def check_same(self, found: Self, name: str) -> None:
-        """Checks that an existing resource is the one that a graph expects.
+        """Checks that an existing resource matches the one that a graph expects.
 
         Args:
           found: the spec of the existing resource.

@@ -1,4 +1,4 @@
-"""Tensors that resources take, and refusals."""
+"""Type checks of the tensors that resources take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jflow.errors import InvalidArgumentError
 
 
 def mismatch(spec: TensorSpec, array: Array, where: str, resource: object) -> InvalidArgumentError:
-    """The error for an array at `where` that does not have the type that a resource expects."""
+    """Returns the error for an array at `where` whose dtype or shape a resource does not accept."""
     if array.dtype != spec.numpy_dtype:
         what, expected, got = "Type", spec.dtype.name, type_name(array)
     else:
@@ -20,7 +20,7 @@ def mismatch(spec: TensorSpec, array: Array, where: str, resource: object) -> In
 
 
 def checked_spec(shape: Shape, dtype: str) -> TensorSpec:
-    """Makes a spec. Raises InvalidArgumentError if the dtype or shape is not valid."""
+    """Returns a `TensorSpec`. Raises InvalidArgumentError if the dtype or shape is not valid."""
     try:
         return TensorSpec(shape, dtype)
     except (TypeError, ValueError) as error:
@@ -28,5 +28,5 @@ def checked_spec(shape: Shape, dtype: str) -> TensorSpec:
 
 
 def shapes_text(shapes: Iterable[Shape]) -> str:
-    """Shapes for messages."""
+    """Formats shapes for messages."""
     return f"[{', '.join(map(shape_text, shapes))}]"

@@ -38,7 +38,7 @@ from jflow.state.resources.writing import Writing
 
 
 class SingleWrite:
-    """The effect of a step that writes in one program, on the only task that takes part in it.
+    """The effect of a step whose only write is one program, on the only task that takes part.
 
     It is applied with that program: nothing is staged, and nothing is copied.
 
@@ -58,32 +58,32 @@ class SingleWrite:
         self.is_applied = False
 
     def apply(self) -> None:
-        """The program that writes is about to run. Raises as `Ledger.apply`."""
+        """Records that the program that writes is about to run. Raises as `Ledger.apply`."""
         self._containers.ledger(Ledger.apply, self._effect)
         self.is_applied = True
 
     def revert(self) -> None:
-        """The program was not run."""
+        """Undoes `apply`, because the program did not run."""
         if self.is_applied:
             self.is_applied = False
             self._containers.ledger(Ledger.revert, self._effect)
 
     def commit(self) -> None:
-        """The ledger has the step."""
+        """Ends the step's writes after the ledger has recorded the step."""
         if self.writing is not None:
             self._containers.leave(self.writing)
 
     def abort(self) -> None:
-        """The step has failed."""
+        """Ends the step's writes after the step has failed."""
         self.commit()
 
 
 class EnterTransaction(Attempt):
-    """Waits until a transaction has the variables that it writes."""
+    """Waits until a transaction has exclusive access to the variables that it writes."""
 
 
 class Transaction:
-    """What one step writes on one task.
+    """The staged writes of one step on one task.
 
     Args:
       containers: the state of the task.
@@ -122,19 +122,19 @@ class Transaction:
 
     @property
     def is_entering(self) -> bool:
-        """Whether a program has requested the variables."""
+        """Whether a program of the step has requested the variables."""
         return self._entrance.is_requested
 
     def try_enter(self) -> bool:
-        """Takes the variables, or returns False if it has to wait for them."""
+        """Requests the variables; returns False if the transaction must wait for them."""
         return self.entrance.query(lambda entrance: bool(entrance.try_enter()))
 
     def entering(self) -> Wanted:
-        """Waits until it has the variables."""
+        """Returns an attempt that waits until the transaction has its variables."""
         return self.entrance, EnterTransaction()
 
     def must_yield(self, attempt: Attempt) -> bool:
-        """Whether the step must not wait any longer, because it could do so for ever.
+        """Whether the step must stop waiting, because it may be part of a deadlock.
 
         It has something that others wait for, and the attempt waits for an older transaction.
         """
@@ -150,7 +150,7 @@ class Transaction:
         )
 
     def entered(self) -> None:
-        """Takes the committed values, at the grant; `Containers.lock` is held."""
+        """Leases the committed values when access is granted; `Containers.lock` is held."""
         existing = self._containers.peek_all(self.written)
         for key, variable in existing.items():
             self._leases.append(variable.lease())
@@ -167,7 +167,7 @@ class Transaction:
         self._containers.end_access(access)
 
     def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
-        """See `Containers.find`; the staged value of a variable that the step has."""
+        """Like `Containers.find`, but returns the value that this step has staged, if any."""
         staged = self._staged.get(variable_id)
         if staged is None:
             return self._containers.find(variable_id, spec)
@@ -177,7 +177,7 @@ class Transaction:
     def get_all(
         self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
     ) -> dict[int, VariableState]:
-        """See `Containers.get_all`."""
+        """Like `Containers.get_all`, but with the values that this step has staged."""
         values = {}
         for i in numbers:
             variable = self.find(ids[i], specs[i])
@@ -195,7 +195,7 @@ class Transaction:
         arrays: Iterable[jax.Array],
         write: Write | None,
     ) -> dict[int, VariableState]:
-        """Stages values; see `Containers.set_all`."""
+        """Like `Containers.set_all`, but stages the values."""
         variables = {}
         for i, array in zip(numbers, arrays, strict=True):
             state = VariableState(specs[i], Buffer(array, write))
@@ -206,16 +206,16 @@ class Transaction:
     # The decision -----------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Applies what is staged, all at one moment, and lets others use the variables."""
+        """Applies the staged values, all at one moment, and releases the variables."""
         self._access.is_committed = True
         self._end(CancelledError("the step has ended"))
 
     def abort(self) -> None:
-        """Drops what is staged and lets others use the variables; does nothing at the end."""
+        """Drops the staged values and releases the variables; does nothing after the end."""
         self._end(SupersededError(f"{self.effect} was given up: a later attempt takes its place"))
 
     def install(self) -> None:
-        """Sets the variables, at the end; `Containers.lock` is held."""
+        """Copies the staged values to the containers, on commit; `Containers.lock` is held."""
         for key in self._changed:
             self._containers.install(self._access, key, self._staged[key])
 
@@ -234,17 +234,17 @@ class Transaction:
 
 
 class _CommittedState(VariableState):
-    """The committed value of a variable, which the first update of a transaction works beside."""
+    """A committed value in a transaction; the first update works on a copy of it."""
 
     __slots__ = ()
 
     def donate(self) -> jax.Array:
-        """A copy, also once the transaction is over and its leases have ended."""
+        """Returns a copy, even once the transaction is over and its leases have ended."""
         return jnp.copy(self.buffer.array)
 
 
 class _TransactionAccess(Access):
-    """Exclusive access of a transaction, from its first write to its decision."""
+    """The exclusive access of a transaction, from its first write to its decision."""
 
     __slots__ = ("_transaction", "is_committed", "is_over")
 
@@ -256,7 +256,7 @@ class _TransactionAccess(Access):
 
     @property
     def age(self) -> tuple[int, int, str]:
-        """The order of transactions: the least one is the oldest."""
+        """The sort key of transactions by age: the least one is the oldest."""
         return self._transaction.effect.age
 
     def take(self) -> None:
@@ -267,7 +267,7 @@ class _TransactionAccess(Access):
             self._transaction.install()
 
     def rollback(self) -> None:
-        """Does nothing: the transaction ends it."""
+        """Does nothing: the transaction releases the variables itself."""
 
     def reason(self, ahead: Access, writer: Access) -> str:
         keys: Collection[Hashable] = {*ahead.all_keys()}
@@ -279,7 +279,7 @@ class _TransactionAccess(Access):
 
 
 class _Entrance(Resource):
-    """Where the programs of a transaction wait until it has its variables.
+    """The resource at which the programs of a transaction wait until it has its variables.
 
     Attributes:
       cell: its cell.
@@ -297,7 +297,7 @@ class _Entrance(Resource):
         self.is_entered = False
 
     def try_enter(self) -> bool:
-        """Requests the variables if nothing has; whether they are there at once."""
+        """Requests the variables unless that was done; returns whether the transaction has them."""
         if self.is_requested or self._end is not None:
             return self.is_entered and self._end is None
         if self._containers.begin_access(self._access):
@@ -326,7 +326,7 @@ class _Entrance(Resource):
                 attempt.then(attempt)
 
     def granted(self) -> list[Attempt]:
-        """The variables are there. Returns what this completed."""
+        """Completes the attempts that waited for the variables, and returns them."""
         self.is_entered = True
         waiting, self._waiting = self._waiting, []
         for attempt in waiting:
@@ -334,7 +334,7 @@ class _Entrance(Resource):
         return waiting
 
     def ended(self, error: OpError) -> list[Attempt]:
-        """The transaction is over: what waits, and what comes, fails with an error."""
+        """Fails the attempts that wait, and all later ones; returns those that waited."""
         self._end = error
         waiting, self._waiting = self._waiting, []
         for attempt in waiting:

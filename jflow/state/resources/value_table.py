@@ -22,7 +22,7 @@ class ValueTableSpec(Spec, frozen=True):
 
 
 class ValueTableSnapshot(PlainSnapshot, frozen=True):
-    """What is saved of a value table, whose values are no state of a program: only what it is.
+    """The snapshot of a value table, without its values, which are not saved.
 
     Attributes:
       spec: the definition of the table.
@@ -34,7 +34,7 @@ class ValueTableSnapshot(PlainSnapshot, frozen=True):
 
 
 class ValueTable(QueuedResource[ValueTableSnapshot]):
-    """Tuples of arrays by number.
+    """The resource that keeps tuples of arrays by number.
 
     No attempt waits: a value that is not there is an error. Values are not saved: what a step has
     left for another one can be computed again, and restoring the table leaves those that it has.
@@ -65,11 +65,11 @@ class ValueTable(QueuedResource[ValueTableSnapshot]):
         return ValueTableSnapshot(ValueTableSpec())
 
     def load(self, snapshot: ValueTableSnapshot) -> None:
-        """Keeps the values: a snapshot has none."""
+        """Keeps the present values, because a snapshot has none."""
 
 
 class PutValues(QueuedAttempt[ValueTable]):
-    """Stores arrays under a number, in place of those that it had.
+    """Stores arrays under a number, replacing any previous ones.
 
     Args:
       number: the number.
@@ -93,7 +93,7 @@ class PutValues(QueuedAttempt[ValueTable]):
 
 
 class GetValues(QueuedAttempt[ValueTable]):
-    """Reads the arrays of a number, which stay.
+    """Returns the arrays of a number without removing them.
 
     Args:
       number: the number.
@@ -114,7 +114,7 @@ class GetValues(QueuedAttempt[ValueTable]):
 
 
 class FreeValues(QueuedAttempt[ValueTable]):
-    """Removes the arrays of numbers; those that have none are ignored.
+    """Removes the arrays of several numbers; unknown numbers are ignored.
 
     Args:
       numbers: the numbers.

@@ -18,7 +18,7 @@ Saved = TypeVar("Saved", bound=Snapshot)
 
 
 class QueuedAttempt(Attempt, ABC, Generic[State]):
-    """An attempt that acts on the state of its resource.
+    """Base of attempts that wait in a queue of their resource.
 
     If a method raises an `OpError`, the attempt fails with it.
 
@@ -32,28 +32,28 @@ class QueuedAttempt(Attempt, ABC, Generic[State]):
     wait_queue: ClassVar[int] = 0
 
     def start(self, state: State) -> None:
-        """Called once before it enters the wait queue; raises if it can never succeed.
+        """Checks the attempt before it is enqueued; raises if it can never succeed.
 
         An attempt that does not need to enter the queue completes here.
         """
 
     @abstractmethod
     def advance(self, state: State) -> bool:
-        """Does what is possible now, and completes if nothing is left to do.
+        """Makes the progress that is possible now; completes the attempt if nothing is left to do.
 
         Returns:
           Whether it changed anything.
         """
 
     def rollback(self, state: State) -> None:
-        """Returns what it took, because it failed or nothing read its values. Idempotent."""
+        """Puts back what it took, because it failed or nothing read its values. Idempotent."""
 
     def goal(self, state: State) -> str:
-        """What it waits for, as the continuation of "waited" in messages."""
+        """Describes what the attempt waits for, to follow "waited" in messages."""
         return f"for {state}"
 
     def drop(self) -> None:
-        """Discards what it took, because the state that it took it from has been replaced."""
+        """Forgets what it took, because a restore has replaced the state."""
 
 
 WaitQueue = OrderedDict[QueuedAttempt[Any], None]
@@ -64,7 +64,7 @@ Not a dict: finding its first key takes time proportional to the number of keys 
 
 
 class QueuedResource(Snapshottable, Generic[Saved]):
-    """A resource with one or more wait queues.
+    """Base of resources with one or more wait queues.
 
     Invariant: between two calls the head of no wait queue can act. Every method that changes the
     state or removes an attempt therefore lets the heads act in turn until none of them changes
@@ -94,11 +94,11 @@ class QueuedResource(Snapshottable, Generic[Saved]):
 
     @abstractmethod
     def save(self) -> Saved:
-        """A copy of the state. Raises as `snapshot`."""
+        """Returns a copy of the state. Raises as `snapshot`."""
 
     @abstractmethod
     def load(self, snapshot: Saved) -> None:
-        """Replaces the state by a copy of a snapshot of an equal spec.
+        """Replaces the state with a copy of a snapshot of an equal spec.
 
         Raises:
           InvalidArgumentError: if the snapshot is inconsistent; nothing has changed then.
@@ -203,7 +203,7 @@ class QueuedResource(Snapshottable, Generic[Saved]):
         return completed
 
     def _advance_all(self, completed: list[Attempt]) -> None:
-        """Lets the heads act until none of them can, and appends the attempts that complete."""
+        """Advances the heads until none makes progress; appends the attempts that complete."""
         has_changed = True
         while has_changed:
             has_changed = False
@@ -212,7 +212,7 @@ class QueuedResource(Snapshottable, Generic[Saved]):
                     has_changed = True
 
     def _advance(self, queue: WaitQueue, completed: list[Attempt]) -> bool:
-        """Lets the head act, and the next one if it completes; returns whether anything changed."""
+        """Advances the head, and the next one if it completes; returns whether anything changed."""
         has_changed = False
         while queue:
             head = next(iter(queue))

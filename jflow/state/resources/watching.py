@@ -1,4 +1,4 @@
-"""What a task holds, as records for its watchers."""
+"""Lists the containers, variables and queues of a task as records, for its watchers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jflow.state.watch import (
 def list_containers(
     containers: Containers, request: StatusRequest
 ) -> tuple[int, tuple[ContainerStatus, ...]]:
-    """How many containers there are, and those that are requested, by name."""
+    """Returns the number of containers and the requested page of them, sorted by name."""
     n_variables: Counter[str] = Counter()
     n_bytes: Counter[str] = Counter()
     for key, variable in containers.variables().items():
@@ -50,7 +50,7 @@ class VariableLister:
     def list(
         self, containers: Containers, request: StatusRequest
     ) -> tuple[int, tuple[VariableStatus, ...]]:
-        """How many there are, and those that are requested, by container, device and name."""
+        """Returns the number of variables and the requested page, by container, device and name."""
         variables = containers.variables()
         order = self._order
         if len(order) != len(variables) or not all(map(variables.__contains__, order)):
@@ -63,7 +63,7 @@ class VariableLister:
 def list_queues(
     containers: Containers, request: StatusRequest
 ) -> tuple[int, tuple[QueueStatus, ...]]:
-    """How many queues there are, and those that are requested, by container and name."""
+    """Returns the number of queues and the requested page of them, sorted by container and name."""
     cells = containers.resources.cells()
     keys = [key for key in cells if key.kind == QUEUE.name]
     keys.sort(key=lambda key: (key.container, key.name, str(key.device), key.owner))

@@ -1,4 +1,4 @@
-"""The order between snapshots of a task and steps that write its variables more than once.
+"""The order between snapshots of a task and the steps that write its variables more than once.
 
 A program sets all variables that it writes at one moment, so a cut of the variables contains a
 program whole or not at all. The part of a step on one task may run several programs that write.
@@ -19,7 +19,7 @@ from jflow.state.resources.attempt import Attempt, Resource
 
 
 class Writing:
-    """The part of a step on one task, which writes variables more than once.
+    """The part of a step on one task that writes variables more than once.
 
     Attributes:
       has_left: whether it has left the order, which is for good.
@@ -32,7 +32,7 @@ class Writing:
 
 
 class EnterWriting(Attempt):
-    """Waits until a writing may write for the first time."""
+    """Waits until a writing may enter the order."""
 
     __slots__ = ("writing",)
 
@@ -42,11 +42,11 @@ class EnterWriting(Attempt):
 
 
 class CloseWriting(Attempt):
-    """Waits until no writing is inside; none enters from its submission until it is ended."""
+    """Waits until no writing is inside; closes the order from its submission until it is ended."""
 
 
 class WritingOrder(Resource):
-    """Which writings are inside, and what closes the order.
+    """The resource that lets writings in, unless an attempt has closed the order.
 
     Invariant: a `CloseWriting` is complete only while nothing is inside, and nothing enters while
     there is one. Several may be complete at once.
@@ -58,7 +58,7 @@ class WritingOrder(Resource):
         self._waiting: list[EnterWriting] = []
 
     def try_enter(self, writing: Writing) -> bool:
-        """Lets a writing in, or returns False if it has to wait.
+        """Lets a writing in; returns False if it must wait.
 
         One that has left stays outside. Its step is over, also if a program of it has not noticed
         yet: nothing would let it out again, and all snapshots would wait for it.
@@ -73,7 +73,7 @@ class WritingOrder(Resource):
     def submit(self, attempt: Attempt) -> list[Attempt]:
         if isinstance(attempt, CloseWriting):
             self._closes.append(attempt)
-            return self._closed()
+            return self._complete_closes()
         assert isinstance(attempt, EnterWriting)
         if not self.try_enter(attempt.writing):
             self._waiting.append(attempt)
@@ -82,24 +82,24 @@ class WritingOrder(Resource):
         return [attempt]
 
     def leave(self, writing: Writing) -> list[Attempt]:
-        """A step has ended; its writing need not be inside. Returns what this completed."""
+        """Removes a writing for good, if it is inside. Returns the attempts that this completes."""
         writing.has_left = True
         self._inside.discard(writing)
-        return self._closed()
+        return self._complete_closes()
 
     def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
         if attempt.is_complete:
             return []
         attempt.fail(error)
         if isinstance(attempt, CloseWriting):
-            return [attempt, *self._reopened(attempt)]
+            return [attempt, *self._reopen(attempt)]
         assert isinstance(attempt, EnterWriting)
         self._waiting.remove(attempt)
         return [attempt]
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
-        """Ends a `CloseWriting` that has completed; a writing stays inside until its step ends."""
-        return self._reopened(attempt) if isinstance(attempt, CloseWriting) else []
+        """Reopens the order after a `CloseWriting`; a writing stays inside until its step ends."""
+        return self._reopen(attempt) if isinstance(attempt, CloseWriting) else []
 
     def reason(self, attempt: Attempt) -> str:
         if isinstance(attempt, CloseWriting):
@@ -112,7 +112,7 @@ class WritingOrder(Resource):
     def close(self, error: OpError) -> list[Attempt]:
         raise NotImplementedError("the order lasts as long as the containers")
 
-    def _closed(self) -> list[Attempt]:
+    def _complete_closes(self) -> list[Attempt]:
         if self._inside:
             return []
         completed = [close for close in self._closes if not close.is_complete]
@@ -120,7 +120,7 @@ class WritingOrder(Resource):
             close.succeed()
         return [*completed]
 
-    def _reopened(self, ended: CloseWriting) -> list[Attempt]:
+    def _reopen(self, ended: CloseWriting) -> list[Attempt]:
         if ended in self._closes:
             self._closes.remove(ended)
         if self._closes:

@@ -1,4 +1,4 @@
-"""What a task does when state is saved or restored: from containers to files and back.
+"""A task's part in saves and restores: from containers to files and back.
 
 `SnapshotOfTask` takes what a task holds of a checkpoint at one moment, without copying variables,
 and writes it; `RestoreOfTask` reads it and sets it. `StateItems` says what, and travels.

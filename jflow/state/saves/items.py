@@ -1,4 +1,4 @@
-"""`StateItem`: one variable or resource, and under which key a checkpoint has it."""
+"""`StateItem`: a variable or resource, and its key in a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jflow.state.moves.states import VARIABLE
 
 
 class StateSlice(Record, frozen=True):
-    """Which part of a tensor of the checkpoint a variable has.
+    """The slice of a checkpoint's tensor that a variable holds.
 
     Attributes:
       full_shape: the sizes of the whole tensor.
@@ -69,7 +69,7 @@ class StateItem(Record, frozen=True):
 
     @property
     def state(self) -> StateId:
-        """Its name in the cluster."""
+        """The name of the state in the cluster."""
         return StateId(self.device, self.kind, self.container, self.name, self.owner)
 
     @property
@@ -79,17 +79,17 @@ class StateItem(Record, frozen=True):
 
     @property
     def task(self) -> Task:
-        """The task that it is on."""
+        """The task of the device."""
         return Device.parse(self.device).task
 
     @property
     def variable(self) -> VariableSpec:
-        """The variable, as plans describe it."""
+        """The spec of the variable, as in plans."""
         return VariableSpec(VariableKey(self.container, self.name), self.dtype, self.shape)
 
     @property
     def resource(self) -> ResourceSpec:
-        """The resource, as plans describe it."""
+        """The spec of the resource, as in plans."""
         return ResourceSpec(self.kind, self.container, self.name, self.owner, self.definition)
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class StateItem(Record, frozen=True):
 
 
 class StateItems(Record, frozen=True):
-    """What is saved or restored together."""
+    """The items of one save or restore."""
 
     what = "items of a checkpoint"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 26, n_items=1 << 20)
@@ -106,7 +106,7 @@ class StateItems(Record, frozen=True):
 
 
 class SaveReport(Record, frozen=True):
-    """What a save or restore has done.
+    """A report of what a save or restore has done.
 
     Attributes:
       n_bytes: the size of what it wrote or read, in bytes.
@@ -126,7 +126,7 @@ class SaveReport(Record, frozen=True):
 
 
 def by_task(items: Iterable[StateItem]) -> dict[Task, StateItems]:
-    """The items of each task, in their order; tasks in the order of their first items."""
+    """Groups items by task, keeping their order."""
     groups: dict[Task, list[StateItem]] = {}
     for item in items:
         groups.setdefault(item.task, []).append(item)

@@ -1,4 +1,4 @@
-"""For how long steps are held back by a save or restore, and how often it tries."""
+"""How long a save or restore may hold steps back, and how often it tries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 
 
 class Pauses:
-    """The attempts to find a moment at which no step is running that could be seen in part.
+    """The attempts to find a moment at which snapshots contain no step's changes in part.
 
     A loop over it gives the longest time of each attempt, in seconds. After an attempt without
     success, `failed` says whether there is another one; steps then go on for as long as they were
@@ -45,7 +45,7 @@ class Pauses:
         return backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     def failed(self, seconds: float, error: OpError) -> None:
-        """Notes that steps did not end in an attempt of so many seconds, with this error.
+        """Records that steps did not end within an attempt's seconds; raises if no time is left.
 
         Raises:
           DeadlineExceededError: if no time is left for another one.

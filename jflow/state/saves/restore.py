@@ -1,4 +1,4 @@
-"""`RestoreOfTask`: what a task takes from a checkpoint, read first and set at one moment later."""
+"""`RestoreOfTask`: one task's part of a restore, read first and set at one moment later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jflow.state.saves.snapshot import effects_key, resource_id, variable_id
 
 
 class RestoreOfTask:
-    """A restore on one task. `wanted` must complete, while the order of writes is closed, and then
+    """A restore on one task. While the writing order is closed, `wanted` must complete, and then
     `finish` is called.
 
     Args:
@@ -84,7 +84,7 @@ class RestoreOfTask:
 
 
 def _info(item: StateItem, checkpoint: Checkpoint) -> SavedTensor | None:
-    """What the checkpoint has of an item; None of a resource. Raises NotFoundError if nothing."""
+    """Returns a variable's saved tensor; None for a resource. Raises NotFoundError if missing."""
     try:
         if item.is_variable:
             return checkpoint.info(item.key)
@@ -97,7 +97,7 @@ def _info(item: StateItem, checkpoint: Checkpoint) -> SavedTensor | None:
 
 
 def _check(item: StateItem, tensor: SavedTensor, path: str) -> None:
-    """Raises InvalidArgumentError if a tensor is not of the dtype and shape of its variable."""
+    """Raises InvalidArgumentError if a tensor's dtype or shape does not fit its variable."""
     wanted = declared_shape(item.variable) if item.part is None else item.part.full_shape
     if tensor.dtype != item.dtype:
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""`SnapshotOfTask`: what one task has of a checkpoint, taken at one moment and written later.
+"""`SnapshotOfTask`: one task's part of a checkpoint, taken at one moment and written later.
 
 Taking it copies no variable: it leases their values, and an update of a leased variable works on a
 copy (`jflow.state.resources.variable.snapshot`). Other resources are copied.
@@ -23,8 +23,8 @@ from jflow.state.saves.items import StateItem, StateItems
 
 
 class SnapshotOfTask:
-    """A snapshot of one task. `wanted` must complete, while the order of writes is closed, and then
-    `take` is called.
+    """A snapshot of one task. While the writing order is closed, `wanted` must complete, and then
+    `complete` is called.
 
     Args:
       containers: the state of the task.
@@ -45,7 +45,7 @@ class SnapshotOfTask:
         self.n_bytes = 0
 
     def complete(self) -> None:
-        """Takes what is not leased yet, and checks that nothing is missing.
+        """Snapshots the resources and the ledger, and checks the leased variables.
 
         Raises:
           FailedPreconditionError: if a variable is not initialized.
@@ -55,7 +55,7 @@ class SnapshotOfTask:
         for item in self._items:
             if item.is_variable:
                 leased = self._cut.leased.get(variable_id(item))
-                self.n_bytes += _checked(item, leased).lease.buffer.array.nbytes
+                self.n_bytes += _checked_lease(item, leased).lease.buffer.array.nbytes
             else:
                 self._resources[item] = self._state(item)
         # Steps that are applied once and saved are inside the order of writes, which is closed, so
@@ -64,7 +64,7 @@ class SnapshotOfTask:
         self._effects = effects if effects.ledger.saved.windows else None
 
     def _state(self, item: StateItem) -> Snapshot:
-        """The state of a resource; that of a new one if it does not exist yet."""
+        """Snapshots a resource, or a new one if it does not exist yet."""
         resources = self._containers.resources
         if resources.find(resource_id(item)) is None:
             return make(item.resource, AllowedDirectories(())).snapshot()
@@ -72,7 +72,7 @@ class SnapshotOfTask:
         return resources.get(Device.parse(item.device), item.resource).snapshot()
 
     def write(self, prefix: str, save: str, shard: str, roots: AllowedDirectories) -> ShardRecord:
-        """Writes everything to a file, and ends the lease of each variable that is written.
+        """Writes everything to a shard, releasing the lease of each variable once it is written.
 
         The directory is made if it does not exist.
 
@@ -107,14 +107,14 @@ class SnapshotOfTask:
             return write_shard(place, save, shard, items, written)
 
     def drop(self) -> None:
-        """Ends all leases. May be called again."""
+        """Releases all leases. Idempotent."""
         for leased in self._cut.leased.values():
             leased.lease.release()
         self._resources.clear()
 
 
 class _LeasedArray:
-    """The value of a variable, which NumPy reads without a copy and without a lasting reference.
+    """The value of a leased variable, of which NumPy makes views that JAX does not cache.
 
     Each view is of another array object than the variable's own: JAX caches a view in the object
     that it is of, and a cached view of a variable would make every later update copy it.
@@ -131,21 +131,21 @@ class _LeasedArray:
 
 
 def effects_key(task: Task) -> str:
-    """The key under which a checkpoint has the ledger of a task."""
+    """Returns the key of a task's ledger in a checkpoint."""
     return f"jflow.effects{task}"
 
 
 def variable_id(item: StateItem) -> VariableId:
-    """The variable of an item, as containers name it."""
+    """Returns the id of an item's variable in `Containers`."""
     return VariableId(item.container, item.device, item.name)
 
 
 def resource_id(item: StateItem) -> ResourceId:
-    """The resource of an item, as containers name it."""
+    """Returns the id of an item's resource in `ResourceManager`."""
     return ResourceId(item.container, Device.parse(item.device), item.kind, item.name, item.owner)
 
 
-def _checked(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:
+def _checked_lease(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:
     if leased is None:
         raise FailedPreconditionError(
             f"Attempting to use uninitialized value: {item.variable.key} on {item.device}; "

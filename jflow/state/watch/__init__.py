@@ -1,4 +1,4 @@
-"""What a task tells its watchers, as records; it is made when it is requested only."""
+"""Records in which a task describes itself to its watchers, made only on request."""
 
 from jflow.state.watch.records import KINDS as KINDS
 from jflow.state.watch.records import MAX_ITEMS as MAX_ITEMS

@@ -1,4 +1,4 @@
-"""The records in which a task says what it is, what it holds and what it does."""
+"""Records of the status of a task: what it is, holds and does."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from jflow.base.values import Array
 from jflow.errors import InvalidArgumentError
 
 MAX_ITEMS = 500
-"""The most items of a kind in one answer: what a server says while it serves nothing else."""
+"""The most items of a kind in one reply, which occupies the event loop of the server."""
 
 MAX_NAME = 300
-"""The most characters of a name, or of what a step waits for, in an answer: so it has an end."""
+"""The most characters of a name, or of what a step waits for, in a reply."""
 
 _Incarnation = Annotated[int, Meta(ge=1)]
 
 
 def bounded_name(name: str) -> str:
-    """A name in at most `MAX_NAME` characters, and then how many more are left out."""
+    """Cuts a name to `MAX_NAME` characters and appends the number of those left out."""
     if len(name) <= MAX_NAME:
         return name
     return f"{name[:MAX_NAME]}… ({len(name) - MAX_NAME} more characters)"
 
 
 class ContainerStatus(Record, frozen=True):
-    """A container of a task; the default one is "".
+    """The status of a container of a task; the default container is "".
 
     Attributes:
       n_variables, n_bytes: its variables, and their memory in bytes.
@@ -46,7 +46,7 @@ class ContainerStatus(Record, frozen=True):
 
 
 class DeviceStatus(Record, frozen=True):
-    """A device of a task.
+    """The status of a device of a task.
 
     Attributes:
       memory_bytes: the memory that it can use, in bytes; 0 if that is not known.
@@ -58,7 +58,7 @@ class DeviceStatus(Record, frozen=True):
 
 
 class VariableStatus(Record, frozen=True):
-    """A variable of a task; `n_bytes` is its memory."""
+    """The status of a variable of a task; `n_bytes` is its memory."""
 
     container: str
     name: str
@@ -69,7 +69,7 @@ class VariableStatus(Record, frozen=True):
 
 
 class QueueStatus(Record, frozen=True):
-    """A queue of a task.
+    """The status of a queue of a task.
 
     Attributes:
       kind: its class, such as "FIFOQueue".
@@ -95,7 +95,7 @@ class QueueStatus(Record, frozen=True):
 
 
 class SessionStatus(Record, frozen=True):
-    """A client's session on the master of a task.
+    """The status of a client's session on the master of a task.
 
     Attributes:
       number: counts the sessions of this life of the task.
@@ -115,7 +115,7 @@ class SessionStatus(Record, frozen=True):
 
 
 class StepStatus(Record, frozen=True):
-    """A step that has begun on a task and has not ended there, or that was orphaned.
+    """The status of a step that is active on a task, or that was orphaned there.
 
     A step is orphaned if it was cancelled or has failed while a device ran a program of it, which
     cannot be interrupted.
@@ -140,7 +140,7 @@ class StepStatus(Record, frozen=True):
 
 
 class WaitStatus(Record, frozen=True):
-    """Something that a step waits for on a task, or that it waits for nothing there.
+    """The status of a step on a task: what it waits for, or that it computes.
 
     Attributes:
       step: its number in the cluster, in hexadecimal.
@@ -165,7 +165,7 @@ class WaitStatus(Record, frozen=True):
 
 
 class ThreadStatus(Record, frozen=True):
-    """A thread of the process of a task.
+    """The stack of a thread in the process of a task.
 
     Attributes:
       frames: where it is, from the outermost call to the innermost: "file:line function".
@@ -189,7 +189,7 @@ KINDS: Mapping[str, type[Record]] = {
 
 
 class StatusRequest(Record, frozen=True):
-    """Which items a task is to list.
+    """A request for a task's status: which items to list.
 
     Attributes:
       kinds: some of `KINDS`.
@@ -207,17 +207,17 @@ class StatusRequest(Record, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_ITEMS)] = MAX_ITEMS
 
     def __post_init__(self) -> None:
-        if unknown := [kind for kind in self.kinds if kind not in KINDS]:
+        if unknown_kinds := [kind for kind in self.kinds if kind not in KINDS]:
             raise InvalidArgumentError(
-                f"a task cannot list {unknown[0]!r}; expected some of {', '.join(KINDS)}"
+                f"a task cannot list {unknown_kinds[0]!r}; expected some of {', '.join(KINDS)}"
             )
-        if repeated := [kind for kind in KINDS if self.kinds.count(kind) > 1]:
+        if repeated_kinds := [kind for kind in KINDS if self.kinds.count(kind) > 1]:
             # Each would be listed as often, on the event loop of the task.
-            raise InvalidArgumentError(f"a task cannot list {repeated[0]!r} more than once")
+            raise InvalidArgumentError(f"a task cannot list {repeated_kinds[0]!r} more than once")
 
 
 class TaskStatus(Record, frozen=True):
-    """What a task says about itself. Lists are empty unless they were requested.
+    """The status of a task. Lists are empty unless they were requested.
 
     Attributes:
       task, address: its name, and where it listens.
@@ -259,7 +259,7 @@ class TaskStatus(Record, frozen=True):
 
 
 class SessionWait(Record, frozen=True):
-    """Something that a call of a session waits for.
+    """What one call of a session waits for.
 
     Attributes:
       handle: of the step that waits; 0 if it is another call.
@@ -273,7 +273,7 @@ class SessionWait(Record, frozen=True):
 
 
 class SessionWaits(Record, frozen=True):
-    """What the calls of a session wait for. A step that computes somewhere is not among them."""
+    """What the calls of a session wait for; steps that compute somewhere are left out."""
 
     what = "list of what a session waits for"
     limits: ClassVar[Limits] = Limits(n_bytes=1 << 25, n_items=1 << 20)
@@ -282,30 +282,30 @@ class SessionWaits(Record, frozen=True):
 
 
 class WatchedTask(Protocol):
-    """A task, as its watchers see it. Call it on the event loop only."""
+    """A task that can be watched. Its methods must be called on the event loop."""
 
     def inspect(self, request: StatusRequest) -> TaskStatus:
-        """What the task is, holds and does."""
+        """Returns the status of the task."""
 
     def stop(self) -> None:
-        """Stops its server soon, after this call was answered."""
+        """Stops the server soon, after the reply to this call."""
 
 
 class TaskState(Enum):
-    """How a task answers a master."""
+    """How a task responds to a master."""
 
     UP = "up"
     SILENT = "silent"
-    """It does not answer in time: it is stopped, cut off or overloaded."""
+    """It does not reply in time: it is stopped, cut off or overloaded."""
     DOWN = "down"
     """Nothing listens at its address."""
     REFUSED = "refused"
-    """What answers there is not this task, or refuses the call."""
+    """The server at its address is not this task, or refuses the call."""
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a master has found out about a task.
+    """A master's report on a task.
 
     Attributes:
       task, address: the task, and its address in the cluster.
@@ -322,5 +322,5 @@ class TaskReport:
 
     @property
     def status(self) -> TaskStatus | None:
-        """What the task says of itself; None unless it is up."""
+        """The task's own status; None unless the task is up."""
         return TaskStatus.from_bytes(self.packed.tobytes()) if self.state is TaskState.UP else None

@@ -16,7 +16,7 @@ from jflow.state.resources.tensors import mismatch
 
 @dataclass(frozen=True, eq=False)
 class SumSnapshot:
-    """A sum of gradients.
+    """The saved sum of an accumulator's gradients.
 
     Attributes:
       n_gradients: the number of gradients added.
@@ -35,7 +35,7 @@ class SumSnapshot:
 
 
 class _Packed(Record, frozen=True):
-    """An accumulator's snapshot without its arrays.
+    """The record of an accumulator's snapshot: everything except its arrays.
 
     Attributes:
       present: whether the sum has sums, indices and counts.
@@ -53,7 +53,7 @@ class _Packed(Record, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class AccumulatorSnapshot:
-    """The gradients that an accumulator contains, and its step.
+    """The saved state of an accumulator: its gradients, its step and its counters.
 
     Attributes:
       spec: the definition of the accumulator.
@@ -89,8 +89,10 @@ class AccumulatorSnapshot:
         """See `Snapshot`."""
         record = _Packed.from_bytes(packed.record)
         check_count(packed.arrays, sum(record.present), record.what)
-        left = iter(packed.arrays)
-        sums, indices, counts = (next(left) if there else None for there in record.present)
+        remaining_arrays = iter(packed.arrays)
+        sums, indices, counts = (
+            next(remaining_arrays) if there else None for there in record.present
+        )
         gradient_sum = SumSnapshot(record.n_gradients, sums, indices, counts, record.shape)
         return cls(record.spec, record.global_step, record.n_dropped, gradient_sum)
 

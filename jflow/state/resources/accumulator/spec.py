@@ -21,7 +21,7 @@ _WIDE = (np.dtype(np.uint64), np.dtype(np.int64), np.dtype(np.float32))
 
 
 class AccumulatorSpec(Spec, frozen=True, dict=True):
-    """The type of an accumulator's gradients, and how they are reduced.
+    """The definition of an accumulator: dtype and shape of its gradients, and how they are reduced.
 
     Attributes:
       dtype: the name of the gradients' dtype, such as "float32".
@@ -54,17 +54,17 @@ class AccumulatorSpec(Spec, frozen=True, dict=True):
 
     @property
     def kind(self) -> str:
-        """The name of such an accumulator in messages."""
+        """The kind of accumulator, for messages."""
         return "sparse conditional accumulator" if self.is_sparse else "conditional accumulator"
 
     @cached_property
     def gradient(self) -> TensorSpec:
-        """The type of its gradients."""
+        """The dtype and shape of a gradient."""
         return checked_spec(self.shape, self.dtype)
 
     @cached_property
     def slices(self) -> TensorSpec:
-        """The type of the slices of a sparse gradient."""
+        """The dtype and shape of the slices of a sparse gradient."""
         return TensorSpec(self.shape and (None, *self.shape[1:]), self.dtype)
 
     @cached_property

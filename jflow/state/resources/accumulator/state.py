@@ -21,7 +21,7 @@ Sum = TypeVar("Sum", bound=GradientSum)
 
 
 class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
-    """The common part of dense and sparse accumulators.
+    """Base of dense and sparse accumulators.
 
     Updates never wait; takes wait in one queue.
 
@@ -53,13 +53,13 @@ class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
         return self.gradient_sum.n_gradients
 
     def is_stale(self, local_step: int) -> bool:
-        """Whether a gradient of this step comes too late; if so, counts it as dropped."""
+        """Whether a gradient is older than the current step; if so, counts it as dropped."""
         is_stale = local_step < self.global_step
         self.n_dropped += is_stale
         return is_stale
 
     def take_gradient(self) -> tuple[Array, ...]:
-        """Takes the reduction of all gradients, at least one, and starts the next step."""
+        """Returns the mean or sum of all gradients, at least one, and starts the next step."""
         self.global_step += 1
         return self.gradient_sum.take_result()
 
@@ -155,7 +155,7 @@ class ApplySparse(_Apply):
 
 
 class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
-    """Takes the mean or sum of all gradients as soon as there are enough.
+    """Takes the mean or sum of all gradients as soon as there are at least `count`.
 
     Its values are the gradient; for a sparse accumulator the indices, slices and dense shape.
 
@@ -188,7 +188,7 @@ class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
 
 
 class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):
-    """Sets the step; gradients of earlier steps are dropped. It may be set back.
+    """Sets the current step, possibly to a lower one; gradients of earlier steps are dropped.
 
     Args:
       step: the step.

@@ -17,7 +17,7 @@ _VECTOR = TensorSpec((None,), "int64")
 
 
 class GradientSum(ABC):
-    """A sum of gradients.
+    """Base of the running sums of gradients.
 
     Args:
       spec: the definition of the accumulator.
@@ -43,11 +43,11 @@ class GradientSum(ABC):
 
     @abstractmethod
     def save(self) -> SumSnapshot:
-        """A copy of the sum."""
+        """Returns a copy of the sum."""
 
     @abstractmethod
     def load(self, saved: SumSnapshot) -> None:
-        """Replaces the sum by a copy of a saved one."""
+        """Replaces the sum with a copy of a saved one."""
 
 
 class DenseSum(GradientSum):
@@ -60,9 +60,11 @@ class DenseSum(GradientSum):
     def check(self, gradient: Array) -> None:
         """Raises InvalidArgumentError if a gradient cannot be added."""
         spec = self._spec
-        wanted = spec.gradient if self._sum is None else TensorSpec(self._sum.shape, spec.dtype)
-        if not wanted.fits(gradient):
-            raise mismatch(wanted, gradient, "gradient", self._name)
+        expected_spec = (
+            spec.gradient if self._sum is None else TensorSpec(self._sum.shape, spec.dtype)
+        )
+        if not expected_spec.fits(gradient):
+            raise mismatch(expected_spec, gradient, "gradient", self._name)
 
     def add(self, gradient: Array) -> None:
         """Adds a gradient."""
@@ -75,7 +77,7 @@ class DenseSum(GradientSum):
 
     def take_result(self) -> tuple[Array, ...]:
         assert self._sum is not None
-        gradient = _reduced(self._sum, self.n_gradients, self._spec)
+        gradient = _reduce(self._sum, self.n_gradients, self._spec)
         self.clear()
         return (gradient,)
 
@@ -126,7 +128,7 @@ class SparseSum(GradientSum):
         """Adds a gradient."""
         self._shape = self._shape_with(gradient)
         with np.errstate(all="ignore"):
-            indices, sums = _by_index(
+            indices, sums = _sum_by_index(
                 gradient.indices, gradient.values.astype(self._spec.sum_dtype)
             )
             counts = np.ones(len(indices), np.int64)
@@ -134,8 +136,8 @@ class SparseSum(GradientSum):
                 indices = np.concatenate([self._indices, indices])
                 counts = np.concatenate([self._counts, counts])
                 sums = np.concatenate([self._sums, sums])
-                _, counts = _by_index(indices, counts)
-                indices, sums = _by_index(indices, sums)
+                _, counts = _sum_by_index(indices, counts)
+                indices, sums = _sum_by_index(indices, sums)
         self._indices, self._counts, self._sums = indices, counts, sums
         self.n_gradients += 1
 
@@ -148,7 +150,7 @@ class SparseSum(GradientSum):
         """
         assert self._sums is not None
         counts = self._counts.reshape(-1, *[1] * (self._sums.ndim - 1))
-        slices = _reduced(self._sums, counts, self._spec)
+        slices = _reduce(self._sums, counts, self._spec)
         n_slices = self._shape[0] if self._shape else None
         shape = (-1 if n_slices is None else n_slices, *slices.shape[1:])
         indices = self._indices
@@ -174,20 +176,20 @@ class SparseSum(GradientSum):
             self.n_gradients = saved.n_gradients
 
     def _shape_with(self, gradient: Slices) -> tuple[int | None, ...]:
-        """Returns the shape of the tensor, as far as it is known with this gradient.
+        """Returns the shape of the tensor, refined by the shape of this gradient.
 
         Raises:
           InvalidArgumentError: if its dense shape contradicts its slices or earlier gradients.
         """
-        known = (self._shape[0] if self._shape else None, *gradient.values.shape[1:])
+        known_shape = (self._shape[0] if self._shape else None, *gradient.values.shape[1:])
         if gradient.dense_shape is None:
-            return known
+            return known_shape
         if not _VECTOR.fits(gradient.dense_shape):
             raise mismatch(_VECTOR, gradient.dense_shape, "dense shape", self._name)
         shape = tuple(gradient.dense_shape.tolist())
-        if not is_compatible(known, shape):
+        if not is_compatible(known_shape, shape):
             raise InvalidArgumentError(
-                f"Shape mismatch in dense shape. Expected {shape_text(known)}, "
+                f"Shape mismatch in dense shape. Expected {shape_text(known_shape)}, "
                 f"got {shape_text(shape)} ({self._name})"
             )
         return shape
@@ -207,8 +209,8 @@ def _copy(array: Array | None) -> Array | None:
     return None if array is None else array.copy()
 
 
-def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
-    """Returns the reduction of gradients from their sum, in the dtype of the gradients."""
+def _reduce(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
+    """Returns the mean or the sum, by the spec, in the dtype of the gradients."""
     with np.errstate(all="ignore"):
         if spec.reduction != MEAN:
             reduced = gradient_sum
@@ -221,8 +223,8 @@ def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpe
         return np.asarray(reduced).astype(spec.gradient.numpy_dtype, copy=False)
 
 
-def _by_index(indices: Array, rows: Array) -> tuple[Array, Array]:
-    """Returns the distinct indices, ascending, and the sum of the rows of each."""
+def _sum_by_index(indices: Array, rows: Array) -> tuple[Array, Array]:
+    """Sums rows by index; returns the distinct indices, ascending, and the sum for each."""
     order = np.argsort(indices, kind="stable")
     indices = indices[order]
     starts = np.flatnonzero(np.diff(indices, prepend=-1))  # no index is negative

@@ -57,7 +57,7 @@ class Enqueue(QueueAttempt):
 
     def advance(self, state: Queue) -> bool:
         if state.is_closed:
-            raise _closed(state)
+            raise _closed_error(state)
         if state.has_room(self._n_bytes):
             state.put(self._element, self._n_bytes)
             self.succeed()
@@ -101,7 +101,7 @@ class EnqueueMany(QueueAttempt):
     def advance(self, state: Queue) -> bool:
         start, n_rows = self._n_entered, len(self._ends) - 1
         if state.is_closed:
-            raise _closed(state, f"; {start} of {n_rows} had entered")
+            raise _closed_error(state, f"; {start} of {n_rows} had entered")
         n_new = state.n_fitting(self._ends, start)
         self._n_entered += n_new
         if n_new:
@@ -132,7 +132,7 @@ class EnqueueMany(QueueAttempt):
 
 
 class Dequeue(QueueAttempt):
-    """Takes an element; its values are the components."""
+    """Takes one element; its values are the components."""
 
     __slots__ = ("_elements",)
     wait_queue = _DEQUEUES
@@ -146,7 +146,7 @@ class Dequeue(QueueAttempt):
             self._elements = state.take()
             self.succeed(self._elements)
         elif state.is_closed:
-            raise _insufficient(state, 1)
+            raise _insufficient_error(state, 1)
         return self.is_complete
 
     def goal(self, state: Queue) -> str:
@@ -159,7 +159,7 @@ class Dequeue(QueueAttempt):
 
 
 class DequeueMany(QueueAttempt):
-    """Takes elements as they arrive until it has enough; its values are the stacked components.
+    """Takes up to `count` elements as they arrive; its values are the stacked components.
 
     Args:
       count: the number of elements to take.
@@ -228,12 +228,12 @@ class DequeueMany(QueueAttempt):
         return self._elements
 
     def _has_enough(self, state: Queue) -> bool:
-        wanted = min(1, self._count) if self._up_to and state.is_closed else self._minimum
-        return self._n_taken + state.n_available >= wanted
+        n_enough = min(1, self._count) if self._up_to and state.is_closed else self._minimum
+        return self._n_taken + state.n_available >= n_enough
 
     def _check_enough(self, state: Queue) -> None:
         if not self._has_enough(state):
-            raise _insufficient(state, self._count - self._n_taken)
+            raise _insufficient_error(state, self._count - self._n_taken)
 
     def _finish(self, state: Queue) -> None:
         if state.spec.kind == PRIORITY and len(self._elements) > 1:
@@ -248,7 +248,7 @@ class DequeueMany(QueueAttempt):
         self.succeed(batches)
 
     def _take_smallest(self, state: Queue) -> None:
-        """Returns its elements to the queue and takes the same number of smallest ones.
+        """Exchanges the taken elements for as many that are the smallest by now.
 
         Each round took the smallest elements present, but smaller ones may have arrived later.
         """
@@ -259,7 +259,7 @@ class DequeueMany(QueueAttempt):
 
 
 class Close(QueueAttempt):
-    """Closes the queue after the enqueues that wait or, if it cancels them, at once.
+    """Closes the queue, after the waiting enqueues or, if it cancels them, at once.
 
     Args:
       cancel_pending_enqueues: whether to fail the enqueues that wait.
@@ -307,11 +307,11 @@ def _check_size(n_bytes: int, queue: Queue) -> None:
         )
 
 
-def _closed(queue: Queue, progress: str = "") -> CancelledError:
+def _closed_error(queue: Queue, progress: str = "") -> CancelledError:
     return CancelledError(f"Enqueue operation was cancelled: {queue} is closed{progress}")
 
 
-def _insufficient(queue: Queue, n_missing: int) -> OutOfRangeError:
+def _insufficient_error(queue: Queue, n_missing: int) -> OutOfRangeError:
     return OutOfRangeError(
         f"{queue} is closed and has insufficient elements (requested {n_missing}, "
         f"current size {queue.size})"

@@ -1,4 +1,4 @@
-"""Columns of a table: one component of all elements, in one array."""
+"""Columns of a queue's table: one component of all its elements, in one array."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jflow.state.resources.queue.snapshot import Rows
 
 
 def row_of(batch: Array, index: int) -> Array:
-    """Copies one slice along the first dimension; a view would keep the whole batch alive."""
+    """Copies one row of a batch; a view would keep the whole batch alive."""
     row: Array = batch[index, ...].copy()
     return row
 
 
 def ends_in_bytes(batches: Sequence[Array]) -> Array:
-    """Returns the bytes of the first 0, 1, 2, ... rows of all batches together, i64[n + 1]."""
+    """Returns the cumulative size of the rows of all batches in bytes, i64[n + 1]."""
     n_rows = len(batches[0])
     ends: Array = np.arange(n_rows + 1)
     ends *= sum([batch.nbytes for batch in batches]) // max(1, n_rows)
@@ -58,7 +58,7 @@ Index = int | Array
 
 
 class ColumnStorage(ABC):
-    """One component of the elements in numbered rows.
+    """Base of columns: one component of all elements, in numbered rows.
 
     Several rows are passed as one array, along its first dimension.
 
@@ -84,11 +84,11 @@ class ColumnStorage(ABC):
 
     @abstractmethod
     def get(self, index: int) -> Array:
-        """Returns a row as an array that nothing else changes."""
+        """Returns a row as an array that is never modified."""
 
     @abstractmethod
     def row(self, array: Array) -> Array:
-        """Converts the component of a single element to rows."""
+        """Converts the component of one element to a block of one row."""
 
     @abstractmethod
     def rows(self, batch: Array) -> Array:
@@ -96,19 +96,19 @@ class ColumnStorage(ABC):
 
     @abstractmethod
     def batch(self, blocks: Sequence[Array]) -> Array:
-        """Stacks all rows of these blocks."""
+        """Stacks the rows of several blocks."""
 
     @abstractmethod
     def saved(self, rows: Array) -> Rows:
-        """Converts rows, which the result may keep, for a snapshot."""
+        """Converts rows for a snapshot, which may keep them without copying."""
 
     @abstractmethod
     def loaded(self, saved: Rows) -> Array:
-        """Converts the result of `saved` to rows for `put_rows` that share no memory with it."""
+        """Converts saved rows for `put_rows`, sharing no memory with the snapshot."""
 
     @abstractmethod
     def n_bytes(self, rows: Array) -> int:
-        """The memory of rows in bytes."""
+        """Returns the memory of rows in bytes."""
 
     @abstractmethod
     def _empty(self, n_rows: int) -> Array: ...
@@ -123,11 +123,11 @@ class ColumnStorage(ABC):
         return rows
 
     def clear(self, indices: Index) -> None:
-        """Drops the references of rows to objects."""
+        """Clears rows of Python objects, so that the objects can be freed."""
         self._array[indices] = None
 
     def copy(self, origin: int, index: int) -> None:
-        """Copies a row to another one."""
+        """Copies one row to another."""
         self._array[index] = self._array[origin]
 
     def copy_rows(self, origins: Array, indices: Array) -> None:
@@ -137,7 +137,7 @@ class ColumnStorage(ABC):
             self._array[indices[i : i + step]] = self._array[origins[i : i + step]]
 
     def resized(self, n_rows: int, indices: Array) -> Self:
-        """Returns a column of `n_rows` rows that begins with copies of the given rows."""
+        """Returns a copy of the column with `n_rows` rows, beginning with the given rows."""
         column = type(self)(self._component, n_rows)
         # With mode="raise", the default, NumPy would need a buffer of the size of the output.
         self._array.take(indices, axis=0, out=column._array[: len(indices)], mode="clip")
@@ -218,7 +218,7 @@ class RaggedColumn(ColumnStorage):
 
 
 def _objects(arrays: Sequence[Array]) -> Array:
-    """Returns an object array of arrays."""
+    """Wraps arrays in an object array, one per element."""
     objects = np.empty(len(arrays), object)
     for i, array in enumerate(arrays):
         objects[i] = array

@@ -17,14 +17,14 @@ from jflow.state.resources.queue.attempts import Close, Dequeue, DequeueMany, En
 
 
 def _enqueue(*components: Array, by_priority: bool = False) -> Attempt:
-    return Enqueue(_prioritized(components) if by_priority else components)
+    return Enqueue(_convert_priorities(components) if by_priority else components)
 
 
 def _enqueue_many(*components: Array, by_priority: bool = False) -> Attempt:
-    return EnqueueMany(_prioritized(components) if by_priority else components)
+    return EnqueueMany(_convert_priorities(components) if by_priority else components)
 
 
-def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
+def _convert_priorities(components: tuple[Array, ...]) -> tuple[Array, ...]:
     """Converts priorities to int64, which programs cannot produce if JAX has 64 bits disabled."""
     return (components[0].astype(np.int64), *components[1:])
 
@@ -32,11 +32,11 @@ def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
 def _dequeue_many(
     *counts: Array, count: int = 0, up_to: bool = False, minimum: int | None = None
 ) -> Attempt:
-    """Takes the number of elements, and the minimum, from inputs or attributes."""
-    wanted = counts[0].item() if counts else count
-    enough = counts[1].item() if len(counts) > 1 else minimum
+    """Makes a `DequeueMany` whose count and minimum come from inputs or else attributes."""
+    n_wanted = counts[0].item() if counts else count
+    n_enough = counts[1].item() if len(counts) > 1 else minimum
     return DequeueMany(
-        operator.index(wanted), up_to, None if enough is None else operator.index(enough)
+        operator.index(n_wanted), up_to, None if n_enough is None else operator.index(n_enough)
     )
 
 
@@ -55,10 +55,10 @@ _ON_ONE: Mapping[str, Kernel] = {
 }
 
 
-def _selected(
+def _run_selected(
     cells: Sequence[Cell], values: Sequence[Array], *, function: str, **attributes: Any
 ) -> KernelRun:
-    """Runs another kernel on one of several queues; the first value is the index of the queue."""
+    """Runs another kernel on one of several queues, which the first input selects by index."""
     number = operator.index(values[0].item())
     if not 0 <= number < len(cells):
         raise InvalidArgumentError(f"expected a queue index of 0 to {len(cells) - 1}, got {number}")
@@ -67,4 +67,4 @@ def _selected(
     return (yield from _ON_ONE[function]([cells[number]], values[1:], **attributes))
 
 
-KERNELS: Mapping[str, Kernel] = {**_ON_ONE, "queue.selected": _selected}
+KERNELS: Mapping[str, Kernel] = {**_ON_ONE, "queue.selected": _run_selected}

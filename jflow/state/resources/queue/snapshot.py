@@ -37,7 +37,7 @@ class RngState:
 
 
 class _Packed(Record, frozen=True):
-    """A queue's snapshot without its arrays.
+    """The record of a queue's snapshot: everything except its arrays.
 
     Attributes:
       n_arrays: for each component the number of arrays that hold its rows; `_STACKED` for one array
@@ -54,7 +54,7 @@ class _Packed(Record, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class QueueSnapshot:
-    """The elements of a queue, and the rest of its state.
+    """The saved state of a queue: its elements, whether it is closed, and its random state.
 
     The elements include those that an unfinished dequeue has taken, and not those that an
     unfinished enqueue has yet to add. There may be more elements than the capacity, as after such a
@@ -90,9 +90,11 @@ class QueueSnapshot:
         """See `Snapshot`."""
         record = _Packed.from_bytes(packed.record)
         check_count(packed.arrays, sum(abs(n) for n in record.n_arrays), record.what)
-        left = iter(packed.arrays)
+        remaining_arrays = iter(packed.arrays)
         elements = tuple(
-            next(left) if n == _STACKED else tuple(next(left) for _ in range(n))
+            next(remaining_arrays)
+            if n == _STACKED
+            else tuple(next(remaining_arrays) for _ in range(n))
             for n in record.n_arrays
         )
         return cls(record.spec, elements, record.is_closed, record.rng)
@@ -108,12 +110,12 @@ class QueueSnapshot:
         if len({*sizes}) > 1:
             raise inconsistent(queue, f"its components have different numbers of elements: {sizes}")
         for i, (component, rows) in enumerate(zip(components, self.elements, strict=True)):
-            wanted, arrays = component, rows
+            expected_spec, arrays = component, rows
             if component.is_static:
-                wanted, arrays = component.batch, (np.asarray(rows),)
+                expected_spec, arrays = component.batch, (np.asarray(rows),)
             for array in arrays:
-                if not wanted.fits(array):
-                    raise mismatch(wanted, array, f"component {i} of the snapshot", queue)
+                if not expected_spec.fits(array):
+                    raise mismatch(expected_spec, array, f"component {i} of the snapshot", queue)
         if (self.spec.kind == SHUFFLE) != (self.rng is not None):
             raise inconsistent(queue, "a random state belongs to a shuffle queue, and to no other")
         if self.rng is not None:
@@ -121,9 +123,9 @@ class QueueSnapshot:
 
 
 def rng_state(rng: np.random.Generator) -> RngState:
-    """Returns the state of a generator, whose bit generator must be PCG64, NumPy's default."""
+    """Returns the state of a random number generator, which must use PCG64, NumPy's default."""
     state: Any = rng.bit_generator.state
-    halves = [_halves(state["state"][key]) for key in ("state", "inc")]
+    halves = [_split_words(state["state"][key]) for key in ("state", "inc")]
     return RngState(
         state["bit_generator"],
         (*halves[0], *halves[1], int(state["has_uint32"]), int(state["uinteger"])),
@@ -131,11 +133,11 @@ def rng_state(rng: np.random.Generator) -> RngState:
 
 
 def set_rng_state(rng: np.random.Generator, saved: RngState) -> None:
-    """Sets the state of a generator to one that `QueueSnapshot.check` has accepted."""
+    """Sets the state of a random number generator, as checked by `QueueSnapshot.check`."""
     words = saved.words
     rng.bit_generator.state = {
         "bit_generator": saved.algorithm,
-        "state": {"state": _joined(words[:2]), "inc": _joined(words[2:4])},
+        "state": {"state": _join_words(words[:2]), "inc": _join_words(words[2:4])},
         "has_uint32": words[4],
         "uinteger": words[5],
     }
@@ -154,10 +156,10 @@ def _check_rng(saved: RngState, queue: object) -> None:
         raise inconsistent(queue, f"{saved.words} is not a random state")
 
 
-def _halves(number: int) -> tuple[int, int]:
+def _split_words(number: int) -> tuple[int, int]:
     return number >> _WORD_BITS, number % (1 << _WORD_BITS)
 
 
-def _joined(words: Sequence[int]) -> int:
+def _join_words(words: Sequence[int]) -> int:
     high, low = words
     return (high << _WORD_BITS) + low

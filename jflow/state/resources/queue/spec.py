@@ -18,7 +18,7 @@ KINDS = (FIFO, SHUFFLE, PADDING, PRIORITY)
 
 
 class QueueSpec(Spec, frozen=True):
-    """The kind, bounds and types of a queue.
+    """The definition of a queue: its kind, bounds and component types.
 
     Attributes:
       kind: one of `KINDS`.

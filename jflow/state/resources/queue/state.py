@@ -27,7 +27,7 @@ class QueueAttempt(QueuedAttempt["Queue"], ABC):
     __slots__ = ()
 
     def taken_elements(self) -> Sequence[Block]:
-        """The elements that it has taken and holds while it waits for more."""
+        """The elements that the attempt has taken and holds while it waits for more."""
         return ()
 
 
@@ -62,12 +62,12 @@ class Queue(QueuedResource[QueueSnapshot]):
 
     @property
     def size(self) -> int:
-        """The number of elements, without those that a waiting dequeue has taken."""
+        """The number of elements, excluding those that a waiting dequeue has taken."""
         return self._storage.size
 
     @property
     def fill(self) -> str:
-        """Its size and bounds, for messages."""
+        """The size and bounds of the queue, for messages."""
         spec, bounds = self.spec, []
         if spec.capacity >= 0:
             bounds.append(f"capacity {spec.capacity}")
@@ -80,21 +80,21 @@ class Queue(QueuedResource[QueueSnapshot]):
 
     @property
     def n_available(self) -> int:
-        """The number of elements that can be taken now."""
+        """The number of elements that can be dequeued now."""
         size = self._storage.size
         return size if self.is_closed else max(0, size - self.spec.min_after_dequeue)
 
     def element_bytes(self, element: tuple[Array, ...]) -> int:
-        """The memory of an element in bytes."""
+        """Returns the memory of an element in bytes."""
         return self._table.element_bytes(element)
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether an element of this size may enter now."""
+        """Whether an element of this size can be enqueued now."""
         capacity = self.spec.capacity
         return (capacity < 0 or self.size < capacity) and self._has_bytes(n_bytes)
 
     def check_bytes(self, n_bytes: int) -> None:
-        """Checks that dequeues can make room for an element.
+        """Raises if no dequeue can ever make room for an element.
 
         An open shuffle queue keeps `min_after_dequeue` elements. If these leave too little of
         `capacity_bytes`, enqueues wait for memory and dequeues wait for elements: a deadlock.
@@ -111,7 +111,7 @@ class Queue(QueuedResource[QueueSnapshot]):
             )
 
     def n_fitting(self, ends: Array, start: int) -> int:
-        """Returns how many more elements of a batch may enter now.
+        """Returns how many more elements of a batch can be enqueued now.
 
         Args:
           ends: the memory of the first 0, 1, 2, ... elements of the batch in bytes.
@@ -159,17 +159,17 @@ class Queue(QueuedResource[QueueSnapshot]):
         return block
 
     def put_back(self, blocks: Sequence[Block]) -> None:
-        """Returns elements to the queue that were taken in this order."""
+        """Puts elements back that were taken in this order."""
         for block in reversed(blocks):
             self._storage.put_back(block)
             self.size_bytes += self._table.block_bytes(block)
 
     def put_back_one(self, element: tuple[Array, ...]) -> None:
-        """Returns a taken element to the queue."""
+        """Puts one taken element back."""
         self.put_back([self._table.row(element)])
 
     def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
-        """Stacks elements that were taken."""
+        """Stacks taken elements, component by component."""
         return self._table.batches(blocks)
 
     def clear(self) -> None:
@@ -200,7 +200,7 @@ class Queue(QueuedResource[QueueSnapshot]):
             set_rng_state(self._rng, snapshot.rng)
 
     def _saved_elements(self) -> tuple[Rows, ...]:
-        """All elements, with those that waiting dequeues have taken returned to their places."""
+        """Copies all elements, counting those that waiting dequeues have taken as not taken."""
         block = self._storage.contents()
         waiting = [a for queue in self._wait_queues for a in queue if isinstance(a, QueueAttempt)]
         elements = [one for attempt in waiting for one in attempt.taken_elements()]

@@ -1,4 +1,4 @@
-"""The elements of a queue, with a class for each order in which they leave it."""
+"""Storages of a queue's elements, one class for each dequeue order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jflow.state.resources.queue.table import Block, Table
 
 
 class Storage(ABC):
-    """The elements of a queue, in rows of a table.
+    """Base of storages: the elements of a queue, in rows of a table.
 
     A method that raises a MemoryError has changed nothing: memory is allocated before the state
     changes, and shrinking, which comes last, may fail silently.
@@ -36,7 +36,7 @@ class Storage(ABC):
 
     @abstractmethod
     def take(self) -> tuple[Array, ...]:
-        """Removes and returns the next element; there must be one."""
+        """Removes and returns the next element; the storage must not be empty."""
 
     @abstractmethod
     def put_many(self, block: Block) -> None:
@@ -44,35 +44,35 @@ class Storage(ABC):
 
     @abstractmethod
     def take_many(self, count: int) -> Block:
-        """Removes and returns the next `count` elements; there must be as many, at least 1."""
+        """Removes and returns the next `count` elements, at least 1; there must be that many."""
 
     @abstractmethod
     def put_back(self, block: Block) -> None:
-        """Returns elements that were taken in this order, as if they had not been taken."""
+        """Puts elements back, which were taken in this order, as if they had not been taken."""
 
     def contents(self) -> Block:
-        """Copies all elements, in an order from which `put_many` makes an equal storage."""
+        """Copies all elements, in an order from which `put_many` rebuilds an equal storage."""
         return self._table.copies(self._in_order())
 
     def _in_order(self) -> Array:
-        """The rows of the elements, in the order of `contents`."""
+        """Returns the rows of the elements, in the order of `contents`."""
         return self._indices()
 
     @abstractmethod
     def _indices(self) -> Array:
-        """The rows of the elements."""
+        """Returns the rows of the elements."""
 
     @abstractmethod
     def _renumber(self) -> None:
-        """Called after the elements have moved to rows 0, 1, ... in the order of `_indices`."""
+        """Notes that the elements have moved to rows 0, 1, ... in the order of `_indices`."""
 
     def _grow(self, count: int) -> None:
-        """Makes room for more elements."""
+        """Makes room for `count` more elements."""
         if not self._table.suits(self.size + count):
             self._resize(self.size + count)
 
     def _shrink(self) -> None:
-        """Frees unused memory, if there is enough memory to move the elements."""
+        """Frees unused memory, unless there is too little memory to move the elements."""
         if not self._table.suits(self.size):
             with suppress(MemoryError):
                 self._resize(self.size)
@@ -83,7 +83,7 @@ class Storage(ABC):
 
 
 class FifoStorage(Storage):
-    """First in, first out: a ring buffer.
+    """A first-in, first-out storage: a ring buffer.
 
     The elements are in rows `_first`, `_first` + 1, ..., modulo the number of rows.
     """
@@ -136,7 +136,7 @@ class FifoStorage(Storage):
 
 
 class ShuffleStorage(Storage):
-    """In random order.
+    """A storage from which elements leave in random order.
 
     Invariant: the elements are in rows 0 to `size` - 1. The last elements therefore move to the
     rows of those that leave. Which row an element is in depends on the calls and on `rng` alone,
@@ -196,7 +196,7 @@ class ShuffleStorage(Storage):
 
 
 class PriorityStorage(Storage):
-    """By priority, their first component: smallest first, equal ones first in, first out.
+    """Dequeues the element with the smallest first component first; ties are first in, first out.
 
     Invariant: the rows of the elements and `_holes` together are rows 0, 1, ... without a gap. A
     new element takes a hole; without holes the rows of the elements are 0 to `size` - 1, so that
@@ -228,12 +228,12 @@ class PriorityStorage(Storage):
         self._back += len(block[0])
 
     def take_many(self, count: int) -> Block:
-        left = [heapq.heappop(self._heap) for _ in range(count)]
-        indices = [index for _, _, index in left]
+        taken_entries = [heapq.heappop(self._heap) for _ in range(count)]
+        indices = [index for _, _, index in taken_entries]
         try:
             block = self._table.take_many(np.array(indices))
         except MemoryError:
-            self._heap = left + self._heap
+            self._heap = taken_entries + self._heap
             heapq.heapify(self._heap)
             raise
         self.size -= count

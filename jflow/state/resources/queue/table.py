@@ -1,4 +1,4 @@
-"""The memory of a queue: a table with a row for each element and a column for each component."""
+"""The table of a queue: a row for each element and a column for each component."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ class Table:
         return block
 
     def copies(self, indices: Array) -> Block:
-        """Copies the elements of rows."""
+        """Returns copies of the elements of several rows."""
         return tuple([column.get_rows(indices) for column in self._columns])
 
     def saved(self, block: Block) -> tuple[Rows, ...]:
-        """Converts elements returned by `copies` or `take_many` for a snapshot."""
+        """Converts elements from `copies` or `take_many` for a snapshot."""
         return tuple([c.saved(rows) for c, rows in zip(self._columns, block, strict=True)])
 
     def loaded(self, elements: Sequence[Rows]) -> Block:
-        """Converts the elements of a snapshot to a block, for `put_many` only."""
+        """Converts the elements of a snapshot to a block, to be passed to `put_many` only."""
         return tuple([c.loaded(rows) for c, rows in zip(self._columns, elements, strict=True)])
 
     def move(self, origin: int, index: int) -> None:
@@ -106,11 +106,11 @@ class Table:
             column.clear(origins)
 
     def suits(self, n: int) -> bool:
-        """Whether `n` elements fit and do not leave most of the memory unused."""
+        """Whether the table has room for `n` elements without wasting most of its memory."""
         return self._n_least <= n <= self.n_rows
 
     def resize(self, n: int, indices: Array) -> None:
-        """Changes the number of rows to one that suits `n` elements.
+        """Resizes the table for `n` elements and moves the elements to its first rows.
 
         Args:
           n: the number of elements, including those about to be added.
@@ -131,26 +131,26 @@ class Table:
         self._n_least = 0 if n_rows <= 4 * self._n_kept else n_rows // 4
 
     def row(self, element: Sequence[Array]) -> Block:
-        """Converts an element to a block."""
+        """Converts one element to a block."""
         return tuple(c.row(array) for c, array in zip(self._columns, element, strict=True))
 
     def rows(self, batches: Sequence[Array]) -> Block:
-        """Converts stacked elements to a block, for `put_many` only."""
+        """Converts stacked elements to a block, to be passed to `put_many` only."""
         return tuple([c.rows(batch) for c, batch in zip(self._columns, batches, strict=True)])
 
     def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
-        """Stacks all elements of blocks."""
+        """Stacks the elements of several blocks."""
         return tuple(
             column.batch([block[i] for block in blocks]) for i, column in enumerate(self._columns)
         )
 
     def element_bytes(self, element: Sequence[Array]) -> int:
-        """The memory of an element in bytes."""
+        """Returns the memory of an element in bytes."""
         fixed = self._fixed_bytes
         return sum(map(memory_bytes, element)) if fixed is None else fixed
 
     def block_bytes(self, block: Block) -> int:
-        """The memory of the elements of a block in bytes."""
+        """Returns the memory of the elements of a block in bytes."""
         if self._fixed_bytes is not None:
             return self._fixed_bytes * len(block[0])
         return sum([c.n_bytes(rows) for c, rows in zip(self._columns, block, strict=True)])

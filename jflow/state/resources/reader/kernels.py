@@ -16,8 +16,8 @@ from jflow.state.resources.queue.attempts import Dequeue
 from jflow.state.resources.reader.state import AcquireReader, ReaderState, ReleaseReader, WorkItem
 
 
-def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
-    """Returns a kernel that runs `work` with a reader and its cell in the critical section."""
+def _in_critical_section(work: Callable[..., KernelRun]) -> Kernel:
+    """Makes a kernel that runs `work` in the reader's critical section."""
 
     @wraps(work)
     def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
@@ -34,7 +34,7 @@ def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
 def _read(
     reader: ReaderState, cell: Cell, queue: Cell, *counts: Array, count: int = 1
 ) -> KernelRun:
-    """Reads records of the current work item, or of the next one in the queue."""
+    """Reads records of the current work item, or else of the next one in the queue."""
     n_wanted = int(counts[0]) if counts else count
     if n_wanted <= 0:
         raise InvalidArgumentError(f"expected a positive number of records, got {n_wanted}")
@@ -51,7 +51,7 @@ def _read(
 def _read_records(
     reader: ReaderState, cell: Cell, item: WorkItem, count: int
 ) -> tuple[list[bytes], list[bytes]]:
-    """Reads up to `count` records of a work item; a work item that cannot be read is skipped."""
+    """Reads up to `count` records of a work item; finishes an item that cannot be read."""
     try:
         keys, values = reader.read(item, count)
     except BaseException:
@@ -62,7 +62,7 @@ def _read_records(
 
 
 def _begin_next(reader: ReaderState, cell: Cell, queue: Cell) -> Generator[Wanted, None, None]:
-    """Begins the next work item of the queue, unless a restore brings one in the meantime."""
+    """Dequeues and begins a work item, unless a restore sets one in the meantime."""
     dequeue = Dequeue()
     try:
         (work,) = yield from wait_for(queue, dequeue)
@@ -95,7 +95,7 @@ def _serialize(reader: ReaderState, cell: Cell) -> KernelRun:
 
 
 def _restore_state(reader: ReaderState, cell: Cell, state: Array) -> KernelRun:
-    """A malformed state resets the reader."""
+    """Restores a serialized state; a malformed one resets the reader."""
     yield from ()
     cell.query(lambda _: reader.reset())
     parsed = reader.parsed(state.item())
@@ -110,11 +110,11 @@ def _strings(items: Sequence[bytes]) -> Array:
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "reader.read": _exclusively(_read_one),
-    "reader.read_up_to": _exclusively(_read),
-    "reader.reset": _exclusively(_reset),
-    "reader.serialize": _exclusively(_serialize),
-    "reader.restore": _exclusively(_restore_state),
+    "reader.read": _in_critical_section(_read_one),
+    "reader.read_up_to": _in_critical_section(_read),
+    "reader.reset": _in_critical_section(_reset),
+    "reader.serialize": _in_critical_section(_serialize),
+    "reader.restore": _in_critical_section(_restore_state),
     "reader.n_records": query(lambda reader: np.int64(reader.n_records)),
     "reader.n_work_units": query(lambda reader: np.int64(reader.n_work_units)),
 }

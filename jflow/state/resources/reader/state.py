@@ -26,7 +26,7 @@ from jflow.state.resources.wait_queue import QueuedAttempt, QueuedResource
 
 
 class ReaderSpec(Spec, frozen=True):
-    """The kind of a reader, and the options of that kind.
+    """The definition of a reader: its kind and the options of that kind.
 
     Attributes:
       kind: the kind of records, such as "TextLineReader".
@@ -52,11 +52,11 @@ class ReaderSpec(Spec, frozen=True):
 
 
 Offset = int | tuple[int, ...] | None
-"""How far a work item has been read, in the units of its kind; None at its beginning."""
+"""The position in a work item, in the units of its kind; None at its beginning."""
 
 
 class ReaderSnapshot(PlainSnapshot, frozen=True):
-    """The position of a reader.
+    """The saved state of a reader: its work item, position and counters.
 
     Records that a step is reading at the moment count as not read. After a restore the next step
     that reads opens the file of the work item.
@@ -83,7 +83,7 @@ _ACQUIRES, _RELEASES = range(2)
 _RESTORABLE = ("IdentityReader", "WholeFileReader")
 
 Open = Callable[[bytes, Any], Records]
-"""Opens a work item at a position; None is its beginning."""
+"""A function that opens a work item at a position; None is its beginning."""
 
 
 class WorkItem:
@@ -105,7 +105,7 @@ class WorkItem:
         self.records: Records | None = None
 
     def close(self) -> None:
-        """Closes its file."""
+        """Closes the file, if it is open."""
         if self.records is not None:
             self.records.close()
 
@@ -145,7 +145,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
     # In the critical section, without the lock ------------------------------------------------
 
     def read(self, item: WorkItem, count: int) -> tuple[list[bytes], list[bytes]]:
-        """Returns keys and values of up to `count` records of a work item; none at its end.
+        """Returns the keys and values of up to `count` records of a work item; none at its end.
 
         The state of the reader does not change.
 
@@ -157,7 +157,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         return item.records.read_up_to(count)
 
     def parsed(self, state: bytes) -> tuple[WorkItem | None, int, int]:
-        """Returns the arguments for `resume` that continue where `state` was taken.
+        """Parses a serialized state into the arguments of `resume`.
 
         Raises:
           InvalidArgumentError: if it is malformed.
@@ -185,19 +185,19 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
     # Under the lock ---------------------------------------------------------------------------
 
     def use(self) -> WorkItem | None:
-        """Returns the current work item, for reading; `advance` or `finish` must follow."""
+        """Returns the current work item and marks it as in use, until `advance` or `finish`."""
         self._in_use = self.work
         return self.work
 
     def begin_item(self, name: bytes) -> bool:
-        """Begins a work item, unless there is a current one; returns whether it did."""
+        """Makes a work item the current one; returns False if there is one already."""
         if self.work is not None:
             return False
         self.work = WorkItem(name)
         return True
 
     def advance(self, item: WorkItem, n_records: int) -> None:
-        """Records progress in a work item; zero records mean that it is at its end."""
+        """Advances the position in a work item; zero records mean that its end was reached."""
         if not n_records or item is not self.work:
             self.finish(item)
             return
@@ -207,7 +207,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         self.n_records += n_records
 
     def finish(self, item: WorkItem) -> None:
-        """Closes a work item that was read to its end or cannot be read."""
+        """Closes a work item that was read to its end or could not be read."""
         item.close()
         self._in_use = None
         if item is self.work:
@@ -220,7 +220,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         self.resume(None, 0, 0)
 
     def state(self) -> bytes:
-        """Returns the position, for `parsed`.
+        """Serializes the position, for `parsed`.
 
         Raises:
           UnimplementedError: if readers of its kind cannot be serialized, as in TensorFlow.
@@ -233,7 +233,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         ).encode()
 
     def resume(self, item: WorkItem | None, n_records: int, n_work_units: int) -> None:
-        """Continues with a work item and counts."""
+        """Replaces the work item and the counts."""
         self.clear()
         self.work = item
         self.n_records, self.n_work_units = n_records, n_work_units
@@ -264,12 +264,12 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
 
 
 def _plain(position: Any) -> Offset:
-    """Returns a position as an immutable value."""
+    """Converts a position to an immutable value."""
     return tuple(position) if isinstance(position, list) else position
 
 
 def _is_count(value: object) -> bool:
-    """Whether a value is a count: an integer of 0 or more that fits int64."""
+    """Whether a value is an integer from 0 to 2**63 - 1."""
     return type(value) is int and 0 <= value < 1 << 63
 
 

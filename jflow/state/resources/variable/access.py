@@ -2,8 +2,8 @@
 
 A step requests all variables of a program at once. Requests with variables in common are granted in
 order of arrival, so that steps on several variables cannot deadlock and none starves. Writes are
-exclusive from the grant until `end`. Reads are not held: a step reads the variables at the moment
-of the grant (`Access.take`), when nothing is writing them.
+exclusive from the grant until `end_access`. Reads are not held: a step reads the variables at the
+moment of the grant (`Access.take`), when nothing is writing them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Access(Attempt, ABC):
 
     @abstractmethod
     def put(self) -> None:
-        """Sets the variables for which it has new values; called once, at the end."""
+        """Sets the variables that have new values; called once, at the end of the access."""
 
     @abstractmethod
     def rollback(self) -> None:
-        """Releases what it took, because it was granted and is not used."""
+        """Releases what it took, because the access was granted but is not used."""
 
     @abstractmethod
     def reason(self, ahead: Access, writer: Access) -> str:
-        """Says why it waits, such as "waited for ...".
+        """Describes why the access waits, as "waited for ...".
 
         Args:
           ahead: the access it waits for, because of a variable in common.
@@ -55,11 +55,11 @@ class Access(Attempt, ABC):
         """
 
     def activity(self) -> str:
-        """Says what it does while it has exclusive access, for messages of those that wait."""
+        """Describes an access that writes, for messages of those that wait for it."""
         return "another step writes"
 
     def all_keys(self) -> Iterator[Hashable]:
-        """The keys of all its variables."""
+        """The keys of all variables that the access reads or writes."""
         yield from self.reads
         yield from self.writes
 
@@ -82,19 +82,19 @@ class Cut(Attempt, ABC):
 
     @abstractmethod
     def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
-        """Returns the variables to read, given those that are being written; called once."""
+        """Returns the keys of the variables to read, given those being written; called once."""
 
     @abstractmethod
     def take(self, key: Hashable) -> None:
-        """Reads a variable, which may not exist; called once for each variable."""
+        """Reads one variable, which may not exist; called once for each key."""
 
     @abstractmethod
     def rollback(self) -> None:
-        """Releases what it took, because it failed or nothing read its values."""
+        """Releases what it took, because the cut failed or nothing read its values."""
 
 
 class AccessQueue(Resource):
-    """Grants accesses to variables; a granted access is complete.
+    """The queue of accesses to variables; a granted access is a completed attempt.
 
     Invariant: an access stands in the wait queues of all its variables from one moment on, so any
     two of these queues contain the same accesses in the same order. "Waits for" therefore always
@@ -119,14 +119,14 @@ class AccessQueue(Resource):
         return []
 
     def try_grant(self, access: Access) -> bool:
-        """Grants or fails an access; returns False, without enqueueing it, if it has to wait."""
+        """Grants or fails an access; returns False, without enqueueing it, if it must wait."""
         if (self._writers or self._queues) and self.blocker(access) is not None:
             return False
         self._grant(access)
         return True
 
     def end_access(self, access: Access) -> list[Attempt]:
-        """Ends a granted access. Returns the attempts that this completed, in order."""
+        """Ends a granted access. Returns the attempts that this completes, in order."""
         writers, writes = self._writers, access.writes
         is_alone = len(writers) == len(writes) and not access.lost
         if is_alone and writers.get(next(iter(writes), None)) is access:
@@ -166,7 +166,7 @@ class AccessQueue(Resource):
         return [*waiting, *cuts]
 
     def free(self, is_freed: Callable[[Hashable], bool]) -> list[Attempt]:
-        """Takes variables from the accesses that write them, without waiting for their end.
+        """Revokes the write access to freed variables, without waiting for the programs.
 
         Returns:
           All attempts that this completed, in order.
@@ -205,7 +205,7 @@ class AccessQueue(Resource):
         return [] if cut.n_missing else self._complete_cut(cut)
 
     def _read_cuts(self, free: Iterable[Hashable]) -> list[Attempt]:
-        """Lets cuts read variables that are no longer written, before they can be again."""
+        """Lets waiting cuts read variables whose writer has ended, before the next grant."""
         completed: list[Attempt] = []
         for key in free:
             if key in self._writers:
@@ -233,7 +233,7 @@ class AccessQueue(Resource):
         return None if access.is_complete else self.blocker(access)
 
     def blocker(self, access: Access) -> Access | None:
-        """Returns an access that has to be granted or to end before this one, if there is one."""
+        """Returns an access that must be granted or end before this one; None if there is none."""
         for key in access.all_keys():
             writer = self._writers.get(key)
             if writer is not None:
@@ -246,7 +246,7 @@ class AccessQueue(Resource):
         return None
 
     def ahead(self, access: Access) -> set[Access]:
-        """All accesses that have to be granted or to end before this one, directly or not."""
+        """Returns all accesses that must be granted or end before this one, even indirectly."""
         earlier: set[Access] = set()
         unseen = [access]
         while unseen:
@@ -257,7 +257,7 @@ class AccessQueue(Resource):
         return earlier
 
     def _blockers(self, access: Access) -> Iterator[Access]:
-        """What an access that waits is behind, in each of its variables."""
+        """Yields the accesses that block a waiting access directly."""
         if access.is_complete:
             return
         for key in access.all_keys():
@@ -287,7 +287,7 @@ class AccessQueue(Resource):
                     del self._queues[key]
 
     def _go_on(self, changed: Iterable[Hashable]) -> list[Attempt]:
-        """Grants accesses after variables became free or their wait queues shorter."""
+        """Grants waiting accesses after variables became free or their wait queues shorter."""
         completed: list[Attempt] = []
         keys = [*changed]
         while keys:

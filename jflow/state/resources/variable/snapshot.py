@@ -42,7 +42,7 @@ class VariableId(NamedTuple):
 
     @classmethod
     def of(cls, device: Device, key: VariableKey) -> VariableId:
-        """The variable that a plan for a device names."""
+        """Returns the id of the variable with this key on a device."""
         container = "" if key.container == device.task.job else key.container
         return cls(container, str(device), key.name)
 
@@ -52,7 +52,7 @@ class VariableId(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class VariableSnapshot:
-    """The value of a variable.
+    """The saved value of a variable.
 
     Attributes:
       spec: the variable; its dtype and shape are those that programs see.
@@ -63,13 +63,13 @@ class VariableSnapshot:
     value: Array
 
     def check(self, variable: object) -> None:
-        """Refuses a value that is not of the spec. Raises InvalidArgumentError."""
-        known = NUMBERS.get(self.spec.dtype)
+        """Raises InvalidArgumentError if the value does not match the spec."""
+        stored_dtype = NUMBERS.get(self.spec.dtype)
         shape = declared_shape(self.spec)
-        if known is None:  # random keys, whose data has more dimensions
+        if stored_dtype is None:  # random keys, whose data has more dimensions
             is_valid = self.value.ndim > len(shape) and self.value.dtype == np.uint32
         else:
-            is_valid = TensorSpec(shape, known).physical.fits(self.value)
+            is_valid = TensorSpec(shape, stored_dtype).physical.fits(self.value)
         if not is_valid:
             raise InvalidArgumentError(
                 f"cannot restore {variable}: its value in the snapshot is of {self.spec.dtype} and "
@@ -85,7 +85,7 @@ class VariableSnapshot:
 
 @dataclass(frozen=True, eq=False)
 class LeasedVariable:
-    """The value that a variable had at the moment of a cut.
+    """The leased value of a variable at the moment of a cut.
 
     Attributes:
       spec: the variable.
@@ -110,7 +110,7 @@ class LeasedVariable:
 
 
 class VariableCut(Cut):
-    """Leases variables at one moment; its values are what `leased` is.
+    """A cut that leases variables at one moment, into `leased`.
 
     It is submitted to `Containers.accesses`; only a program that is writing a variable when the cut
     begins makes it wait.
@@ -153,7 +153,7 @@ class VariableCut(Cut):
 
 
 class RestoreVariables(Access):
-    """Sets variables to the values of snapshots, all at one moment or, after an error, none.
+    """Sets variables to saved values, all at one moment; after an error it has set none.
 
     It is submitted to `Containers.accesses` and is done when it completes. It waits for programs
     that write the variables. Values that are leased do not change. A variable that is not
@@ -209,22 +209,22 @@ class RestoreVariables(Access):
                 variable.buffer = Buffer(array)
 
     def put(self) -> None:
-        """Does nothing: it was done at the grant."""
+        """Does nothing: the variables were set at the grant."""
 
     def rollback(self) -> None:
-        """Does nothing: a restored variable stays so."""
+        """Does nothing: a restored variable is not reset."""
 
     def reason(self, ahead: Access, writer: Access) -> str:
         return "waited to restore variables that another step writes"
 
 
 def declared_shape(spec: VariableSpec) -> tuple[int | None, ...]:
-    """The shape of a variable, None for sizes that assignments may change."""
+    """Returns the shape of a variable, with None for sizes that assignments may change."""
     return tuple(None if size == VARYING else size for size in spec.shape)
 
 
 def renamed(snapshot: VariableSnapshot, container: str, name: str) -> VariableSnapshot:
-    """The snapshot for a variable of another name."""
+    """Returns the snapshot under another container and name."""
     key = replace(snapshot.spec.key, container=container, name=name)
     return replace(snapshot, spec=replace(snapshot.spec, key=key))
 

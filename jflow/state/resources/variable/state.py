@@ -17,14 +17,14 @@ import jax.numpy as jnp
 from jflow.plan import VariableSpec
 
 Write = tuple[str, float]
-"""What wrote a value: the operation, and the start of its program (`time.monotonic`, seconds)."""
+"""The operation that wrote a value, and the start of its program (`time.monotonic`, seconds)."""
 
 _NO_LEASES: frozenset[Lease] = frozenset()
 
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """One value of a variable.
+    """A buffer with one value of a variable.
 
     Attributes:
       array: the value; the device may still be computing it.
@@ -38,7 +38,7 @@ class Buffer:
     leases: set[Lease] | frozenset[Lease] = _NO_LEASES
 
     def lease(self) -> Lease:
-        """Returns a new lease; `Containers.lock` guards the first one."""
+        """Returns a new lease; the first one on a buffer needs `Containers.lock`."""
         if isinstance(self.leases, frozenset):
             self.leases = set()
         lease = Lease(self)
@@ -61,7 +61,7 @@ class Lease:
     _until: jax.Array | None = None
 
     def again(self) -> Lease:
-        """Returns another lease on the same buffer; this one must not have been released."""
+        """Returns another lease on the same buffer; this lease must not have been released."""
         return self.buffer.lease()
 
     def release(self) -> None:
@@ -79,13 +79,13 @@ class Lease:
 
     @property
     def is_over(self) -> bool:
-        """Whether the result that it waits for has been computed."""
+        """Whether the result passed to `release_after` has been computed."""
         return self._until is not None and is_computed(self._until)
 
 
 @dataclass(eq=False, slots=True)
 class VariableState:
-    """An initialized variable; `Containers.lock` guards every use."""
+    """An initialized variable and its current value; `Containers.lock` guards every use."""
 
     spec: VariableSpec
     buffer: Buffer
@@ -105,7 +105,7 @@ class VariableState:
         return bool(leases)
 
     def donate(self) -> jax.Array:
-        """Returns the current value for a program to destroy; a new one must then be set."""
+        """Returns the value, or a copy if it is leased, for donation; set a new value then."""
         array = self.buffer.array
         return jnp.copy(array) if self.buffer.leases and self.is_leased else array
 
