@@ -24,6 +24,7 @@ from jflow.task.worker.device_pool import ALONE_S, QUICK_S, DevicePool
 from jflow.task.worker.plan_run import run_plan
 from jflow.task.worker.rendezvous import Rendezvous
 from jflow.testing import PATIENCE_S
+from tests.net.protocol.hosts import eventually
 from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
@@ -108,7 +109,7 @@ def test_values_are_freed_by_the_last_reference_not_by_the_garbage_collector() -
     try:
         asyncio.run(main(value))
         del value
-        assert is_alive() is None
+        eventually(lambda: is_alive() is None)  # XLA's threads may hold it a moment longer
     finally:
         gc.enable()
 
