@@ -1,4 +1,4 @@
-"""Eager queues: operations that run at once, or are bound in the function that JAX traces."""
+"""Eager queues: operations run immediately, or are bound as equations while JAX traces."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Components = Sequence[Any]
 
 
 class EagerQueue(QueueOperations):
-    """The operations of an eager queue, on the components of its elements; see `QueueBase`.
+    """The operations of an eager queue, which work on the components of elements; see `QueueBase`.
 
     Those of `QueueOperations` run at once, without regard to names, and are bound as equations
     while JAX traces. The others always run at once. Each kind of operation is an operation of the
@@ -118,7 +118,7 @@ class EagerQueue(QueueOperations):
     def put(
         self, operation: QueueOperation, values: Components, timeout: float | None = None
     ) -> None:
-        """Adds an element, or the rows of a batch."""
+        """Enqueues an element, or the rows of a batch."""
         arrays = self.arrays(values, is_batch=operation.is_batch)
         self._executables.run_operation(operation.method, self._adding(operation), arrays, timeout)
 
@@ -130,7 +130,7 @@ class EagerQueue(QueueOperations):
         return self._executables.start(operation.method, build, self.arrays(values), timeout)
 
     def get(self, operation: QueueOperation, timeout: float | None = None) -> Components:
-        """Takes an element."""
+        """Dequeues an element and returns its components."""
         build = self._taking(operation)
         return self.logical_element(
             self._executables.run_operation(operation.method, build, (), timeout)
@@ -139,7 +139,7 @@ class EagerQueue(QueueOperations):
     def start_get(
         self, operation: QueueOperation, timeout: float | None = None
     ) -> Future[list[Any]]:
-        """Starts a `get` without blocking; the result is arrays, for `logical_element`."""
+        """Starts a `get` without blocking; `logical_element` converts its result."""
         return self._executables.start(operation.method, self._taking(operation), (), timeout)
 
     def get_many(
@@ -149,14 +149,14 @@ class EagerQueue(QueueOperations):
         minimum: Any = None,
         timeout: float | None = None,
     ) -> Components:
-        """Takes a batch of `minimum` to `n` elements; of `n` if the minimum is None."""
+        """Dequeues `minimum` to `n` elements, or exactly `n` if `minimum` is None."""
         counts, build = self._counts(n, n if minimum is None else minimum), self._counted(operation)
         return self.logical_element(
             self._executables.run_operation(operation.method, build, counts, timeout)
         )
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
-        """Returns a `QueueWriter`; `flatten` returns the components of an element."""
+        """Returns a `QueueWriter`; `flatten` converts an element to its components."""
         method, build = ENQUEUE_MANY.method, self._adding(ENQUEUE_MANY)
         return QueueWriter(
             lambda element: self.arrays(flatten(element)),
@@ -165,7 +165,7 @@ class EagerQueue(QueueOperations):
         )
 
     def reader(self, unflatten: Callable[[Components], Any], ahead: int) -> QueueReader:
-        """Returns a `QueueReader`; `unflatten` returns an element of its components."""
+        """Returns a `QueueReader`; `unflatten` makes an element from its components."""
         method, build = DEQUEUE_UP_TO.method, self._counted(DEQUEUE_UP_TO)
         counts = self._counts(ahead, 1)
         return QueueReader(
@@ -176,7 +176,7 @@ class EagerQueue(QueueOperations):
     # Elements ---------------------------------------------------------------------------------
 
     def arrays(self, values: Components, *, is_batch: bool = False) -> list[Any]:
-        """Converts the components of an element or batch to arrays in physical form, to be fed."""
+        """Converts the components of an element or batch to physical arrays for feeding."""
         elements = self.elements
         arrays = []
         for component, value in zip(elements.components, values, strict=True):
@@ -188,14 +188,14 @@ class EagerQueue(QueueOperations):
         return arrays
 
     def logical_element(self, arrays: Sequence[Any]) -> list[Any]:
-        """Converts fetched arrays from their physical form to components."""
+        """Converts fetched physical arrays to the components of an element."""
         return [
             from_physical(array, component.dtype)
             for array, component in zip(arrays, self.elements.components, strict=True)
         ]
 
     def _counts(self, n: Any, minimum: Any) -> list[Any]:
-        """The largest and the smallest number of elements to take, as arrays to be fed."""
+        """Returns the maximal and minimal numbers of elements to dequeue, as arrays for feeding."""
         wanted = as_integer(n, "the number of elements to dequeue")
         enough = as_integer(minimum, "the minimum number of elements")
         if wanted < 0:
@@ -208,7 +208,7 @@ class EagerQueue(QueueOperations):
     # Operations of the queue's graph ----------------------------------------------------------
 
     def _adding(self, operation: QueueOperation) -> Build:
-        """Returns what builds an operation that adds, whose values are fed."""
+        """Returns a builder of the enqueue operation, to which the values are fed."""
 
         def build() -> Any:
             batch = [unknown_dim()] if operation.is_batch else []
@@ -218,7 +218,7 @@ class EagerQueue(QueueOperations):
         return build
 
     def _taking(self, operation: QueueOperation) -> Build:
-        """Returns what builds an operation that takes an element."""
+        """Returns a builder of the operation that dequeues one element."""
 
         def build() -> Any:
             outputs = self._in_graph.dequeue(operation, operation.kernel_name)
@@ -227,7 +227,7 @@ class EagerQueue(QueueOperations):
         return build
 
     def _counted(self, operation: QueueOperation) -> Build:
-        """Returns what builds an operation that takes several elements, whose counts are fed."""
+        """Returns a builder of the operation that dequeues several elements; the counts are fed."""
 
         def build() -> Any:
             fed = self._fed(abstract((), _INT32), abstract((), _INT32))
@@ -244,13 +244,13 @@ class EagerQueue(QueueOperations):
 
 
 class TracedCall(NamedTuple):
-    """An operation that was bound as an equation."""
+    """An operation bound as an equation of a traced function."""
 
     outputs: tuple[Any, ...]
 
 
 class TracedCalls:
-    """Binds operations on a resource as equations of the function that JAX traces.
+    """Binds operations on a resource as equations of the function that JAX is tracing.
 
     Args:
       ref: the resource.

@@ -1,4 +1,4 @@
-"""Eager variables: they have a value from the start and are used without a session."""
+"""Eager variables, which are initialized when they are made and are used without a session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_S = 0.001
 
 
 class EagerVariable(VariableOperations):
-    """A variable that a connection reads and writes at once.
+    """A variable that a connection reads and writes immediately.
 
     If the container has a variable of this name, it has that variable's value, else the initial
     value. An access with a tensor as an operand is an operation in the tensor's graph.
@@ -60,7 +60,7 @@ class EagerVariable(VariableOperations):
 
     @classmethod
     def of_ref(cls, owner: EagerOwner, ref: VariableRef) -> EagerVariable:
-        """Returns the variable of a reference, whether it has a value or not."""
+        """Returns the operations of an existing variable, which may be uninitialized."""
         operations = cls.__new__(cls)
         VariableOperations.__init__(operations, ref)
         operations._owner = owner
@@ -90,7 +90,7 @@ class EagerVariable(VariableOperations):
 
 
 def preview(array: jax.Array | None) -> str | None:
-    """Formats a value in one line; the middle of a long one is left out.
+    """Formats a value on one line, abbreviating long ones.
 
     Args:
       array: the value in this process, or None. It may not be computed yet, and an update may
@@ -114,7 +114,7 @@ def preview(array: jax.Array | None) -> str | None:
 
 
 def _comes(array: jax.Array) -> bool:
-    """Whether the value is computed within a short time."""
+    """Whether a value is computed within a short wait."""
     deadline = time.monotonic() + _MAX_WAIT_S
     while not cast("Any", array).is_ready():
         if time.monotonic() > deadline:
@@ -124,7 +124,7 @@ def _comes(array: jax.Array) -> bool:
 
 
 def _on_host(array: jax.Array) -> np.ndarray[Any, Any] | None:
-    """The elements on the host, without a copy where possible."""
+    """Returns the elements on the host, without a copy if possible; None if they are too large."""
     try:
         # Unlike np.asarray, this does not cache a view that would make the next update copy.
         return np.from_dlpack(cast("Any", array))

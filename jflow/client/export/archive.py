@@ -1,4 +1,4 @@
-"""Archives of exported graphs: ZIP files without compression, read within strict limits.
+"""Archives of exported graphs: uncompressed ZIP files, read within strict limits.
 
 An archive has the entry `document` (MessagePack, see `document.py`), `arrays/0`, `arrays/1` … (raw
 little-endian bytes) and `programs/0` … (StableHLO, as `jax.export` serializes it). Nothing is
@@ -37,7 +37,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # equal graphs give equal files
 
 @dataclass(frozen=True)
 class Archive:
-    """The content of a file.
+    """The contents of an archive.
 
     Attributes:
       document: the tables.
@@ -51,7 +51,7 @@ class Archive:
 
 
 def write_archive(path: str, archive: Archive) -> None:
-    """Writes a file: all of it, or, if anything fails, nothing.
+    """Writes an archive atomically: if writing fails, no file is left.
 
     Raises:
       InvalidArgumentError: if the document exceeds the limits of the format.
@@ -82,7 +82,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def read_archive(path: str) -> Archive:
-    """Reads a file that `write_archive` wrote.
+    """Reads an archive that `write_archive` wrote.
 
     Raises:
       NotFoundError: if there is no such file.

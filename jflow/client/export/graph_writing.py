@@ -1,4 +1,4 @@
-"""Writing of graphs: operations, state and collections as an archive."""
+"""Writes graphs: converts operations, state and collections to an archive."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class _GraphWriter:
     # What refers to operations ------------------------------------------------------------------
 
     def encode(self, value: Any) -> Any:
-        """A value in which operations, tensors and variables are references to them.
+        """Returns a value with its operations, tensors and variables replaced by references.
 
         Raises:
           TypeError: if it is or has something else than these and plain values.

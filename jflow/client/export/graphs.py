@@ -1,4 +1,4 @@
-"""Graphs in files."""
+"""Saves graphs to files and loads them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def save_graph(path: str | os.PathLike[str], graph: Graph | None = None) -> None
 def load_graph(
     path: str | os.PathLike[str], *, clear_devices: bool = False, import_scope: str | None = None
 ) -> None:
-    """Adds the operations and collections of a file to the default graph.
+    """Adds the operations and collections of an exported graph to the default graph.
 
     Args:
       path: a file that `save_graph` wrote.

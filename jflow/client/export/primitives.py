@@ -1,4 +1,4 @@
-"""JAX's primitives by name: those of `jax.extend.core.primitives`, and a few that it lacks."""
+"""JAX's primitives by name: those of `jax.extend.core.primitives`, and some that it lacks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _equations(fun: Callable[..., Any], *args: Any) -> list[jex.JaxprEqn]:
 
 @cache
 def primitives() -> dict[str, jex.Primitive]:
-    """The primitives that a file may name."""
+    """Returns the primitives that a file may name."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     scalar = jax.ShapeDtypeStruct((2,), jnp.float32)
     eqns = [
@@ -63,7 +63,7 @@ OWN: dict[str, jex.Primitive] = {
 
 
 def check_params(primitive: jex.Primitive, params: dict[str, Any]) -> None:
-    """Checks the parameters of one of jflow's primitives.
+    """Checks the parameters of a jflow primitive.
 
     Raises:
       TypeError: if one is missing, unknown or of another type.
@@ -94,7 +94,7 @@ def check_params(primitive: jex.Primitive, params: dict[str, Any]) -> None:
 def check_types(
     primitive: jex.Primitive, params: dict[str, Any], inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> None:
-    """Checks the abstract values of operands and results of one of jflow's primitives.
+    """Checks the abstract values of a jflow primitive's operands and results.
 
     Args:
       primitive, params: as `check_params` accepts them.

@@ -1,4 +1,4 @@
-"""Equations that are not written by their parameters, because these hold Python functions.
+"""Equations whose parameters hold Python functions, so that they need a written form of their own.
 
 Rules of derivatives are Python functions in JAX. They are traced: `jax.custom_jvp` is written as
 its body and the program of its derivative, `jax.custom_vjp` as its body and the program from
@@ -39,19 +39,19 @@ Form = tuple[str, dict[str, Any]]
 
 
 class Depth:
-    """How many rules are around what is being written."""
+    """The number of derivative rules that enclose what is being written."""
 
     def __init__(self) -> None:
         self._depth = 0
 
     @property
     def has_rules(self) -> bool:
-        """Whether functions are written with their rules here."""
+        """Whether functions at this depth are written with their derivative rules."""
         return self._depth < _DEEPEST
 
     @contextmanager
     def inside(self, params: Mapping[str, Any]) -> Iterator[None]:
-        """A block in which the parameters of an equation are written."""
+        """A context manager in which the parameters of an equation are written."""
         n = int("rule" in params)
         self._depth += n
         try:
@@ -77,7 +77,7 @@ def _write_call(eqn: jex.JaxprEqn, _: Depth) -> Form:
 
 
 def _inline(value: Any) -> Any:
-    """How JAX inlines a call: a boolean, for which JAX 0.12 writes one of its choices."""
+    """Returns JAX's `inline` of a call as a boolean, which JAX 0.12 replaced by an enumeration."""
     return {"AUTO": False, "JAX_LATE": True}.get(getattr(value, "name", ""), value)
 
 
@@ -148,7 +148,7 @@ WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Form]] = {
 
 
 def _equation_function(eqn: jex.JaxprEqn) -> Callable[..., Any]:
-    """The equation as a function of all its operands, with its rule."""
+    """Returns an equation as a function of all its operands, which keeps its derivative rule."""
     inputs: list[Any] = [jex.Var(x.aval) for x in eqn.invars]
     program = jaxprs.close(inputs, eqn.outvars, [eqn.replace(invars=inputs)])
     fun: Callable[..., Any] = jex.jaxpr_as_fun(program)
@@ -158,7 +158,7 @@ def _equation_function(eqn: jex.JaxprEqn) -> Callable[..., Any]:
 def _in_places(
     fun: Callable[..., Any], primals: Sequence[Any], varying: Sequence[int]
 ) -> Callable[..., Any]:
-    """`fun` as a function of some of its arguments; the others are those of `primals`."""
+    """Returns `fun` as a function of the arguments at `varying`, the others fixed."""
 
     def split(*values: Any) -> Any:
         args = list(primals)
@@ -170,7 +170,7 @@ def _in_places(
 
 
 def _varying(avals: Sequence[Any]) -> list[int]:
-    """The positions of values that have derivatives."""
+    """Returns the positions of the differentiable values."""
     return [i for i, aval in enumerate(avals) if jnp.issubdtype(aval.dtype, jnp.inexact)]
 
 
@@ -249,7 +249,7 @@ def _seed_key(seed: Any, *, dtype: Any) -> Any:
 
 
 def _size(*, dim: Any) -> Any:
-    """A size as a value; a number where the program is traced for known sizes."""
+    """Returns a size as a value; as a number if the program is traced for known sizes."""
     return jnp.asarray(dim) if is_known(dim) else primitives()[_SIZE].bind(dim=dim)
 
 

@@ -1,4 +1,4 @@
-"""Constants, placeholders, and operations that only pass on values or order."""
+"""Constants, placeholders, and operations that only pass values through or order others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
 
 
 def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
-    """Returns the tensor with a shape that is checked when a step runs.
+    """Returns the tensor with a more precise shape, which is checked when a step runs.
 
     Gradients flow through the check, unless the tensor is fed or dequeued without a known rank.
 
@@ -130,7 +130,7 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
 
 
 def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
-    """Returns the function of JAX that gives a value of known rank a shape."""
+    """Returns the JAX function that checks and refines the shape of a value of known rank."""
 
     def ensure_shape(value: Any) -> Any:
         if not is_compatible(shape, value.shape):
@@ -141,7 +141,7 @@ def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
 
 
 def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
-    """Returns sizes, with those that a shape states in place of the known ones.
+    """Returns the known sizes, replaced by those that `shape` states.
 
     None if a program cannot be made for them, because one is computed from unknown sizes.
     """
@@ -153,7 +153,7 @@ def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
 
 
 def as_scalar(value: Any) -> Any:
-    """Returns a tensor of unknown rank as a scalar, which the step checks; else the value itself.
+    """Returns a tensor of unknown rank as a scalar, which the step checks; others unchanged.
 
     Raises:
       InvalidArgumentError: in the step, if the value is not a scalar.
@@ -196,7 +196,7 @@ def _graph_of(inputs: Sequence[Any]) -> Graph:
 
 
 def _filled(array: Any, shape: tuple[int, ...]) -> Any:
-    """The elements in another shape, the last one repeated; also of random keys."""
+    """Reshapes an array, repeating its last element to fill the shape; also for random keys."""
     size = math.prod(shape)
     if array.size > size or (size and not array.size):
         raise ValueError(f"{array.size} elements do not fill the shape {shape}, which has {size}")

@@ -1,4 +1,4 @@
-"""Whether variables are initialized: tensors and checks that a step computes."""
+"""Operations that report or check which variables are initialized."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jflow.compiler.graph.primitives import is_initialized_p
 
 
 def is_variable_initialized(variable: Variable, name: str = "IsInitialized") -> Tensor:
-    """Returns a tensor that says whether a variable has a value: bool[].
+    """Returns a tensor that is True if the variable is initialized, bool[].
 
     A step that also initializes the variable may give either answer, unless control dependencies
     order the two.
@@ -50,7 +50,7 @@ def is_variable_initialized(variable: Variable, name: str = "IsInitialized") -> 
 def report_uninitialized_variables(
     var_list: Iterable[Variable] | None = None, name: str = "report_uninitialized_variables"
 ) -> Tensor:
-    """Returns a tensor of the names of the variables that have no value.
+    """Returns a tensor of the names of the uninitialized variables.
 
     Args:
       var_list: the variables; None for the global and the local variables of the default graph.
@@ -65,7 +65,7 @@ def report_uninitialized_variables(
 
 
 def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> Tensor | None:
-    """Returns a tensor whose computation fails unless all variables have values.
+    """Returns a tensor whose step fails unless all variables are initialized.
 
     Args:
       var_list: the variables; None for the global and the local variables of the default graph.
@@ -94,7 +94,7 @@ def _those(var_list: Iterable[Variable] | None) -> list[Variable]:
 def _check(
     function: str, variables: Sequence[Variable], outputs: Sequence[Any], name: str
 ) -> Operation:
-    """A call of a function with the presence of each variable, and their names."""
+    """Calls a host function with whether each variable is initialized, and with their names."""
     graph: Graph = variables[0].graph if variables else _default_graph()
     with graph.as_default(), name_scope(name):
         flags = [is_variable_initialized(variable) for variable in variables]

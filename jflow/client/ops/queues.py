@@ -1,4 +1,4 @@
-"""Queues by the order of their elements: FIFO, random, padded FIFO, by priority."""
+"""The kinds of queues: FIFO, random shuffle, padding FIFO and priority."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class PaddingFIFOQueue(QueueBase):
 
 
 class PriorityQueue(QueueBase):
-    """A queue that dequeues the element of the lowest priority value first.
+    """A queue that dequeues the elements with the lowest priority values first.
 
     The first component of an element is its priority, an int64 scalar without an entry in `types`.
 
@@ -149,7 +149,7 @@ class PriorityQueue(QueueBase):
 
 
 def _with_priority(types: Any, shapes: Any, names: Sequence[str] | None) -> Structure:
-    """The structure of elements with a priority in front."""
+    """Returns the structure of elements whose first component is their priority."""
     others = [*types] if isinstance(types, list | tuple) else [types]
     sizes = in_sequence(shapes, len(others))
     structure = Structure([np.dtype(np.int32), *others], [(), *sizes], names)

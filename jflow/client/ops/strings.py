@@ -36,7 +36,7 @@ from jflow.compiler.graph.calls import on_any_rank
 
 
 def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
-    """Converts numbers to another dtype, also those of tensors on the host.
+    """Converts numbers to another dtype, on the host if the tensor is there.
 
     Args:
       x: a tensor or array of numbers or booleans.
@@ -73,7 +73,7 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
 def string_split(
     source: Any, delimiter: str = " ", skip_empty: bool = True, name: str = "StringSplit"
 ) -> SparseTensor:
-    """Splits each string of a vector into the elements of a row of a sparse matrix.
+    """Splits each string of a vector into a row of a sparse matrix.
 
     Args:
       source: string[n].
@@ -156,7 +156,7 @@ def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002
 
 
 def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
-    """Returns substrings.
+    """Returns substrings, each given by a position and a length.
 
     Args:
       input: string[...].

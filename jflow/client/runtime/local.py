@@ -1,4 +1,4 @@
-"""The backend of this process: each session has variables of its own."""
+"""The backend of this process, where each session has its own variables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _warned: set[str] = set()
 
 
 def warn_of_process_options(config: ConfigProto, device_types: Collection[str]) -> None:
-    """Warns once of each option that a process with GPUs should have had in its environment.
+    """Warns once about each option that has no effect because JAX has already started.
 
     Args:
       config: the options.
@@ -89,7 +89,7 @@ R = TypeVar("R")
     ignored=("close",),
 )
 class LocalBackend:
-    """Runs steps on the devices of this process; its state is freed with it.
+    """Runs steps on the devices of this process and owns their state, which is freed with it.
 
     Args:
       config: options, of which the number of devices is used; None for the default ones.
@@ -225,12 +225,12 @@ class LocalBackend:
         ]
 
     def close(self) -> None:
-        """Frees the state, although other objects may still refer to this backend."""
+        """Frees the state, even if other objects still refer to this backend."""
         self._containers.clear_all()
 
 
 def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:
-    """The function that calls a callback in the thread of the step."""
+    """Returns a function that runs a callback in the thread of the step, after pending effects."""
     if not callback.effects:
         return callback
 

@@ -1,4 +1,4 @@
-"""Steps that are registered again when the state that they use has moved."""
+"""Steps that are registered again when the state that they use has moved to other devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_TRIES = 1000
 def retry_while_moved(
     act: Callable[[], T], learn: Callable[[MovedError], object], deadline: Deadline
 ) -> T:
-    """The result of `act`, which is called again when state has moved.
+    """Returns the result of `act`, retrying it while it fails because state has moved.
 
     Args:
       act: does nothing if it raises MovedError.
@@ -55,7 +55,7 @@ def retry_while_moved(
 
 
 class MovingExecutable:
-    """A step that uses state; registered and run again if the state had moved and nothing was done.
+    """A step that uses state; if the state has moved before a run, it is registered and run again.
 
     Args:
       register: places, compiles and registers the step.
@@ -109,7 +109,7 @@ class MovingExecutable:
         )
 
     def single_program(self, n_feeds: int) -> None:
-        """Always None: a step that uses state is never a single program."""
+        """Returns None: a step that uses state is never a single program."""
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
@@ -122,7 +122,7 @@ class MovingExecutable:
 
     @property
     def plans(self) -> Sequence[Plan]:
-        """See `Executable.plans`; as the step is registered now."""
+        """See `Executable.plans`; those of the current registration."""
         return self._executable.plans
 
     @property
@@ -140,7 +140,7 @@ class MovingExecutable:
     def start_once(
         self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None
     ) -> tuple[Executable, Future[list[Array]]]:
-        """Starts the step as it is registered now, which may fail with a MovedError."""
+        """Starts the step as registered now; the future may fail with a MovedError."""
 
         def start(executable: Executable) -> tuple[Executable, Future[list[Array]]]:
             return executable, executable.start(feeds, deadline, effect=effect)
@@ -148,7 +148,7 @@ class MovingExecutable:
         return self._retry_while_moved(start, deadline)
 
     def find(self, stale: Executable, error: MovedError, deadline: Deadline) -> None:
-        """Registers the step again, unless another thread has done it.
+        """Registers the step again after its state has moved, unless another thread has done so.
 
         Args:
           stale: what failed.
@@ -180,7 +180,7 @@ class MovingExecutable:
 
 
 class _MovingFuture(Future[list[Array]]):
-    """The future values of a step that is started again if its state has moved."""
+    """The future of a step, which starts the step again if its state has moved."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _MovingFuture(Future[list[Array]]):
         return self.cancelled()
 
     def stop(self) -> None:
-        """Cancels the step; the future ends when the step has ended."""
+        """Cancels the step; the future completes when the step has ended."""
         self._is_wanted = False
         inner = self._inner
         if inner is not None:

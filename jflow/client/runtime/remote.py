@@ -1,4 +1,4 @@
-"""The backend of a cluster, reached through the server that the session was opened on."""
+"""The backend of a cluster, which is reached through one server of it, the master."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from jflow.state.watch import SessionWait
 
 
 class Isolation:
-    """Renames the containers of what a session sends to a cluster.
+    """Gives a session its private containers: renames those in its plans and saved items.
 
     Args:
       owner: the name of the session.
@@ -53,11 +53,11 @@ class Isolation:
         self._owner = owner
 
     def step(self, compiled: CompiledStep) -> CompiledStep:
-        """A step whose plans use state of the session only."""
+        """Returns the step with the containers of its plans renamed to the session's own."""
         return replace(compiled, plans=tuple(map(self._plan, compiled.plans)))
 
     def items(self, items: StateItems) -> StateItems:
-        """What is saved or restored, under the same keys."""
+        """Returns the items to save or restore with renamed containers and the same keys."""
         return StateItems(
             tuple(
                 structs.replace(item, container=self._own(item.container, item.device))
@@ -79,7 +79,7 @@ class Isolation:
         )
 
     def _own(self, container: str, device: str) -> str:
-        """The private container; the job of a task is another name of its default container."""
+        """Returns the private container's name; "" and the task's job name are one container."""
         job = Device.parse(device).task.job
         return private_container("" if container == job else container, self._owner)
 
@@ -147,7 +147,7 @@ class RemoteBackend:
         return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
 
     def _wiring(self, info: ServerInfo) -> Wiring:
-        """How tasks reach each other: those with one host in their addresses are near."""
+        """Returns how tasks reach each other; those with equal hosts in addresses are near."""
         cluster = info.cluster
         addresses = {task: cluster.task_address(task.job, task.index) for task in cluster.tasks()}
         hosts = {task: split_address(address)[0] for task, address in addresses.items()}
@@ -180,7 +180,7 @@ class RemoteBackend:
         return handle
 
     def outlive(self, error: RestartedError, *, is_rolled_back: bool) -> None:
-        """Has steps registered again on a task that has restarted. Raises as `Restarts.go_on`."""
+        """Makes steps register again on a task that has restarted. Raises as `Restarts.go_on`."""
         if self.restarts.are_outlived and error.task is not None:
             task = Task.parse(error.task)
             self._devices.pop(task, None)
@@ -235,7 +235,7 @@ class RemoteBackend:
         return SaveReport.from_bytes(record)
 
     def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
-        """The path of a checkpoint, as the tasks that have the state are given it."""
+        """Returns the checkpoint's path as the tasks with the state have to be given it."""
         tasks = list(by_task(items.items))
         groups = zip(tasks, self._devices_of(tasks, deadline), strict=True)
         return path_on_tasks(prefix, {task: of[0].file_system for task, of in groups if of})
@@ -320,7 +320,7 @@ class RemoteBackend:
         self._isolation = Isolation(self.owner) if config.isolate_session_state else None
 
     def _describe_wait(self, one: SessionWait) -> str:
-        """What a step waits for, by the names of its graph."""
+        """Describes what a step waits for, by the names of its graph."""
         step = self._steps.get(one.handle)
         names = NO_NAMES if step is None else step.names
         edge = None if one.wait.edge is None else names.edges.get(one.wait.edge)
@@ -358,7 +358,7 @@ class RemoteBackend:
     def _devices_of(
         self, tasks: Collection[Task], deadline: Deadline
     ) -> list[Sequence[DeviceRecord]]:
-        """The devices of each task; queries those that are unknown, all at once."""
+        """Returns the devices of each task; queries those it does not know in one call."""
         client = self.connection(deadline)
         self._devices.setdefault(client.info.task, client.info.devices)
         unknown = sorted(task for task in tasks if task not in self._devices)
@@ -373,18 +373,18 @@ class RemoteBackend:
 
 
 def _completed_options(config: ConfigProto, info: ServerInfo) -> ConfigProto:
-    """Options, completed by those of a server. Raises InvalidArgumentError if these are invalid."""
+    """Fills unset options from the server's defaults. Raises InvalidArgumentError if invalid."""
     packed = info.session_defaults
     return SessionDefaults.from_bytes(packed).fill(config) if packed else config
 
 
 def _seen_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
-    """The tasks that the filters leave, and that of the server."""
+    """Returns the tasks that the filters leave, and always the server's own."""
     return [task for task in info.cluster.tasks() if task == info.task or filters.see_task(task)]
 
 
 def _connect_twice(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
-    """Connects, and once more if the network that had failed fails again in the handshake.
+    """Connects; retries once if the connection fails during the handshake.
 
     Raises as `connect`.
     """
@@ -400,7 +400,7 @@ def _connect_twice(meant: Target, timeout: float, deadline: Deadline) -> MasterC
 def reset_containers(
     target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
 ) -> None:
-    """Frees containers on the tasks that the filters leave; closes all sessions of one server."""
+    """Frees containers on the tasks that the filters leave; closes all sessions of the server."""
     connect_timeout = config.connect_timeout_in_ms / 1000
     filters = DeviceFilters(config.device_filters)
     client = connect(target, connect_timeout, deadline)

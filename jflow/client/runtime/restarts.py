@@ -1,4 +1,4 @@
-"""`Restarts`: how a connection goes on when tasks of its cluster have restarted."""
+"""`Restarts`: lets a connection continue after tasks of its cluster have restarted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _N_NAMES = 5
 
 
 class Restarts:
-    """What state a connection uses on each task, to know what a restart has lost.
+    """The state that a connection uses on each task, to tell what a restart has lost.
 
     A task that restarts has lost its state. If a connection used some of it there, one call fails
     and names it; any other call registers its step on the new life of the task. A session fails for
@@ -33,7 +33,7 @@ class Restarts:
         self._lock = threading.Lock()
 
     def uses(self, plans: Iterable[Plan], server: Task) -> None:
-        """Notes the state that plans use.
+        """Records the state that the plans use.
 
         Args:
           plans: the plans.
@@ -45,14 +45,14 @@ class Restarts:
                     self._used.setdefault(task, {})[state.name] = None
 
     def known(self, tasks: Collection[Task]) -> list[Task]:
-        """Those of the tasks of whose restart the server has to be notified, each once."""
+        """Returns those of the tasks whose restart the server must be told of, each only once."""
         with self._lock:
             lost = sorted(self._known.intersection(tasks))
             self._known.difference_update(lost)
             return lost
 
     def go_on(self, error: RestartedError, *, is_rolled_back: bool) -> None:
-        """Returns if the failed call can be made again, on the restarted task.
+        """Returns if the failed call can be retried on the restarted task; raises otherwise.
 
         Args:
           error: why it failed.

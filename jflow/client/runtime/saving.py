@@ -1,4 +1,4 @@
-"""Saves and restores the state of a graph, wherever it has moved."""
+"""Saves and restores the state of a graph on whichever devices it is now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jflow.state.saves import StateItem, StateItems, StateSlice
 
 @dataclass(frozen=True)
 class StateToSave:
-    """A variable or resource, and its key in a checkpoint.
+    """A variable or resource with its key in a checkpoint.
 
     Attributes:
       key: the key.
@@ -149,7 +149,7 @@ _REMOTE = "://"
 
 
 def path_on_tasks(path: str, file_systems: Mapping[Task, str]) -> str:
-    """The path that a cluster is given for a path of this process.
+    """Converts a path of this process to the path that the tasks of a cluster are given.
 
     A relative path is one of the working directory of this process, which only tasks that see the
     same files can reach. An absolute path, or a URL, is one of each task.

@@ -45,7 +45,7 @@ LEAST_BANDWIDTH = 50e6
 
 @dataclass(frozen=True)
 class Replacement:
-    """What `Session.replace` has moved.
+    """The result of `Session.replace`: the state that moved, and the predicted times.
 
     Attributes:
       moved: the state that has moved, by colocated groups, with its device before and after. Empty
@@ -70,7 +70,7 @@ class Replacement:
 
 
 def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
-    """What places the steps of a session or connection.
+    """Returns the placer of a session or connection.
 
     Args:
       config: its options.
@@ -84,7 +84,7 @@ def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
 
 
 def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
-    """The strategy that a user asks for, with the costs that were measured on this machine.
+    """Returns the strategy that a user requests, with the costs measured on this machine.
 
     Raises:
       InvalidArgumentError, TypeError: as `strategy_of`.
@@ -96,7 +96,7 @@ def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
 def place_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> dict[Operation, Device]:
-    """Returns a device for each operation that a step needs.
+    """Returns the device of each operation that a step needs.
 
     Raises:
       InvalidArgumentError: if a placeholder is not fed, a device does not exist, or colocated
@@ -110,7 +110,7 @@ def place_step(
 def explain_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> Explanation:
-    """Why each operation of a step goes where it goes. Raises as `place_step` and `explain`."""
+    """Explains the device of each operation of a step. Raises as `place_step` and `explain`."""
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
@@ -220,7 +220,7 @@ def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
 def _placed(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> tuple[Placement, Inventory]:
-    """The placement of a step, and the devices of the tasks that it needs; queries no others."""
+    """Returns a step's placement and its tasks' devices; queries only the tasks that it needs."""
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)

@@ -81,7 +81,7 @@ class Session(Closing):
 
     @property
     def target(self) -> str:
-        """The address of its server as given, "" for this process."""
+        """The address of the server as given; "" for this process."""
         return self._target
 
     @handled
@@ -92,7 +92,7 @@ class Session(Closing):
         options: RunOptions | None = None,
         run_metadata: RunMetadata | None = None,
     ) -> Any:
-        """Runs one step: each operation that the fetches need, at most once.
+        """Runs one step, in which each operation that the fetches need runs at most once.
 
         Args:
           fetches: tensors, variables, operations or their names, in any structure of lists,
@@ -135,7 +135,7 @@ class Session(Closing):
             raise
 
     def _run_by(self, run: RunExecutable, fetches: Any) -> Any:
-        """As the public `run`, but the function runs the executable."""
+        """Like the public `run`, but `run` runs the executable."""
         self._check_open()
         return self._steps.run(None, fetches, None, self._settings.deadline(), run)
 
@@ -145,7 +145,7 @@ class Session(Closing):
         feed_list: Sequence[Any] | None = None,
         accept_options: bool = False,
     ) -> Callable[..., Any]:
-        """Returns a function that runs `fetches` and takes the values to feed.
+        """Returns a function that takes the values to feed and runs `fetches`.
 
         Args:
           fetches: as for `run`.
@@ -192,7 +192,7 @@ class Session(Closing):
         return place_step(self._graph, request, self._backend, self._settings.placer, deadline)
 
     def explain(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Explanation:
-        """Why each operation that a step needs would run where it would.
+        """Explains the device of each operation that a step needs, without running it.
 
         Printed, it is a table with the predicted time of the step and a lower bound; `reasons` and
         `to_json()` have the same as data, and `jflow.inspect` draws it.
@@ -277,7 +277,7 @@ class Session(Closing):
         is_consistent: bool = False,
         about: Mapping[str, str] | None = None,
     ) -> SaveReport:
-        """Saves variables and resources as a checkpoint; `train.Saver` is its usual face.
+        """Saves variables and resources as a checkpoint; most programs use `train.Saver`.
 
         Steps of this session are in the checkpoint whole or not at all. Of other sessions' steps,
         what each task does is.
@@ -303,7 +303,7 @@ class Session(Closing):
         )
 
     def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:
-        """Restores variables and resources from a checkpoint, at one moment for this session.
+        """Restores variables and resources from a checkpoint, atomically for this session.
 
         A variable need not be initialized. If anything cannot be restored, nothing is.
 
@@ -373,7 +373,7 @@ class Session(Closing):
         reset_target(checked_target(target), list(containers or [""]), checked, deadline)
 
     def as_default(self) -> AbstractContextManager[Any]:
-        """A block in which `tensor.eval()` and `op.run()` use this session, which stays open."""
+        """Returns a context manager in which `tensor.eval()` and `op.run()` use this session."""
         return stack.sessions.pushed(self)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Initial values of variables: their validation, and what they need of other variables."""
+"""Initial values of variables: checks them, and replaces reads of other variables in them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
 
 
 def check_initial(value: Any, dtype: Any, name: str) -> None:
-    """Raises TypeError if a value is of strings or does not have the requested dtype."""
+    """Raises TypeError if an initial value is of strings or its dtype is not the requested one."""
     if is_string_tensor(value) or value.dtype is string:
         raise TypeError(
             f"variable {name!r} cannot hold strings; variables hold numbers and random keys"
@@ -70,14 +70,14 @@ def check_initial(value: Any, dtype: Any, name: str) -> None:
 
 
 def initialized_value(ref: VariableRef, initial: Tensor, name: str) -> Tensor:
-    """Adds the value of a variable of the graph if it has one, else its initial value."""
+    """Adds an operation that returns a variable's value if it is initialized, else `initial`."""
     graph = initial.graph
     with colocate_with(graph.handle_of(ref), ignore_existing=True):
         return graph.add(value_or_p, [initial.var], [ref.aval], name=name, variable=ref).outputs[0]
 
 
 def guarded(tensor: Tensor, name: str) -> Tensor:
-    """Returns an initial value that does not need other variables to be initialized.
+    """Returns an initial value that can be computed before other variables are initialized.
 
     What was computed from the values of variables is computed again from their initialized values.
     The initial value stays as it is where the program orders it by control dependencies, or where
@@ -113,7 +113,7 @@ def guarded(tensor: Tensor, name: str) -> Tensor:
 
 
 def _computing(tensor: Tensor) -> list[Operation]:
-    """The operations that compute a tensor, in topological order."""
+    """Returns the operations that compute a tensor, in topological order."""
     operations: dict[Operation, None] = {}
     pending = [(tensor.op, False)]
     while pending:
@@ -127,7 +127,7 @@ def _computing(tensor: Tensor) -> list[Operation]:
 
 
 def _default_of(read: Operation) -> Tensor | None:
-    """The initial value of the variable that is read, if any step can compute it at any time."""
+    """Returns the initial value of the variable that is read; None if it is not pure."""
     ref, graph = read.eqn.params["variable"], read.graph
     if read.control_inputs or ref.owner is not graph or not is_static(ref.shape):
         return None
@@ -142,7 +142,7 @@ def _default_of(read: Operation) -> Tensor | None:
 
 
 def _is_pure(op: Operation) -> bool:
-    """Whether an operation gives the same whenever a step runs it, and does nothing else."""
+    """Whether an operation has no effects and the same result in every step."""
     if op.control_inputs or op.eqn.effects:
         return False
     if op.eqn.primitive in (constant_p, value_or_p):

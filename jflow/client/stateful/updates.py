@@ -23,7 +23,7 @@ Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 def _in_range(method: str) -> Body:
-    """An update of those rows that are in range, with indices i[*n] and updates T[*n, *row]."""
+    """Returns the body that updates rows i[*n] with T[*n, *row] and drops those out of range."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         new: jax.Array = getattr(old.at[indices], method)(updates, mode="drop")
@@ -33,7 +33,7 @@ def _in_range(method: str) -> Body:
 
 
 def _all_or_none(update: Body) -> Body:
-    """An update of rows, of which none is written if one is out of range."""
+    """Returns the body of an update that writes no row if one is out of range."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         return update(old, guard_indices(indices, old.shape[:1]), updates)
@@ -42,7 +42,7 @@ def _all_or_none(update: Body) -> Body:
 
 
 def _inside(method: str) -> Body:
-    """An update of slices, with index vectors i[*n, k] and updates T[*n, *rest]."""
+    """Returns the body that updates the slices at index vectors i[*n, k] with T[*n, *rest]."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         guarded = guard_indices(indices, old.shape[: indices.shape[-1]])
@@ -137,7 +137,7 @@ def _next_count(value: Any, limit: Any) -> Any:
 def _checked(
     operations: VariableOperations, where: Any, values: Any, wanted: tuple[Any, ...], n_dims: int
 ) -> Any:
-    """The updates; the step checks their shape if it is not known to be the wanted one."""
+    """Returns the updates; if their shape is not known to be right, the step checks it."""
     if values.shape == wanted:
         return values
     if not is_compatible(wanted, values.shape):
@@ -167,7 +167,7 @@ def _check_indices(operations: VariableOperations, indices: Any, sizes: tuple[in
 
 
 def report_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Reports the first index that is out of range.
+    """Returns whether an index is out of range, and the first that is.
 
     Args:
       indices: i[..., len(sizes)], indices into dimensions; i[...] for a single one.
@@ -184,7 +184,7 @@ def report_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
 
 
 def guard_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Makes all indices point outside if one of them does, so that a scatter can drop all updates.
+    """Moves all indices out of range if one of them is, so that a scatter drops all updates.
 
     Args:
       indices, sizes: as for `report_indices`.
@@ -197,10 +197,10 @@ def guard_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
 
 
 def _wide(indices: jax.Array) -> jax.Array:
-    """The indices in a dtype that can hold a size, which the dtype of small ones may not."""
+    """Widens small integers, so that the dtype of the indices can hold a size."""
     return indices.astype(jnp.int32) if indices.dtype.itemsize < 4 else indices
 
 
 def _is_outside(flat: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Whether each of i[n, len(sizes)] is out of range: bool[n, len(sizes)]."""
+    """Returns which indices, i[n, len(sizes)], are out of range: bool[n, len(sizes)]."""
     return (flat < 0) | (flat >= jnp.array(sizes, jnp.int32).astype(flat.dtype))

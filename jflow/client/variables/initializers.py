@@ -36,7 +36,7 @@ _SEEDS: weakref.WeakKeyDictionary[Graph, tuple[int, Iterator[int]]] = weakref.We
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """Where a part of a partitioned variable is.
+    """The position of a part in its partitioned variable.
 
     Attributes:
       full_shape: the shape of the whole.
@@ -48,7 +48,7 @@ class PartitionInfo:
 
 
 def set_random_seed(seed: int | None) -> None:
-    """Sets the seed of the default graph, from which initializers without a seed draw theirs.
+    """Sets the seed of the default graph, which seeds the initializers without a seed of their own.
 
     Without it, or after None, each graph has other random initial values.
 
@@ -64,7 +64,7 @@ def set_random_seed(seed: int | None) -> None:
 
 
 class Initializer(ABC):
-    """A function from a shape and a dtype to an initial value.
+    """A callable that makes an initial value of a shape and a dtype.
 
     Attributes:
       dtype: the dtype if the caller wants none; None for float32.
@@ -110,11 +110,11 @@ class Initializer(ABC):
 
     @abstractmethod
     def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
-        """Makes the value."""
+        """Returns the initial value of a part."""
 
 
 def _is_a(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind of numbers; strings and random keys are of none."""
+    """Whether a dtype is a subtype of `kind`; False for strings and random keys."""
     wanted = host_dtype(dtype)
     return isinstance(wanted, np.dtype) and bool(jnp.issubdtype(wanted, kind))
 
@@ -124,7 +124,7 @@ def _sizes(shape: Sequence[int]) -> Shape:
 
 
 class _Random(Initializer):
-    """An initializer that takes a random key of JAX.
+    """Base of initializers that draw values with a JAX random key.
 
     Raises:
       ValueError: if `dtype` has no random values.
@@ -149,11 +149,11 @@ class _Random(Initializer):
 
     @abstractmethod
     def _draw(self, key: jax.Array, *, shape: Shape, dtype: Any, part: PartitionInfo) -> jax.Array:
-        """Draws the values."""
+        """Draws the initial value of a part with a random key."""
 
 
 def compute(fun: Callable[..., jax.Array], *args: Any, name: str) -> Any:
-    """Calls a function of JAX: as an operation in graph code, otherwise at once."""
+    """Calls a JAX function: as an operation in graph code, otherwise eagerly."""
     if owners.current() is not None:
         return fun(*args)
     return _default_graph().apply(fun, args, name=name)
@@ -178,7 +178,7 @@ def _key(seed: int | None, part: PartitionInfo) -> jax.Array:
 
 @dataclass(frozen=True)
 class Constant(Initializer):
-    """A number everywhere, or given values.
+    """Fills the shape with a number, or with given values.
 
     Attributes:
       value: a number; or an array or list whose elements fill the shape in order, the last one
@@ -215,7 +215,7 @@ class Constant(Initializer):
 
 @dataclass(frozen=True)
 class Zeros(Initializer):
-    """Zeros, False for bool; `dtype` if the caller wants none."""
+    """All zeros (False for bool), of `dtype` unless the caller requests another."""
 
     dtype: Any = None
 
@@ -225,7 +225,7 @@ class Zeros(Initializer):
 
 @dataclass(frozen=True)
 class Ones(Initializer):
-    """Ones, True for bool; `dtype` if the caller wants none."""
+    """All ones (True for bool), of `dtype` unless the caller requests another."""
 
     dtype: Any = None
 
@@ -235,7 +235,7 @@ class Ones(Initializer):
 
 @dataclass(frozen=True)
 class Identity(Initializer):
-    """An identity matrix times `gain`, for shapes of two dimensions."""
+    """A two-dimensional identity matrix times `gain`."""
 
     gain: float = 1.0
     dtype: Any = None
@@ -261,7 +261,7 @@ def _fixed(value: np.ndarray[Any, Any], dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class RandomNormal(_Random):
-    """Values of a normal distribution with a mean and a standard deviation."""
+    """Values drawn from a normal distribution."""
 
     mean: float = 0.0
     stddev: float = 0.05
@@ -274,7 +274,7 @@ class RandomNormal(_Random):
 
 @dataclass(frozen=True)
 class TruncatedNormal(_Random):
-    """As `RandomNormal`, of which values beyond two standard deviations are drawn again."""
+    """Values of a normal distribution; those beyond two standard deviations are drawn again."""
 
     mean: float = 0.0
     stddev: float = 0.05
@@ -288,7 +288,7 @@ class TruncatedNormal(_Random):
 
 @dataclass(frozen=True)
 class RandomUniform(_Random):
-    """Values of a uniform distribution from `minval` up to, but without, `maxval`."""
+    """Values drawn uniformly from [`minval`, `maxval`)."""
 
     minval: float = -0.05
     maxval: float = 0.05
@@ -313,7 +313,7 @@ _TRUNCATED_STDDEV = 0.87962566103423978
 
 @dataclass(frozen=True)
 class VarianceScaling(_Random):
-    """Random values whose variance is `scale` divided by a number of connections, as TensorFlow's.
+    """Random values of variance `scale` / n, where n is a number of connections (see `mode`).
 
     Attributes:
       scale: a positive number.
@@ -354,7 +354,7 @@ class VarianceScaling(_Random):
 
 
 def _fans(shape: Shape) -> tuple[float, float]:
-    """The numbers of inputs and outputs of a layer with weights of a shape."""
+    """Returns fan-in and fan-out of a layer whose weights have this shape."""
     if len(shape) < 2:
         return (float(math.prod(shape)),) * 2
     receptive = math.prod(shape[:-2])
@@ -363,7 +363,7 @@ def _fans(shape: Shape) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Orthogonal(_Random):
-    """An orthogonal matrix times `gain`; the dimensions before the last one count as its rows."""
+    """A (semi-)orthogonal matrix times `gain`; all dimensions but the last are its rows."""
 
     gain: float = 1.0
     seed: int | None = None
@@ -377,26 +377,26 @@ class Orthogonal(_Random):
 
 
 class GlorotUniform(VarianceScaling):
-    """The uniform initializer of Glorot and Bengio (2010), also called Xavier's."""
+    """The uniform initializer of Glorot and Bengio (2010), also known as Xavier."""
 
     def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
 
 
 class GlorotNormal(VarianceScaling):
-    """The normal initializer of Glorot and Bengio (2010), truncated."""
+    """The truncated normal initializer of Glorot and Bengio (2010)."""
 
     def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
         super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
 
 
 def he_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns the uniform initializer of He et al. (2015), for layers with rectifiers."""
+    """Returns the uniform initializer of He et al. (2015), for layers followed by ReLU."""
     return VarianceScaling(2.0, "fan_in", "uniform", seed, dtype)
 
 
 def he_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns the normal initializer of He et al. (2015), truncated."""
+    """Returns the truncated normal initializer of He et al. (2015)."""
     return VarianceScaling(2.0, "fan_in", "truncated_normal", seed, dtype)
 
 
@@ -406,7 +406,7 @@ def lecun_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
 
 
 def lecun_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns the normal initializer of LeCun et al. (1998), truncated."""
+    """Returns the truncated normal initializer of LeCun et al. (1998)."""
     return VarianceScaling(1.0, "fan_in", "truncated_normal", seed, dtype)
 
 
@@ -414,7 +414,7 @@ def lecun_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
 
 
 def default_initializer(name: str, dtype: Any) -> Initializer:
-    """The initializer of a variable that has none: Glorot's for floats, zeros for integers.
+    """Returns the initializer for a variable without one: Glorot's for floats, zeros for integers.
 
     Raises:
       ValueError: if the variable has another dtype.
@@ -429,7 +429,7 @@ def default_initializer(name: str, dtype: Any) -> Initializer:
 def initial_value(
     initializer: Callable[..., Any], shape: Shape | None, dtype: Any, part: PartitionInfo | None
 ) -> Any:
-    """Calls an initializer of any kind.
+    """Calls an initializer of any supported signature.
 
     Args:
       initializer: an `Initializer`, or a function as it; a function of a key, a shape and a dtype,
@@ -460,7 +460,7 @@ def initial_value(
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters of a function."""
+    """Returns the names of a function's parameters."""
     try:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a builtin

@@ -1,4 +1,4 @@
-"""`embedding_lookup`: rows of a table that may be in parts on several tasks."""
+"""`embedding_lookup`: gathers rows of a table, which may be partitioned across tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def embedding_lookup(
     name: str = "embedding_lookup",
     max_norm: float | None = None,
 ) -> Any:
-    """Returns rows of a table.
+    """Returns the rows with these ids from a table, which may be partitioned.
 
     Rows are gathered on the device of their part, so that the table stays where it is. In graph
     code each of several parts gathers the rows of its own ids, and so it does with their gradients.
@@ -82,7 +82,7 @@ def _checked(ids: Any) -> Any:
 
 
 def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | None) -> jax.Array:
-    """The lookup in a function that JAX traces, or of eager variables."""
+    """Computes the lookup in a function that JAX traces, or on eager variables."""
     at = _checked(jnp.asarray(read(ids)))
     n_rows = tuple(int(part.shape[0]) for part in parts)
     local = _local(at, n_rows, strategy) if len(parts) > 1 else [at]
@@ -95,7 +95,7 @@ def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | No
 
 
 def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
-    """The graph to add the lookup to; None to compute it, or where JAX traces."""
+    """Returns the graph to add the lookup to; None if it is computed directly."""
     for value in (*parts, ids):
         if isinstance(value, Tensor):
             return value.graph
@@ -120,7 +120,7 @@ def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Ten
 
 
 def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
-    """Whether a row of each part for each id costs less than to divide the ids on the host."""
+    """Whether gathering every id from every part is cheaper than dividing ids on the host."""
     if not is_static(ids.shape):
         return False
     n_vain = prod(ids.shape) * (len(parts) - 1) * prod(parts[0].shape[1:])
@@ -129,7 +129,7 @@ def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
 
 
 def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
-    """The rows of one part, gathered on its device."""
+    """Gathers rows of one part on the part's device."""
     if not isinstance(part, Symbolic):
         part = graph.constant(part)
     with on_device_of(part):

@@ -23,7 +23,7 @@ from jflow.compiler.graph.scope import graph_of_values
 
 
 class ReuseMode:
-    """As `reuse` of a variable scope: a variable that exists is returned, another one is made."""
+    """The type of `AUTO_REUSE`: `get_variable` returns an existing variable, or else makes it."""
 
     def __repr__(self) -> str:
         return "jflow.AUTO_REUSE"
@@ -39,7 +39,7 @@ _KEY = ("__variable_scopes",)
 
 @dataclass(eq=False)
 class VariableScope:
-    """A prefix of the names of variables, and the defaults of `get_variable`.
+    """A prefix of variable names, and defaults for `get_variable`.
 
     Blocks hand down all of it. For the meaning of the defaults see `jflow.get_variable`.
 
@@ -94,7 +94,7 @@ class VariableScope:
         self.dtype = dtype
 
     def get_collection(self, name: str) -> list[Any]:
-        """Returns the values of a collection whose names begin with that of the scope."""
+        """Returns the items of a collection whose names start with the scope's name."""
         scope = f"{self.name}/" if self.name else None
         return _default_graph().get_collection(name, scope)
 
@@ -111,12 +111,12 @@ class VariableScope:
         return self.get_collection(GraphKeys.TRAINABLE_VARIABLES)
 
     def full_name(self, name: str) -> str:
-        """The name of a variable in this scope."""
+        """Returns a variable's name with the scope's prefix."""
         return f"{self.name}/{name}" if self.name else name
 
 
 class _Opened(threading.local):
-    """How often this thread has opened the scopes inside its current ones, by name."""
+    """How often this thread has opened each scope by name, to make default names unique."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -132,7 +132,7 @@ class ScopeStack:
 
     @property
     def current(self) -> VariableScope:
-        """The scope of this thread's innermost block, else the outermost scope."""
+        """The scope that is current in this thread; outside of all contexts, the root scope."""
         return self.blocks.top or self.opened.root
 
 
@@ -170,7 +170,7 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
     constraint: Callable[[Any], Any] | None = None,
     auxiliary_name_scope: bool = True,
 ) -> Iterator[VariableScope]:
-    """A block whose variables have names that start with `name/`; yields the variable scope.
+    """A context manager that prefixes variable names with `name/`; yields the variable scope.
 
     It opens a name scope as well, for operations and for `Variable`. Opened again, the name scope
     gets a number and the variable scope does not, so `get_variable` finds its variables.
@@ -221,7 +221,7 @@ def _base(
     default_name: str | None,
     names: str,
 ) -> VariableScope:
-    """The scope to enter, without what the block changes: that one, or one in the current one."""
+    """Returns the scope to enter, before the caller's changes to its defaults."""
     if isinstance(name_or_scope, VariableScope):
         return name_or_scope
     wanted = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
@@ -252,7 +252,7 @@ def _check_arguments(
 def _name_scope(
     graph: Graph, name_or_scope: Any, default_name: str | None, is_auxiliary: bool
 ) -> Iterator[str]:
-    """The name scope of a variable scope; yields its prefix."""
+    """Opens the name scope of a variable scope; yields the prefix of names."""
     if isinstance(name_or_scope, VariableScope):
         name: str | None = name_or_scope.name.rpartition("/")[2]
     else:
@@ -266,7 +266,7 @@ def _name_scope(
 
 @contextmanager
 def _opened(scopes: ScopeStack, scope: VariableScope, is_entered_again: bool) -> Iterator[None]:
-    """Makes a scope current; afterwards default names inside it start anew."""
+    """Makes a scope current; on exit, default names inside it are counted from the start again."""
     opened = scopes.opened
     before = opened.counts.copy()
     opened.counts[scope.name] += 1
@@ -295,7 +295,7 @@ def _unique(scopes: ScopeStack, name: str | None) -> str:
 def chained(
     inner: Callable[..., Any] | None, outer: Callable[..., Any] | None
 ) -> Callable[..., Any] | None:
-    """Returns the custom getter that calls `inner`, whose getter is `outer`."""
+    """Returns a custom getter that calls `inner` with `outer` as its getter."""
     if inner is None or outer is None:
         return inner or outer
 
