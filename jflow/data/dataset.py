@@ -220,7 +220,7 @@ class Dataset:
         return Dataset([*self.transforms, call.transform], build, spec)
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
-        """Keeps the elements for which a function, called as by `map`, returns True."""
+        """Keeps the elements for which `predicate`, called as by `map`, returns True."""
         call = UserCall(f"filter({name_of(predicate)})", predicate, bool)
         return self._then(call.transform, lambda stage: stages.filtered(stage, call))
 
@@ -293,7 +293,7 @@ class Dataset:
         return Dataset([*self.transforms, transform], build, lambda: self.element_spec)
 
     def repeat(self, count: int | None = None) -> Dataset:
-        """Repeats the dataset `count` times, or without end if it is None."""
+        """Repeats the dataset `count` times, or endlessly if it is None."""
         if count is not None:
             _count("count", count, 0)
         if count == 0:
@@ -323,7 +323,7 @@ class Dataset:
     def padded_batch(
         self, batch_size: int, *, padding_value: Any = 0, drop_remainder: bool = False
     ) -> Dataset:
-        """Pads arrays at the end to the longest of the batch, then stacks them as `batch`.
+        """Pads the arrays of a batch at the end to the longest, then stacks them like `batch`.
 
         Args:
           batch_size, drop_remainder: as for `batch`.
@@ -400,7 +400,7 @@ class Dataset:
     # Reading.
 
     def prefetch(self, count: int) -> Dataset:
-        """Prepares up to `count` elements ahead in a thread; positions do not depend on it."""
+        """Prefetches up to `count` elements in a thread; saved positions do not depend on it."""
         size = _count("count", count, 1)
         return Dataset(
             self.transforms,
@@ -453,7 +453,7 @@ class Dataset:
         transform: Callable[[Stage], Stage],
         spec: Callable[[Any], Any] = lambda spec: spec,
     ) -> Dataset:
-        """The dataset with another transform."""
+        """Returns the dataset with another transform appended."""
         return Dataset(
             [*self.transforms, words],
             lambda epochs: transform(self._build(epochs)),
