@@ -1,4 +1,4 @@
-"""What the tasks of one program wait for: the chief for the others, the others for the chief."""
+"""Waits between tasks of one program: of the chief for the others, and of those for the chief."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FINAL = (UnauthenticatedError, FailedPreconditionError)
 
 
 class Waiting:
-    """A wait with a time limit that logs a notice of what it waits for every 10 s.
+    """A wait with a time limit, which logs every 10 s what it waits for.
 
     Args:
       task: the task that waits.
@@ -49,7 +49,7 @@ class Waiting:
         self._since = self._last_notice = now()
 
     def goes_on(self, what: str) -> None:
-        """Logs a notice if one is due.
+        """Logs what is waited for if a notice is due; raises after the time limit.
 
         Args:
           what: what is waited for, and why it is not there.
@@ -71,7 +71,7 @@ class Waiting:
 
 
 def wait_for_tasks(client: MasterClient, limit: float) -> None:
-    """Waits until all tasks of a cluster answer.
+    """Blocks until all tasks of a cluster are up.
 
     Args:
       client: a session on the server of the task that waits.
@@ -95,7 +95,7 @@ def wait_for_tasks(client: MasterClient, limit: float) -> None:
 
 
 def stop_others(client: MasterClient, cluster: ClusterSpec, own: Task) -> None:
-    """Stops the servers of all other tasks: workers first, because they use the others'."""
+    """Stops the servers of all other tasks, workers first because they use the others."""
     others = [task for task in cluster.tasks() if task != own]
     workers = [task for task in others if task.job == "worker"]
     for tasks in (workers, [task for task in others if task not in workers]):
@@ -116,7 +116,7 @@ def _described(report: TaskReport) -> str:
 
 
 class ChiefWatch(Closing):
-    """Watches the chief from another task, on a thread of its own, until the program is over.
+    """Watches the chief from another task, in a thread, until the program is over.
 
     Args:
       own: the task that watches.
@@ -147,7 +147,7 @@ class ChiefWatch(Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the watch. May be called again."""
+        """Stops watching. May be called again."""
         self.over.set()
 
     def _leave(self, failed: bool) -> None:
@@ -165,7 +165,7 @@ class ChiefWatch(Closing):
             self.over.set()
 
     def _watch(self) -> None:
-        """Connects to the chief, again when it was lost, until it is away for too long."""
+        """Connects to the chief, again after each loss, until it is gone for too long."""
         was_there = False
         waiting = Waiting(self._own, self._limit)
         while not self.over.is_set():
@@ -197,7 +197,7 @@ class ChiefWatch(Closing):
         return client
 
     def _are_all_gone(self) -> bool:
-        """Whether no task answers: the chief has stopped them, and did not only fail itself."""
+        """Whether no task responds: then the chief has stopped them all, not just failed."""
         for task in self._cluster.tasks():
             with suppress(UnavailableError):
                 self._connected(task).close()

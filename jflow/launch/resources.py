@@ -1,4 +1,4 @@
-"""What each task of a cluster on one machine gets of its GPUs, their memory, threads and cores."""
+"""Divides a machine's GPUs, their memory, threads and cores among the tasks of a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ and its first use, page by page, may take longer than what XLA computes (decisio
 
 
 def machine_gpus(environ: Mapping[str, str], devices: Path = _DEVICES) -> list[str]:
-    """The GPUs that processes with this environment use, by the names that CUDA knows.
+    """Returns the GPUs that processes with this environment use, by their names in CUDA.
 
     These are the ones in CUDA_VISIBLE_DEVICES or, without it, all of NVIDIA's in the machine; none
     if JAX_PLATFORMS lists platforms and CUDA is not among them.
@@ -78,7 +78,7 @@ class TaskResources:
 def divide_machine(
     resources: TaskResources, tasks: Sequence[Task], environ: Mapping[str, str]
 ) -> dict[Task, dict[str, str]]:
-    """The environment variables that divide a machine between tasks.
+    """Returns the environment variables that divide a machine among tasks.
 
     Where there are GPUs, tasks of the job "ps" run on the CPU and the others divide the GPUs: each
     gets several where there are more GPUs than tasks, and one that it may share where there are
@@ -111,7 +111,7 @@ def divide_machine(
 
 
 def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[str]]:
-    """The GPUs of each task."""
+    """Returns the GPUs of each task."""
     n_tasks, n_gpus = len(tasks), len(gpus)
     if n_tasks > n_gpus:
         return {task: gpus[i % n_gpus : i % n_gpus + 1] for i, task in enumerate(tasks) if gpus}
@@ -122,7 +122,7 @@ def _divided(tasks: Sequence[Task], gpus: Sequence[str]) -> dict[Task, Sequence[
 
 
 def check_cores(cores: Sequence[int]) -> None:
-    """Checks that processes can be pinned to cores.
+    """Checks that this process can be pinned to the cores.
 
     Raises:
       UnimplementedError: if the system cannot pin processes.
@@ -137,7 +137,7 @@ def check_cores(cores: Sequence[int]) -> None:
 
 @contextmanager
 def pinned(core: int | None) -> Iterator[None]:
-    """A block in which this thread, and so each process that it starts, has one core.
+    """A context manager that pins this thread, and so the processes that it starts, to a core.
 
     A process is pinned before its libraries look how many threads they should have. With None the
     block changes nothing.

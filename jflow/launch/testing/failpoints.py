@@ -1,4 +1,4 @@
-"""Switches failpoints on, in this process and in those that a test starts."""
+"""Activates failpoints, in this process and in those that a test starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAILPOINTS = NAMES
 
 
 class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoints({...}):`
-    """A block in which failpoints act.
+    """A context manager in which failpoints are active.
 
         with failpoints({"worker.before_run": Pause()}) as points:
             step = in_background(session.run, train)
@@ -52,7 +52,7 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables with which a process has these failpoints on.
+        """Returns the environment variables that activate these failpoints in a process.
 
         Raises:
           TypeError: if an action can act in this process only.
@@ -60,7 +60,7 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
         return {VARIABLE: to_text(self._chosen, self._entered())} if self._chosen else {}
 
     def reached(self, name: str) -> int:
-        """Returns how many times the code came to a failpoint in this block, in all processes."""
+        """Returns how often a failpoint was reached in this context, in all processes together."""
         self._check(name)
         if self._directory is not None:
             path = reached_path(self._directory, name)
@@ -68,16 +68,16 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
         return self._reached[name]
 
     def wait_until_reached(self, name: str, times: int = 1) -> None:
-        """Waits until the code has come to a failpoint as many times."""
+        """Blocks until a failpoint was reached `times` times."""
         wait_until(lambda: self.reached(name) >= times, f"reaching the failpoint {name!r}")
 
     def release(self, name: str) -> None:
-        """Ends the pauses at a failpoint, those to come as well."""
+        """Ends all pauses at a failpoint, including future ones."""
         self._check(name)
         released_path(self._entered(), name).touch()
 
     def close(self) -> None:
-        """Switches the failpoints off and releases what pauses at them. May be called again."""
+        """Deactivates the failpoints and releases what pauses at them. May be called again."""
         if self._here:
             for name in self._chosen:
                 actions.pop(name, None)
@@ -100,7 +100,7 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
         self.close()
 
     def _entered(self) -> Path:
-        """Where the processes of the block tell each other what was reached and released."""
+        """Returns the directory in which processes note reached and released failpoints."""
         if self._directory is None:
             raise RuntimeError("the block of these failpoints is not open")
         return self._directory

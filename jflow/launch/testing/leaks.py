@@ -21,7 +21,7 @@ _FOR_THE_PROCESS = re.compile(
 
 @contextmanager
 def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
-    """A block that leaves no process, thread or listening port behind.
+    """A context manager that fails if a process, thread or listening port is left behind.
 
     Args:
       patience: how long they may take to end after the block, in seconds.
@@ -47,7 +47,7 @@ def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
 
 
 def _held() -> set[str]:
-    """The processes, ports and threads of this process, as texts."""
+    """Returns the child processes, listening ports and threads of this process, as texts."""
     this = psutil.Process()
     # These live as long as the process once they are needed.
     permanent = {VALIDATOR.pid, *shared_pids()}
