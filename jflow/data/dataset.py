@@ -236,13 +236,13 @@ class Dataset:
 
     def take(self, count: int) -> Dataset:
         """Keeps the first `count` elements, or all if there are fewer."""
-        wanted = slice(_count("count", count, 0))
-        return self._then(f"take({count})", lambda stage: stages.sliced(stage, wanted))
+        numbers = slice(_count("count", count, 0))
+        return self._then(f"take({count})", lambda stage: stages.sliced(stage, numbers))
 
     def skip(self, count: int) -> Dataset:
         """Drops the first `count` elements."""
-        wanted = slice(_count("count", count, 0), None)
-        return self._then(f"skip({count})", lambda stage: stages.sliced(stage, wanted))
+        numbers = slice(_count("count", count, 0), None)
+        return self._then(f"skip({count})", lambda stage: stages.sliced(stage, numbers))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
         """Keeps every `num_shards`-th element from number `index` on.
@@ -257,9 +257,9 @@ class Dataset:
             raise InvalidArgumentError(
                 f"shard expects an index below num_shards={num_shards}, got {index}"
             )
-        wanted = slice(index, None, num_shards)
+        numbers = slice(index, None, num_shards)
         return self._then(
-            f"shard({num_shards}, {index})", lambda stage: stages.sliced(stage, wanted)
+            f"shard({num_shards}, {index})", lambda stage: stages.sliced(stage, numbers)
         )
 
     def shuffle(
@@ -353,7 +353,7 @@ class Dataset:
         if not datasets:
             raise InvalidArgumentError("zip expects at least one dataset, got none")
         return cls(
-            _joined("zip", datasets),
+            _joined_transforms("zip", datasets),
             lambda epochs: stages.zipped([dataset._build(epochs) for dataset in datasets]),
             lambda: tuple(dataset.element_spec for dataset in datasets),
         )
@@ -362,7 +362,7 @@ class Dataset:
         """Appends the elements of another dataset."""
         both = (self, dataset)
         return Dataset(
-            _joined("concatenate", both),
+            _joined_transforms("concatenate", both),
             lambda epochs: stages.concatenated([one._build(epochs) for one in both]),
             lambda: elements.common_spec([one.element_spec for one in both]),
         )
@@ -461,7 +461,7 @@ class Dataset:
         )
 
 
-def _joined(transform: str, datasets: Sequence[Dataset]) -> list[str]:
+def _joined_transforms(transform: str, datasets: Sequence[Dataset]) -> list[str]:
     transforms = [
         f"{transform}[{number}]: {line}"
         for number, dataset in enumerate(datasets)

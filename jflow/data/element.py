@@ -68,7 +68,7 @@ def stack(elements: Sequence[Any]) -> Any:
 def pad_and_stack(elements: Sequence[Any], value: Any) -> Any:
     """Pads the leaves of elements at the end to the longest of each, and stacks them."""
     _check_structures(elements)
-    return jax.tree.map(lambda *leaves: _stack_leaves(_padded(leaves, value)), *elements)
+    return jax.tree.map(lambda *leaves: _stack_leaves(_pad_leaves(leaves, value)), *elements)
 
 
 def _check_structures(elements: Sequence[Any]) -> None:
@@ -101,7 +101,7 @@ def _shape_and_kind(leaf: Any) -> tuple[tuple[int, ...], str]:
     return ((), "O") if isinstance(leaf, str | bytes) else (np.shape(leaf), leaf.dtype.kind)
 
 
-def _padded(leaves: Sequence[Any], value: Any) -> Sequence[Any]:
+def _pad_leaves(leaves: Sequence[Any], value: Any) -> Sequence[Any]:
     strings = any(isinstance(leaf, str | bytes) for leaf in leaves)
     if strings or len({np.ndim(leaf) for leaf in leaves}) > 1:
         return leaves

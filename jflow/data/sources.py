@@ -159,12 +159,12 @@ def generator(generator: str | Callable[..., Iterable[Any]], args: Sequence[Any]
     function = find_generator(generator) if isinstance(generator, str) else generator
     name = generator if isinstance(generator, str) else name_of(generator)
     try:
-        shown = json.dumps(list(args))
+        args_text = json.dumps(list(args))
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"the arguments of the generator {name} must be JSON types, got {args!r:.200}"
         ) from error
-    return _counted(f"from_generator({name}, {shown})", lambda: function(*args))
+    return _counted_source(f"from_generator({name}, {args_text})", lambda: function(*args))
 
 
 def iterable(iterable: Iterable[Any]) -> Source:
@@ -174,10 +174,10 @@ def iterable(iterable: Iterable[Any]) -> Source:
             f"from_iterable requires an iterable that can be iterated again, got the iterator "
             f"{type(iterable).__name__}; pass the function that makes it to from_generator"
         )
-    return _counted(f"from_iterable({type(iterable).__name__})", lambda: iterable)
+    return _counted_source(f"from_iterable({type(iterable).__name__})", lambda: iterable)
 
 
-def _counted(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
+def _counted_source(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
     def build(_: Epochs) -> Stage:
         return Stream(lambda: Counted(transform, start))
 

@@ -142,16 +142,16 @@ class Repeated(grain.DatasetIterator[Any]):
         self._inner: Cursor | None = None
 
     def __next__(self) -> Any:
-        fresh = False
+        is_new_epoch = False
         while self._epoch != self._count:
             if self._inner is None:
-                self._inner, fresh = self._start(self._epoch), True
+                self._inner, is_new_epoch = self._start(self._epoch), True
             try:
                 return next(self._inner)
             except StopIteration:
                 self.close_inner()
                 self._epoch += 1
-            if fresh and self._count is None:
+            if is_new_epoch and self._count is None:
                 break  # the epoch was empty, and so would be all others
         raise StopIteration
 

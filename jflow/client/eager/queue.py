@@ -120,18 +120,20 @@ class EagerQueue(QueueOperations):
     ) -> None:
         """Enqueues an element, or the rows of a batch."""
         arrays = self.arrays(values, is_batch=operation.is_batch)
-        self._executables.run_operation(operation.method, self._adding(operation), arrays, timeout)
+        self._executables.run_operation(
+            operation.method, self._enqueue_builder(operation), arrays, timeout
+        )
 
     def start_put(
         self, operation: QueueOperation, values: Components, timeout: float | None = None
     ) -> Future[Any]:
         """Starts a `put` without blocking."""
-        build = self._adding(operation)
+        build = self._enqueue_builder(operation)
         return self._executables.start(operation.method, build, self.arrays(values), timeout)
 
     def get(self, operation: QueueOperation, timeout: float | None = None) -> Components:
         """Dequeues an element and returns its components."""
-        build = self._taking(operation)
+        build = self._dequeue_builder(operation)
         return self.logical_element(
             self._executables.run_operation(operation.method, build, (), timeout)
         )
@@ -140,7 +142,9 @@ class EagerQueue(QueueOperations):
         self, operation: QueueOperation, timeout: float | None = None
     ) -> Future[list[Any]]:
         """Starts a `get` without blocking; `logical_element` converts its result."""
-        return self._executables.start(operation.method, self._taking(operation), (), timeout)
+        return self._executables.start(
+            operation.method, self._dequeue_builder(operation), (), timeout
+        )
 
     def get_many(
         self,
@@ -150,14 +154,17 @@ class EagerQueue(QueueOperations):
         timeout: float | None = None,
     ) -> Components:
         """Dequeues `minimum` to `n` elements, or exactly `n` if `minimum` is None."""
-        counts, build = self._counts(n, n if minimum is None else minimum), self._counted(operation)
+        counts, build = (
+            self._counts(n, n if minimum is None else minimum),
+            self._dequeue_many_builder(operation),
+        )
         return self.logical_element(
             self._executables.run_operation(operation.method, build, counts, timeout)
         )
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
         """Returns a `QueueWriter`; `flatten` converts an element to its components."""
-        method, build = ENQUEUE_MANY.method, self._adding(ENQUEUE_MANY)
+        method, build = ENQUEUE_MANY.method, self._enqueue_builder(ENQUEUE_MANY)
         return QueueWriter(
             lambda element: self.arrays(flatten(element)),
             lambda rows: self._executables.start(method, build, rows),
@@ -166,7 +173,7 @@ class EagerQueue(QueueOperations):
 
     def reader(self, unflatten: Callable[[Components], Any], ahead: int) -> QueueReader:
         """Returns a `QueueReader`; `unflatten` makes an element from its components."""
-        method, build = DEQUEUE_UP_TO.method, self._counted(DEQUEUE_UP_TO)
+        method, build = DEQUEUE_UP_TO.method, self._dequeue_many_builder(DEQUEUE_UP_TO)
         counts = self._counts(ahead, 1)
         return QueueReader(
             lambda: self._executables.start(method, build, counts),
@@ -196,18 +203,18 @@ class EagerQueue(QueueOperations):
 
     def _counts(self, n: Any, minimum: Any) -> list[Any]:
         """Returns the maximal and minimal numbers of elements to dequeue, as arrays for feeding."""
-        wanted = as_integer(n, "the number of elements to dequeue")
-        enough = as_integer(minimum, "the minimum number of elements")
-        if wanted < 0:
+        maximum = as_integer(n, "the number of elements to dequeue")
+        lower_bound = as_integer(minimum, "the minimum number of elements")
+        if maximum < 0:
             raise ValueError(
-                f"cannot dequeue {wanted} elements from {self.elements.describe()}; expected 0 or "
+                f"cannot dequeue {maximum} elements from {self.elements.describe()}; expected 0 or "
                 "more"
             )
-        return [np.array(count, _INT32) for count in (wanted, enough if wanted else 0)]
+        return [np.array(count, _INT32) for count in (maximum, lower_bound if maximum else 0)]
 
     # Operations of the queue's graph ----------------------------------------------------------
 
-    def _adding(self, operation: QueueOperation) -> Build:
+    def _enqueue_builder(self, operation: QueueOperation) -> Build:
         """Returns a builder of the enqueue operation, to which the values are fed."""
 
         def build() -> Any:
@@ -217,7 +224,7 @@ class EagerQueue(QueueOperations):
 
         return build
 
-    def _taking(self, operation: QueueOperation) -> Build:
+    def _dequeue_builder(self, operation: QueueOperation) -> Build:
         """Returns a builder of the operation that dequeues one element."""
 
         def build() -> Any:
@@ -226,7 +233,7 @@ class EagerQueue(QueueOperations):
 
         return build
 
-    def _counted(self, operation: QueueOperation) -> Build:
+    def _dequeue_many_builder(self, operation: QueueOperation) -> Build:
         """Returns a builder of the operation that dequeues several elements; the counts are fed."""
 
         def build() -> Any:

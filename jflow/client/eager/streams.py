@@ -32,7 +32,7 @@ class _Batch:
     """A batch of rows with equal dtypes and shapes, copied into one array for each component."""
 
     def __init__(self, row: Row) -> None:
-        self.kind = _kind(row)
+        self.kind = _row_types(row)
         capacity = max(1, _MAX_BATCH_BYTES // max(1, sum(array.nbytes for array in row)))
         self._columns = [np.empty((capacity, *array.shape), array.dtype) for array in row]
         self._capacity = capacity
@@ -47,7 +47,7 @@ class _Batch:
     def takes(self, row: Row) -> bool:
         """Whether the batch has room for a row, and its rows have the row's dtypes and shapes."""
         has_room = self.n_rows < self._capacity and self.n_bytes < _MAX_BATCH_BYTES
-        return has_room and _kind(row) == self.kind
+        return has_room and _row_types(row) == self.kind
 
     def add(self, row: Row, n_bytes: int) -> None:
         """Copies a row into the batch."""
@@ -178,13 +178,13 @@ class _Sender:
     def flush(self, timeout: float | None = None) -> None:
         """Blocks until all elements are in the queue."""
         with self._changed:
-            wanted = self.n_taken
+            n_to_acknowledge = self.n_taken
             if not self._changed.wait_for(
-                lambda: self._error or self.n_acknowledged >= wanted, timeout
+                lambda: self._error or self.n_acknowledged >= n_to_acknowledge, timeout
             ):
                 raise TimeoutError(
                     f"the elements were not all in the queue after {timeout:g} s; "
-                    f"{wanted - self.n_acknowledged} are still pending"
+                    f"{n_to_acknowledge - self.n_acknowledged} are still pending"
                 )
             if self._error is not None:
                 self._check()
@@ -230,7 +230,7 @@ class _Sender:
     def _batch_for(self, row: Row) -> _Batch:
         """Returns an empty batch for rows like `row`; reuses the spare batch if it fits."""
         spare, self._spare = self._spare, None
-        return spare if spare is not None and spare.kind == _kind(row) else _Batch(row)
+        return spare if spare is not None and spare.kind == _row_types(row) else _Batch(row)
 
     def _send_batches(self) -> None:
         while True:
@@ -333,6 +333,6 @@ class QueueReader(Closing):
         return zip(*columns, strict=True)
 
 
-def _kind(row: Row) -> list[tuple[Any, ...]]:
+def _row_types(row: Row) -> list[tuple[Any, ...]]:
     """Returns the dtypes and shapes of a row; rows with equal ones can be stacked."""
     return [(array.dtype, array.shape) for array in row]

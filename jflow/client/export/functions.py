@@ -137,7 +137,7 @@ class ExportedFunction:
         return [Variable.of_operations(EagerVariable.of_ref(current(), ref)) for ref in refs]
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        wanted, tree = jax.tree.flatten(self._arguments)
+        tensor_numbers, tree = jax.tree.flatten(self._arguments)
         given_tree: Any
         leaves, given_tree = jax.tree.flatten((args, kwargs))
         if tree != given_tree:
@@ -145,10 +145,10 @@ class ExportedFunction:
         symbols: dict[str, Any] = {}
         document = self._archive.document
         types = _types(document)
-        for number, leaf in zip(wanted, leaves, strict=True):
+        for number, leaf in zip(tensor_numbers, leaves, strict=True):
             _bind_sizes(document.avals[types[number]], jnp.shape(leaf), symbols)
         evaluation = _Evaluation(self._archive, symbols)
-        for number, leaf in zip(wanted, leaves, strict=True):
+        for number, leaf in zip(tensor_numbers, leaves, strict=True):
             evaluation.set_argument(number, leaf, types[number])
         evaluation.evaluate()
         return jax.tree.map(evaluation.value, self._results)
@@ -173,12 +173,13 @@ def _types(document: Document) -> list[int]:
 
 def _bind_sizes(aval: Aval, shape: tuple[Any, ...], symbols: dict[str, Any]) -> None:
     """Binds the symbols of an argument's unknown dimensions to the sizes of its shape."""
-    wanted = aval.shape or ()
-    if len(wanted) != len(shape) or any(
-        isinstance(size, int) and size != actual for size, actual in zip(wanted, shape, strict=True)
+    expected_shape = aval.shape or ()
+    if len(expected_shape) != len(shape) or any(
+        isinstance(size, int) and size != actual
+        for size, actual in zip(expected_shape, shape, strict=True)
     ):
-        raise TypeError(f"expected an argument of shape {wanted}, got {shape}")
-    for size, actual in zip(wanted, shape, strict=True):
+        raise TypeError(f"expected an argument of shape {expected_shape}, got {shape}")
+    for size, actual in zip(expected_shape, shape, strict=True):
         if (
             isinstance(size, str)
             and size.isidentifier()

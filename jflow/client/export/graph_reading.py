@@ -98,14 +98,14 @@ class GraphReader:
 
     def _reserve_scopes(self) -> None:
         """Reserves the imported operations' name scopes, so that new scopes get other names."""
-        known = {op.name for op in self._operations} | {self._prefix.rstrip("/")}
+        operation_names = {op.name for op in self._operations} | {self._prefix.rstrip("/")}
         scopes: dict[str, None] = {}
         for op in self._operations:
             parts = op.name.split("/")
             scopes.update(dict.fromkeys("/".join(parts[:n]) for n in range(1, len(parts))))
         with self._graph.scopes.replaced(names=""):
             for scope in scopes:
-                if scope not in known:
+                if scope not in operation_names:
                     self._graph.unique_name(scope)
 
     # Operations -------------------------------------------------------------------------------

@@ -146,8 +146,8 @@ class _GraphWriter:
         inputs = [jex.Var(x.aval) for x in eqn.invars if not isinstance(x, jex.Literal)]
         rest = iter(inputs)
         atoms = [x if isinstance(x, jex.Literal) else next(rest) for x in eqn.invars]
-        bare = request.replaced(eqn, None).replace(invars=atoms)
-        return self._tables.program(jaxprs.close(inputs, eqn.outvars, [bare]))
+        unplaced_eqn = request.replaced(eqn, None).replace(invars=atoms)
+        return self._tables.program(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn]))
 
     def _inputs(self, op: Operation) -> tuple[int | LiteralEntry, ...]:
         return tuple(self._tensors[tensor.var] for tensor in op.inputs)

@@ -194,11 +194,12 @@ class ProgramReader:
         return self._check_results(name, list(results) if is_many else [results], equation.outputs)
 
     def _check_results(self, name: str, results: list[Any], outputs: Sequence[int]) -> list[Any]:
-        wanted = [self.aval(number) for number in outputs]
+        expected_avals = [self.aval(number) for number in outputs]
         types = [(np.shape(value), value.dtype) for value in results]
-        if types != [(aval.shape, aval.dtype) for aval in wanted]:
+        if types != [(aval.shape, aval.dtype) for aval in expected_avals]:
             raise self.error(
-                f"{name!r:.80} gives {types!r:.200}, expected {[str(x) for x in wanted]!r:.200}"
+                f"{name!r:.80} gives {types!r:.200}, "
+                f"expected {[str(x) for x in expected_avals]!r:.200}"
             )
         return results
 

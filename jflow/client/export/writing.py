@@ -107,9 +107,9 @@ class Tables:
 
     def program(self, jaxpr: jex.ClosedJaxpr) -> int:
         """Returns the index of a program, which follows the programs that it refers to."""
-        known = self._known.get(id(jaxpr))
-        if known is not None:
-            return known[1]
+        known_entry = self._known.get(id(jaxpr))
+        if known_entry is not None:
+            return known_entry[1]
         entry = self._program(jaxpr)
         index = self.programs.add(repr(entry), lambda: entry)
         self._known[id(jaxpr)] = jaxpr, index
@@ -189,8 +189,8 @@ class Tables:
         self, eqn: jex.JaxprEqn, inputs: Sequence[jex.Var], reason: str
     ) -> dict[str, Any]:
         """Exports a single equation as a function of `inputs` for all possible platforms."""
-        bare = request.replaced(eqn, None)
-        fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [bare])))
+        unplaced_eqn = request.replaced(eqn, None)
+        fun = jax.jit(jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [unplaced_eqn])))
         module, cause = _export(fun, [jaxprs.shape_of(var.aval) for var in inputs])
         if module is None:
             what = f"{eqn.primitive.name!r} (at {origin.line_of(eqn) or 'an unknown line'})"

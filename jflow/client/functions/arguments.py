@@ -17,6 +17,7 @@ from jflow.compiler.graph import Tensor
 from jflow.compiler.graph.tracing import Static
 
 _STATIC = (Static, VariableLike)
+"""Leaves that are passed to the function as they are; everything else is traced."""
 
 
 class FunctionArguments:
@@ -48,9 +49,11 @@ class FunctionArguments:
     def mark_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns the arguments with each one declared static wrapped in `Static`."""
         nums = {n % len(args) if n < 0 and args else n for n in self.static_nums}
-        marked = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
-        named = {k: Static.of(v) if k in self.static_names else v for k, v in kwargs.items()}
-        return marked, named
+        marked_args = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
+        marked_kwargs = {
+            k: Static.of(v) if k in self.static_names else v for k, v in kwargs.items()
+        }
+        return marked_args, marked_kwargs
 
     def check(self, tree: Any, leaves: list[Any], user: object) -> None:
         """Checks that each leaf is an array, a number, a tensor or static.

@@ -107,16 +107,17 @@ class Concrete:
         self._feed_indices = (
             None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
         )
-        self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
+        self._unwraps = _changes(_unwrap_conversion(tensor) for tensor in fed)
         is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
         self._wraps = _changes(
-            _wrapping(tensor, runner.keeps_weak_types, is_weak[tensor]) for tensor in computed
+            _wrap_conversion(tensor, runner.keeps_weak_types, is_weak[tensor])
+            for tensor in computed
         )
         # Results are taken from the fetched values, followed by the arguments and the constants.
         position = {tensor: i for i, tensor in enumerate((*computed, *args, *self._empty))}
-        wanted = [position[tensor] for tensor in outputs]
+        result_positions = [position[tensor] for tensor in outputs]
         self._n_computed = len(computed)
-        self._wanted = None if wanted == list(range(len(computed))) else wanted
+        self._wanted = None if result_positions == list(range(len(computed))) else result_positions
         takes_all = self._feed_indices is None and not self._unwraps
         self._is_plain = takes_all and self._wanted is None and not self._wraps
 
@@ -145,7 +146,7 @@ class Concrete:
         return self._results(values, args)
 
     def single_program(self) -> tuple[CompiledProgram, Sequence[int] | None] | None:
-        """The only program of a call and the indices of its arguments; None if a call does more.
+        """Returns the program and the indices of its arguments; None if a call does more than run it.
 
         None in place of them are all arguments in order. A function that has not run has none.
         """
@@ -313,11 +314,11 @@ Change = Callable[[Any], Any]
 
 
 def _changes(changes: Iterable[Change | None]) -> list[tuple[int, Change]]:
-    """The changes that are not None, each with the index of its value."""
+    """Returns the changes that are not None, each with the index of its value."""
     return [(i, change) for i, change in enumerate(changes) if change is not None]
 
 
-def _unwrapping(tensor: Tensor) -> Change | None:
+def _unwrap_conversion(tensor: Tensor) -> Change | None:
     """Returns the conversion of an argument to its physical form; None if it needs none."""
     if is_key(tensor.dtype):
         return internals.key_data
@@ -325,7 +326,7 @@ def _unwrapping(tensor: Tensor) -> Change | None:
     return physical.unwrap if physical else None
 
 
-def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
+def _wrap_conversion(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
     """Returns the conversion of a fetched value to its `jax.jit` type; None if it needs none."""
     if is_key(tensor.dtype):
         return internals.key_maker(tensor.dtype)

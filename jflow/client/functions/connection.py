@@ -79,8 +79,8 @@ class Connection(Closing):
         placement: str | Callable[..., Any] | None = None,
     ) -> None:
         self._config = checked_config(config)
-        wanted = self._config.placement if placement is None else placement
-        self._strategy = named_strategy(wanted)
+        placement_option = self._config.placement if placement is None else placement
+        self._strategy = named_strategy(placement_option)
         self._target = checked_target(target)
         self._backend = self._open_backend()
         self._registering = threading.Lock()
@@ -108,14 +108,14 @@ class Connection(Closing):
           timeout: the longest time to wait in seconds; None for that of the options.
 
         Raises:
-          UnavailableError: if the server does not answer within the connect timeout.
+          UnavailableError: if the server does not respond within the connect timeout.
           RestartedError: if the server was started again, and has lost what this connection used
             there; one call says so.
         """
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 
     def incarnation(self) -> int:
-        """A random number that identifies the life of the server; 0 in this process.
+        """Returns a random number that identifies the life of the server; 0 in this process.
 
         Raises as `check`.
         """
@@ -142,8 +142,8 @@ class Connection(Closing):
         """Returns the devices of all tasks that are up, those of the server first.
 
         Raises:
-          UnavailableError: if the server does not answer within the connect timeout.
-          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
+          UnavailableError: if the server does not respond within the connect timeout.
+          DeadlineExceededError: if the operation timeout passes before the tasks have responded.
         """
         return self._backend.list_devices(Deadline(self.timeout))
 
@@ -164,7 +164,7 @@ class Connection(Closing):
 
         Raises:
           FencedError: if there was a later claim than that of `epoch`.
-          UnavailableError: if the server does not answer. Other tasks that are down hear of the
+          UnavailableError: if the server does not respond. Other tasks that are down hear of the
             claim with the first call that uses them.
         """
         self._check_open()
@@ -189,11 +189,11 @@ class Connection(Closing):
 
         Raises:
           FencedError: if there was a later claim.
-          UnavailableError: if the server does not answer.
+          UnavailableError: if the server does not respond.
         """
         self._check_open()
-        lost, self._backend = self._backend, self._open_backend()
-        lost.close()
+        lost_backend, self._backend = self._backend, self._open_backend()
+        lost_backend.close()
         self._forget_calls()
         if self._claim is not None:
             self.claim(*self._claim)

@@ -111,9 +111,10 @@ class Function(Uncopyable, Generic[P, R_co]):
                 else:
                     return again
             calls, key, leaves = self._signature(args, kwargs)
-            known, last_key, call = self._last_call  # comparing keys is faster than hashing one
+            # Comparing keys is faster than hashing one.
+            last_calls, last_key, call = self._last_call
             deadline = None
-            if known is not calls or last_key != key:
+            if last_calls is not calls or last_key != key:
                 compiled: CompiledCall | tuple[Graph, _Trace] | None = calls.get(key)
                 if compiled is None:
                     deadline = Deadline(current().timeout)
@@ -327,8 +328,7 @@ class Function(Uncopyable, Generic[P, R_co]):
 
 
 _NEVER: tuple[None, dict[Any, CompiledCall]] = (None, {})
-
-"""Leaves that are passed to the function as they are; everything else is traced."""
+"""The last call of a function that has not been called: no connection is None."""
 
 
 @overload

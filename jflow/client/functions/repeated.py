@@ -22,7 +22,7 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.plan.xla.internals import ConcreteArray
 
 Key = tuple[Any, Sequence[Any], Any, Any, DeviceSpec | None]
-"""What a call is compiled for.
+"""The key of a compiled call.
 
 Structure and kinds of the arguments, JAX's settings, whether it checks for NaN, and the device that
 it requests because of its arguments or of `jax.default_device`.
@@ -135,4 +135,4 @@ class CompiledCall:
 
 
 NEVER = RepeatableCall(None, (None, (), None, None, None), _nothing, None, _nothing)
-"""It accepts no call, because no connection is None."""
+"""Accepts no call, because no connection is None."""

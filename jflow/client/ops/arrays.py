@@ -49,7 +49,7 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
     """
     array = as_array(value, dtype)
     if shape is not None:
-        array = _filled(array, _static_shape(shape))
+        array = _fill_shape(array, _static_shape(shape))
     return _default_graph().constant(array, name=name)
 
 
@@ -108,10 +108,14 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     dims = as_shape(shape)
     if not is_compatible(dims, tensor.aval.shape):
         raise ValueError(f"{tensor!r} cannot have the shape {shape}")
-    wanted = None if isinstance(tensor.aval, HostArray) else _known_more(tensor.aval.shape, shape)
-    if wanted is not None:
-        fit = _fitting(wanted)
-        fitted: Tensor = fit(x) if is_traced else graph.apply(fit, (tensor,), name=name)
+    refined_sizes = (
+        None if isinstance(tensor.aval, HostArray) else _refine_sizes(tensor.aval.shape, shape)
+    )
+    if refined_sizes is not None:
+        check_shape = _shape_checker(refined_sizes)
+        fitted: Tensor = (
+            check_shape(x) if is_traced else graph.apply(check_shape, (tensor,), name=name)
+        )
         return fitted
     refuse_tracer(x)
     aval, attributes = abstract(dims, tensor.dtype), {"shape": declared(dims)}
@@ -123,13 +127,13 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
         return on_host(graph, [tensor])[0]
 
     def replay(here: Graph, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        return [here.apply(_fitting(dims), inputs, name=name)]
+        return [here.apply(_shape_checker(dims), inputs, name=name)]
 
     recorded = RecordedCall((aval,), None, (), replay, on_host)
     return graph.add_recorded([tensor.var], recorded, name).outputs[0]
 
 
-def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
+def _shape_checker(shape: Sequence[Any]) -> Callable[[Any], Any]:
     """Returns the JAX function that checks and refines the shape of a value of known rank."""
 
     def ensure_shape(value: Any) -> Any:
@@ -140,7 +144,7 @@ def _fitting(shape: Sequence[Any]) -> Callable[[Any], Any]:
     return ensure_shape
 
 
-def _known_more(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
+def _refine_sizes(known: Sequence[Any], shape: Any) -> Sequence[Any] | None:
     """Returns the known sizes, replaced by those that `shape` states.
 
     None if a program cannot be made for them, because one is computed from unknown sizes.
@@ -195,7 +199,7 @@ def _graph_of(inputs: Sequence[Any]) -> Graph:
     return _default_graph()
 
 
-def _filled(array: Any, shape: tuple[int, ...]) -> Any:
+def _fill_shape(array: Any, shape: tuple[int, ...]) -> Any:
     """Reshapes an array, repeating its last element to fill the shape; also for random keys."""
     size = math.prod(shape)
     if array.size > size or (size and not array.size):

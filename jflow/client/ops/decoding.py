@@ -102,8 +102,8 @@ def decode_raw(
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
     def avals() -> list[AbstractValue]:
-        known = shape_of(strings)
-        shape = None if known is None else (*known, unknown_dim())
+        known_shape = shape_of(strings)
+        shape = None if known_shape is None else (*known_shape, unknown_dim())
         return [host_abstract(shape, dtype)]
 
     return invoke(graph, "decode_raw", [strings], avals, name, **attributes)[0]

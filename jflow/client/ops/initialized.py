@@ -27,7 +27,7 @@ from jflow.compiler.graph.primitives import is_initialized_p
 def is_variable_initialized(variable: Variable, name: str = "IsInitialized") -> Tensor:
     """Returns a tensor that is True if the variable is initialized, bool[].
 
-    A step that also initializes the variable may give either answer, unless control dependencies
+    A step that also initializes the variable may give either result, unless control dependencies
     order the two.
 
     Args:
@@ -59,7 +59,7 @@ def report_uninitialized_variables(
     Returns:
       string[n], the names in the order of the list; sessions return them as bytes.
     """
-    variables = _those(var_list)
+    variables = _variables_to_check(var_list)
     aval = abstract((unknown_dim(),), string)
     return _check("missing_names", variables, [aval], name).outputs[0]
 
@@ -77,7 +77,7 @@ def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> 
     Raises:
       FailedPreconditionError: in the step, with the names of the variables that have none.
     """
-    variables = _those(var_list)
+    variables = _variables_to_check(var_list)
     if not variables:
         return None
     check = _check("assert_initialized", variables, [], "assert_variables_initialized")
@@ -87,7 +87,7 @@ def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> 
         return identity(value, name=check.name)
 
 
-def _those(var_list: Iterable[Variable] | None) -> list[Variable]:
+def _variables_to_check(var_list: Iterable[Variable] | None) -> list[Variable]:
     return [*global_variables(), *local_variables()] if var_list is None else [*var_list]
 
 

@@ -54,20 +54,22 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
         array: Tensor = _cast_array(x, dtype)
         return array
     tensor = graph.as_tensor(x)
-    wanted = as_dtype(dtype)
-    if string in (tensor.dtype, wanted):
+    target_dtype = as_dtype(dtype)
+    if string in (tensor.dtype, target_dtype):
         raise TypeError(
-            f"cast is for numbers, got {tensor!r} and {wanted.name}; "
+            f"cast is for numbers, got {tensor!r} and {target_dtype.name}; "
             "use string_to_number or as_string"
         )
     if not isinstance(tensor.aval, HostArray):
-        cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
+        cast_: Tensor = graph.apply(
+            lambda value: jnp.asarray(value, target_dtype), (tensor,), name=name
+        )
         return cast_
     if is_unranked(tensor.aval):
-        fun, attributes = partial(jnp.asarray, dtype=wanted), {"dtype": wanted.name}
+        fun, attributes = partial(jnp.asarray, dtype=target_dtype), {"dtype": target_dtype.name}
         return on_any_rank(graph, fun, tensor, name, "cast", attributes)
-    avals = [abstract(tensor.aval.shape, wanted)]
-    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
+    avals = [abstract(tensor.aval.shape, target_dtype)]
+    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=target_dtype.name)[0]
 
 
 def string_split(
@@ -187,10 +189,10 @@ def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - Ten
 
 
 def _cast_array(value: Any, dtype: Any) -> Any:
-    array, wanted = host_array(value), host_dtype(dtype)
-    if array.dtype == object or not isinstance(wanted, np.dtype):
+    array, target_dtype = host_array(value), host_dtype(dtype)
+    if array.dtype == object or not isinstance(target_dtype, np.dtype):
         raise TypeError(
-            f"cast is for numbers, got {array.dtype} and {wanted.name}; "
+            f"cast is for numbers, got {array.dtype} and {target_dtype.name}; "
             "use string_to_number or as_string"
         )
-    return array.astype(wanted)[()]
+    return array.astype(target_dtype)[()]

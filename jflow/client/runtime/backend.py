@@ -150,10 +150,10 @@ class Backend(Protocol):
         """A name unique to this session, which owns the resources that are not shared."""
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
-        """Returns all tasks, and the devices of `tasks`; blocks until these have answered.
+        """Returns all tasks, and the devices of `tasks`; blocks until these have responded.
 
         Raises:
-          UnavailableError, DeadlineExceededError: if one of `tasks` does not answer.
+          UnavailableError, DeadlineExceededError: if one of `tasks` does not respond.
         """
 
     def register(self, compiled: CompiledStep) -> Executable:

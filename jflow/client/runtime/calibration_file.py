@@ -22,10 +22,10 @@ from jflow.errors import InvalidArgumentError, NotFoundError
 _LOG = logging.getLogger(__name__)
 
 VARIABLE = "JFLOW_CALIBRATION"
-"""Names another file."""
+"""The environment variable with the path of another calibration file."""
 
 MAX_AGE_S = 30 * 86_400.0
-"""How long a calibration is used, in seconds."""
+"""The age up to which a calibration is used, in seconds."""
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:

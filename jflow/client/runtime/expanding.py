@@ -23,7 +23,7 @@ from jflow.plan.xla.compile import CompiledProgram
 from jflow.state.effects import Effect
 
 MAX_SIGNATURES = 64
-"""How many signatures of one step stay registered; the one that was used longest ago is dropped."""
+"""The number of signatures of a step that stay registered; the least recently used is dropped."""
 
 FedShapes = tuple[tuple[int, ...], ...]
 """The shapes that are fed for the tensors of unknown rank."""

@@ -46,8 +46,8 @@ _VARIABLES = {
     "per_process_gpu_memory_fraction": ("XLA_PYTHON_CLIENT_MEM_FRACTION", None),
     "visible_device_list": ("CUDA_VISIBLE_DEVICES", None),
 }
-"""By the name of an option of GPUs: the variable of the environment that does the same, and the
-value that it then has; None for that of the option."""
+"""By GPU option: the environment variable with the same effect, and the value to set it to (None for
+that of the option)."""
 
 _warned: set[str] = set()
 
@@ -186,13 +186,15 @@ class LocalBackend:
         *,
         is_consistent: bool,  # a local session has all steps to itself
     ) -> SaveReport:
-        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
-        record = self.call_state(ClusterState.save, path, packed, False, about, deadline=deadline)
+        path, item_bytes = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(
+            ClusterState.save, path, item_bytes, False, about, deadline=deadline
+        )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        path, packed = path_on_tasks(prefix, {}), items.to_bytes()
-        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        path, item_bytes = path_on_tasks(prefix, {}), items.to_bytes()
+        record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
         return SaveReport.from_bytes(record)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:

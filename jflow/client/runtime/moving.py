@@ -23,11 +23,10 @@ from jflow.state.moves import MovedError
 T = TypeVar("T")
 
 PAUSE_S = 0.005
-"""How long a step waits that has only to be run again: the task that holds its state is about to
-notify all others."""
+"""How long to wait before retrying a step whose state is being moved, in seconds."""
 
 MAX_TRIES = 1000
-"""How often one call registers or runs a step again. Each time means that its state has moved."""
+"""How often one call retries a step; each retry means that its state has moved again."""
 
 
 def retry_while_moved(
@@ -223,7 +222,7 @@ class _MovingFuture(Future[list[Array]]):
             return
         error = inner.exception()
         if isinstance(error, MovedError):
-            # Not on this thread, which may be the one that receives answers.
+            # Not on this thread, which may be the one that receives replies.
             again = (executable, error)
             threading.Thread(target=self._again, args=again, name="jflow move", daemon=True).start()
         elif error is not None:

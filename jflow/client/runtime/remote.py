@@ -86,7 +86,7 @@ class Isolation:
 
 _RECONNECT_TIMEOUT_S = 2.0
 _MAX_RESTARTS = 10
-"""How many restarts are outlived while one step is registered."""
+"""The number of restarts that the registration of one step survives."""
 _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
@@ -142,7 +142,7 @@ class RemoteBackend:
         for record in all_devices:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in all_devices}
-        every = tuple(_seen_tasks(info, self._filters))
+        every = tuple(_visible_tasks(info, self._filters))
         memory = {d.device: d.memory_limit_bytes for d in all_devices if d.memory_limit_bytes}
         return Inventory(info.task, every, devices, platforms, self._wiring(info), memory)
 
@@ -161,9 +161,9 @@ class RemoteBackend:
         """Registers a step with the master and returns its handle."""
         tasks, n_left = {plan.device.task for plan in step.plans}, _MAX_RESTARTS
         while True:
-            known = self.restarts.known(tasks)
+            restarted_tasks = self.restarts.known(tasks)
             try:
-                handle = step.offer(client, self._connect_timeout, deadline, known)
+                handle = step.offer(client, self._connect_timeout, deadline, restarted_tasks)
                 break
             except RestartedError as error:
                 self.outlive(error, is_rolled_back=True)
@@ -223,15 +223,15 @@ class RemoteBackend:
         *,
         is_consistent: bool,
     ) -> SaveReport:
-        path, packed = self._path(prefix, items, deadline), self._encode_items(items)
+        path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
         record = self.call_state(
-            ClusterState.save, path, packed, is_consistent, about, deadline=deadline
+            ClusterState.save, path, item_bytes, is_consistent, about, deadline=deadline
         )
         return SaveReport.from_bytes(record)
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
-        path, packed = self._path(prefix, items, deadline), self._encode_items(items)
-        record = self.call_state(ClusterState.restore, path, packed, deadline=deadline)
+        path, item_bytes = self._path(prefix, items, deadline), self._encode_items(items)
+        record = self.call_state(ClusterState.restore, path, item_bytes, deadline=deadline)
         return SaveReport.from_bytes(record)
 
     def _path(self, prefix: str, items: StateItems, deadline: Deadline) -> str:
@@ -252,8 +252,8 @@ class RemoteBackend:
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connection(deadline)
         own = client.info.task
-        seen = _seen_tasks(client.info, self._filters)
-        tasks = sorted(seen, key=lambda task: (task != own, task))
+        visible_tasks = _visible_tasks(client.info, self._filters)
+        tasks = sorted(visible_tasks, key=lambda task: (task != own, task))
         groups = client.call(MasterSession.list_devices, tasks, _LIST_TIMEOUT_S, True, deadline)
         return [
             DeviceInfo(
@@ -336,9 +336,9 @@ class RemoteBackend:
         lost.close()  # its stream has ended; the thread that sends to it has not
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
         task = lost.info.task
-        meant = replace(self._meant, task=task, incarnation=lost.info.incarnation)
+        expected_server = replace(self._meant, task=task, incarnation=lost.info.incarnation)
         try:
-            client = _connect_twice(meant, timeout, deadline)
+            client = _connect_twice(expected_server, timeout, deadline)
         except RestartedError as error:
             if not self.restarts.are_outlived:
                 raise RestartedError(
@@ -347,7 +347,7 @@ class RemoteBackend:
                     task=str(task),
                 ) from None
             self.outlive(error, is_rolled_back=True)
-            client = _connect_twice(replace(meant, incarnation=0), timeout, deadline)
+            client = _connect_twice(replace(expected_server, incarnation=0), timeout, deadline)
         except OpError as error:
             error.with_context(task=str(task))
             raise
@@ -366,19 +366,21 @@ class RemoteBackend:
             groups = client.call(
                 MasterSession.list_devices, unknown, self._connect_timeout, False, deadline
             )
-            seen = [record for record in groups if self._filters.see(record.device)]
+            visible_records = [record for record in groups if self._filters.see(record.device)]
             for task in unknown:
-                self._devices[task] = [record for record in seen if record.device.task == task]
+                self._devices[task] = [
+                    record for record in visible_records if record.device.task == task
+                ]
         return [self._devices[task] for task in tasks]
 
 
 def _completed_options(config: ConfigProto, info: ServerInfo) -> ConfigProto:
     """Fills unset options from the server's defaults. Raises InvalidArgumentError if invalid."""
-    packed = info.session_defaults
-    return SessionDefaults.from_bytes(packed).fill(config) if packed else config
+    default_bytes = info.session_defaults
+    return SessionDefaults.from_bytes(default_bytes).fill(config) if default_bytes else config
 
 
-def _seen_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
+def _visible_tasks(info: ServerInfo, filters: DeviceFilters) -> list[Task]:
     """Returns the tasks that the filters leave, and always the server's own."""
     return [task for task in info.cluster.tasks() if task == info.task or filters.see_task(task)]
 
@@ -405,7 +407,7 @@ def reset_containers(
     filters = DeviceFilters(config.device_filters)
     client = connect(target, connect_timeout, deadline)
     try:
-        tasks = _seen_tasks(client.info, filters) if filters.texts else []
+        tasks = _visible_tasks(client.info, filters) if filters.texts else []
         client.call(MasterSession.reset, containers, connect_timeout, deadline, tasks)
     finally:
         client.close()

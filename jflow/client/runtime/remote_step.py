@@ -61,7 +61,7 @@ class Numbering:
 
 
 _STALE = (None, 0)
-"""What stands before a registration that is not used any more."""
+"""Put in front of a registration that must not be used again."""
 _MAX_OFFERS = 3
 _MAX_REPEATS = 100
 _REPEATED_WITHIN_S = 2.0
@@ -255,11 +255,11 @@ class RemoteExecutable:
         if self._registrations and (current := self._registrations[0])[0] is client:
             return client, current[1]
         with deadline.holding(self._lock, "waiting for the step to be registered"):
-            former = [*self._registrations]
-            if former and former[0][0] is client:
-                return client, former[0][1]
+            former_registrations = [*self._registrations]
+            if former_registrations and former_registrations[0][0] is client:
+                return client, former_registrations[0][1]
             handle = self._backend.offer(self, client, deadline)
             self._registrations[:] = [(client, handle)]
             # Only now: the new plans keep what is the session's alone.
-            _release([one for one in former if one[0] is client])
+            _release([one for one in former_registrations if one[0] is client])
             return client, handle

@@ -47,9 +47,9 @@ class Restarts:
     def known(self, tasks: Collection[Task]) -> list[Task]:
         """Returns those of the tasks whose restart the server must be told of, each only once."""
         with self._lock:
-            lost = sorted(self._known.intersection(tasks))
-            self._known.difference_update(lost)
-            return lost
+            restarted_tasks = sorted(self._known.intersection(tasks))
+            self._known.difference_update(restarted_tasks)
+            return restarted_tasks
 
     def go_on(self, error: RestartedError, *, is_rolled_back: bool) -> None:
         """Returns if the failed call can be retried on the restarted task; raises otherwise.
@@ -66,11 +66,13 @@ class Restarts:
         task = Task.parse(error.task)
         with self._lock:
             self._known.add(task)
-            lost = [*self._used.pop(task, {})]
-        if is_rolled_back and not lost:
+            lost_state = [*self._used.pop(task, {})]
+        if is_rolled_back and not lost_state:
             return
         what = error.message.partition(";")[0]
-        raise RestartedError(f"{what}; {_advice(lost)}", op=error.op, task=error.task) from None
+        raise RestartedError(
+            f"{what}; {_advice(lost_state)}", op=error.op, task=error.task
+        ) from None
 
 
 def _advice(lost: Collection[str]) -> str:

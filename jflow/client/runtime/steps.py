@@ -36,11 +36,11 @@ from jflow.compiler.placement import (
 from jflow.errors import OpError
 
 HOLD_S = 4.0
-"""The longest time that steps wait for a move, in seconds; the steps that use the state have half
-of it to end. State has more time by its size."""
+"""The longest time that a move holds steps, in seconds; running steps that use the state have half
+of it to end. Large state gets more time, by `LEAST_BANDWIDTH`."""
 
 LEAST_BANDWIDTH = 50e6
-"""Bytes a second that a move of large state has time for."""
+"""The transfer rate that the time limit of a move assumes, in bytes per second."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
     Raises:
       InvalidArgumentError, TypeError: if there is no strategy as the options name.
     """
-    chosen = named_strategy(config.placement) if strategy is None else strategy
-    return Placer(config.allow_soft_placement, config.log_device_placement, chosen)
+    chosen_strategy = named_strategy(config.placement) if strategy is None else strategy
+    return Placer(config.allow_soft_placement, config.log_device_placement, chosen_strategy)
 
 
 def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
@@ -101,9 +101,9 @@ def place_step(
     Raises:
       InvalidArgumentError: if a placeholder is not fed, a device does not exist, or colocated
         operations request different devices.
-      UnavailableError, DeadlineExceededError: if a task that the step needs does not answer.
+      UnavailableError, DeadlineExceededError: if a task that the step needs does not respond.
     """
-    placement, _ = _placed(graph, request, backend, placer, deadline)
+    placement, _ = _place(graph, request, backend, placer, deadline)
     return dict(placement)
 
 
@@ -157,7 +157,7 @@ def register_step(
         return ExpandingExecutable(graph, request, expand, registering)
 
     def register(deadline: Deadline) -> Executable:
-        placement, inventory = _placed(graph, request, backend, placer, deadline)
+        placement, inventory = _place(graph, request, backend, placer, deadline)
         compiled = compile_placed(request, placement, inventory.platforms, owner=backend.owner)
         return backend.register(compiled)
 
@@ -186,13 +186,13 @@ def replace_state(
       min_gain, n_steps: when it moves.
       deadline: of the call.
     """
-    known = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
+    pruned_steps = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
 
     def move() -> Replacement:
         tasks = backend.inventory((), deadline).tasks
         relocator = Relocator(
             graph,
-            known,
+            pruned_steps,
             placer,
             backend.inventory(tasks, deadline),
             backend.owner,
@@ -217,7 +217,7 @@ def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
     return gain > min_gain * plan.before and gain * n_steps > plan.cost
 
 
-def _placed(
+def _place(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> tuple[Placement, Inventory]:
     """Returns a step's placement and its tasks' devices; queries only the tasks that it needs."""

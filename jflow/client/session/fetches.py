@@ -142,11 +142,11 @@ class Fetches:
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
         """Rebuilds the structure from physical values; scalars become NumPy scalars."""
-        filled = [
+        leaf_values = [
             from_physical(values[x], x.dtype) if isinstance(x, Tensor) else None
             for x in self._leaves
         ]
-        return self._build(iter(filled))
+        return self._build(iter(leaf_values))
 
     def fill_fetched(self, values: Sequence[Array]) -> Any:
         """Like `fill`, from a sequence with one value for each of `tensors`."""

@@ -126,9 +126,9 @@ class Session(Closing):
                 run = partial(run_with_metadata, options=options, metadata=run_metadata)
             key = key_of(fetches, feed_dict)
             if key is not None:
-                known = self._steps.find(key)
-                if known is not None:
-                    return known.run(feed_dict or {}, deadline, run)
+                known_step = self._steps.find(key)
+                if known_step is not None:
+                    return known_step.run(feed_dict or {}, deadline, run)
             return self._steps.run(key, fetches, feed_dict, deadline, run)
         except Exception as error:
             hide_frames(error)
@@ -240,16 +240,16 @@ class Session(Closing):
           What has moved, and the predictions.
 
         Raises:
-          InvalidArgumentError: if there is no such strategy, or its answer breaks a constraint.
+          InvalidArgumentError: if there is no such strategy, or its placement breaks a constraint.
           AlreadyExistsError: if there is other state of that name on the device to move to.
           DeadlineExceededError: if steps that use the state do not end in time, such as those that
             wait for a queue and also write variables; nothing of it has moved then.
           AbortedError: if another session moves it at the same time, or resets its container.
-          UnavailableError: if a task of the cluster does not answer.
+          UnavailableError: if a task of the cluster does not respond.
         """
         if min_gain is not None and not min_gain >= 0:
             raise ValueError(f"min_gain must be at least 0, or None, got {min_gain}")
-        chosen = named_strategy(strategy)
+        chosen_strategy = named_strategy(strategy)
         deadline = self._settings.complete()
         steps = self._steps.n_runs()
         if fetches is not None:
@@ -263,7 +263,7 @@ class Session(Closing):
             steps,
             self._backend,
             self._settings.placer,
-            chosen,
+            chosen_strategy,
             min_gain=min_gain,
             n_steps=n_steps,
             deadline=deadline,
@@ -338,8 +338,8 @@ class Session(Closing):
         """Returns the devices of all tasks that are up, those of the session's server first.
 
         Raises:
-          UnavailableError: if the session's server does not answer within the connect timeout.
-          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
+          UnavailableError: if the session's server does not respond within the connect timeout.
+          DeadlineExceededError: if the operation timeout passes before the tasks have responded.
         """
         return self._backend.list_devices(self._settings.complete())
 

@@ -18,7 +18,7 @@ from jflow.errors import OpError
 from jflow.plan.xla import internals
 
 RunExecutable = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
-"""How a step is run with its fed values, if it is traced or can be cancelled."""
+"""Runs a step with its fed values, in place of `Executable.run`, to trace or cancel it."""
 
 
 class KnownStep(NamedTuple):

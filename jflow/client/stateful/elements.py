@@ -47,7 +47,7 @@ class Structure:
             raise ValueError(f"names require a sequence of dtypes, got {dtypes!r:.80}")
         else:
             leaves, self._tree = jax.tree.flatten(dtypes)
-            sizes = _in_tree(shapes, self._tree)
+            sizes = _tree_shapes(shapes, self._tree)
             paths, _ = jax.tree_util.tree_flatten_with_path(dtypes)
             named = (jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths)
             self.names = tuple(filter(None, named))
@@ -132,7 +132,7 @@ def in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
     return shapes
 
 
-def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
+def _tree_shapes(shapes: Any, tree: Any) -> Sequence[Any]:
     """Returns a shape for each leaf of a tree of dtypes."""
     if shapes is None:
         return [None] * tree.num_leaves

@@ -41,9 +41,9 @@ class Handle(Conversions, Uncopyable):
         "arguments and the same shared_name"
     )
     _instead_of_value = "use its methods"
-    """What to use in place of the whole, which is not an array."""
+    """The advice for programs that use the resource as an array."""
     _acts_eagerly: ClassVar[bool] = False
-    """Whether it has methods that act at once inside `jflow.connect`."""
+    """Whether the resource has methods that act immediately inside `jflow.connect`."""
 
     def __init__(self, kind: str, definition: Record, shared_name: str | None, name: str) -> None:
         is_text = isinstance(shared_name, str)

@@ -18,7 +18,7 @@ from jflow.compiler.graph.primitives import (
 from jflow.plan.xla import jaxprs
 
 INITIALIZER = "Assign"
-"""The name of the operation that initializes a variable, behind the name of the variable."""
+"""The name, after that of the variable, of the operation that initializes it."""
 
 
 def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_shape: bool) -> Tensor:
@@ -90,7 +90,7 @@ def guarded(tensor: Tensor, name: str) -> Tensor:
     defaults: dict[Tensor, Tensor] = {}
     changed: set[Tensor] = set()
     path: list[Operation] = []
-    for op in _computing(tensor):
+    for op in _ancestors(tensor):
         if op.eqn.primitive is read_p and (default := _default_of(op)) is not None:
             defaults[op.outputs[0]] = default
             changed.update(op.outputs)
@@ -112,7 +112,7 @@ def guarded(tensor: Tensor, name: str) -> Tensor:
     return tensor.graph.inline(again, [t.var for t in (*values, *others)], lambda _: name)[0]
 
 
-def _computing(tensor: Tensor) -> list[Operation]:
+def _ancestors(tensor: Tensor) -> list[Operation]:
     """Returns the operations that compute a tensor, in topological order."""
     operations: dict[Operation, None] = {}
     pending = [(tensor.op, False)]
@@ -138,7 +138,7 @@ def _default_of(read: Operation) -> Tensor | None:
     if initializer.eqn.primitive is not assign_p or initializer.eqn.params["variable"] != ref:
         return None
     (default,) = initializer.inputs
-    return default if all(map(_is_pure, _computing(default))) else None
+    return default if all(map(_is_pure, _ancestors(default))) else None
 
 
 def _is_pure(op: Operation) -> bool:

@@ -59,10 +59,10 @@ class QueueElements:
         sizes = plain_shape(shape)
         if sizes is None or component.shape is None:
             return
-        wanted = (None, *component.shape) if is_batch else component.shape
-        if not is_compatible(wanted, shape):
+        expected_shape = (None, *component.shape) if is_batch else component.shape
+        if not is_compatible(expected_shape, shape):
             raise ValueError(
-                f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for "
+                f"expected {'a batch' if is_batch else 'an element'} of shape {expected_shape} for "
                 f"{self.describe()}, got {tuple(sizes)}"
             )
 
@@ -143,7 +143,7 @@ class QueueOperations:
         operands: list[Any] = []
         for component, value in zip(elements.components, values, strict=True):
             is_priority = elements.by_priority and not operands
-            dtype = _widened(value) if is_priority else component.dtype
+            dtype = _priority_dtype(value) if is_priority else component.dtype
             operand = self.calls.operand(value, dtype)
             elements.check_shape(component, operand.shape, operation.is_batch)
             operands.append(operand)
@@ -163,11 +163,11 @@ class QueueOperations:
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
             count = checked_count(self.calls.operand(n, n.dtype))
             return self.dequeue_counted(operation, [count], unknown_dim(), name)
-        wanted = as_integer(n, "the number of elements to dequeue")
-        if wanted < 0:
+        n_elements = as_integer(n, "the number of elements to dequeue")
+        if n_elements < 0:
             raise ValueError(f"cannot dequeue {n} elements from {self.elements.describe()}")
-        size = wanted if wanted and not operation.up_to else unknown_dim()
-        return self.dequeue_counted(operation, [], size, name, count=wanted)
+        size = n_elements if n_elements and not operation.up_to else unknown_dim()
+        return self.dequeue_counted(operation, [], size, name, count=n_elements)
 
     def dequeue_counted(
         self,
@@ -235,7 +235,7 @@ def checked_count(count: Tensor) -> Tensor:
     return count
 
 
-def _widened(value: Any) -> Any:
+def _priority_dtype(value: Any) -> Any:
     """Returns the dtype to convert a priority to; tensors keep theirs, and are widened later."""
     dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
     is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)

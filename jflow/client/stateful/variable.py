@@ -114,14 +114,14 @@ class VariableOperations(ABC):
 
     def assign(self, value: Any, name: str) -> Any:
         """Sets the value; see `Variable.assign`."""
-        operand = self._converted(value)
+        operand = self._convert_value(value)
         if not is_compatible(self.shape, operand.shape):
             raise ValueError(
                 f"cannot assign a value of shape {operand.shape} to {self.ref} "
                 f"of shape {self.shape}"
             )
         if self.is_varying:
-            operand = self._of_rank(operand)
+            operand = self._check_rank(operand)
         else:
             operand = self.check_shape(operand, self.shape, "cannot assign to")
         return self.write(assign_p, [operand], name)
@@ -166,14 +166,14 @@ class VariableOperations(ABC):
             return value
         return checked(self.graph_of((value,)), value, shape, self.ref, what, like, leading)
 
-    def _converted(self, value: Any) -> Any:
+    def _convert_value(self, value: Any) -> Any:
         """Converts a value to a tensor or array of the variable's dtype."""
         dtype = self.ref.dtype
         if not isinstance(value, Tensor | jax.Array):
             array = as_array(value, dtype)
             graph = self.graph_of(())
             return graph.constant(array) if graph else array
-        if not isinstance(value, Tensor) and self._takes(value):
+        if not isinstance(value, Tensor) and self._promotes(value):
             value = value.astype(dtype)
         if value.dtype != dtype:
             raise TypeError(
@@ -183,7 +183,7 @@ class VariableOperations(ABC):
         graph = self.graph_of((value,))
         return graph.as_tensor(value) if graph else value
 
-    def _takes(self, value: Any) -> bool:
+    def _promotes(self, value: Any) -> bool:
         """Whether a value is weakly typed and JAX promotes it to the variable's dtype."""
         weak = getattr(value, "weak_type", False)
         dtype = self.ref.dtype
@@ -198,7 +198,7 @@ class VariableOperations(ABC):
           ValueError: if it does not broadcast to it.
         """
         self._check_fixed()
-        operand = self._converted(value)
+        operand = self._convert_value(value)
         has_sizes = is_static(operand.shape)
         if not has_sizes and is_compatible(self.shape, operand.shape):
             return self.check_shape(operand, self.shape, "cannot update")
@@ -210,11 +210,11 @@ class VariableOperations(ABC):
 
     def of_current_shape(self, value: Any) -> Any:
         """Converts a value to an operand of the shape that the variable has in the step."""
-        operand, current = self._converted(value), self.read("read_value")
+        operand, current = self._convert_value(value), self.read("read_value")
         n_sizes = len(current.shape)
         return self.check_shape(operand, current.shape, "cannot assign to", current, n_sizes)
 
-    def _of_rank(self, operand: Any) -> Any:
+    def _check_rank(self, operand: Any) -> Any:
         """Returns an operand whose rank is checked, for a variable whose sizes may change."""
         # A derived size, such as a sum of two, would look like an argument of the program.
         sizes = plain_shape(operand.shape)
@@ -279,7 +279,7 @@ class GraphVariable(VariableOperations):
             with graph.scopes.replaced(names=f"{self._op.name}/"):
                 tensor = self.write(assign_p, [self.initial_value], INITIALIZER)
                 self.initializer: Operation = tensor.op
-                self._value: Tensor = self._cached(self.read("read"), caching_device)
+                self._value: Tensor = self._copy_to_cache(self.read("read"), caching_device)
             graph.declare_value(f"{ref.name}:0", self._value)
             self._later_values: dict[tuple[Operation, ...], Tensor] = {}
 
@@ -345,7 +345,7 @@ class GraphVariable(VariableOperations):
     def graph_element(self) -> Tensor:
         return self._value
 
-    def _cached(self, value: Tensor, where: Any) -> Tensor:
+    def _copy_to_cache(self, value: Tensor, where: Any) -> Tensor:
         """Returns a copy of a value on the caching device, or the value itself if there is none."""
         if where is None:
             return value

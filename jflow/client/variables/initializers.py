@@ -101,12 +101,12 @@ class Initializer(ABC):
           TypeError: if there is none of this dtype.
         """
         own = _FLOAT32 if self.dtype is None else self.dtype
-        wanted = as_dtype(own if dtype is None else dtype)
-        if wanted is string:
+        value_dtype = as_dtype(own if dtype is None else dtype)
+        if value_dtype is string:
             raise TypeError(f"{self!r:.80} makes no strings; {_NO_STRINGS}")
         sizes = _sizes(shape)
         whole = partition_info or PartitionInfo(sizes, _sizes(partition_offset or [0] * len(sizes)))
-        return self._make(_sizes(partition_shape or sizes), wanted, whole)
+        return self._make(_sizes(partition_shape or sizes), value_dtype, whole)
 
     @abstractmethod
     def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
@@ -115,8 +115,8 @@ class Initializer(ABC):
 
 def _is_a(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is a subtype of `kind`; False for strings and random keys."""
-    wanted = host_dtype(dtype)
-    return isinstance(wanted, np.dtype) and bool(jnp.issubdtype(wanted, kind))
+    number_dtype = host_dtype(dtype)
+    return isinstance(number_dtype, np.dtype) and bool(jnp.issubdtype(number_dtype, kind))
 
 
 def _sizes(shape: Sequence[int]) -> Shape:
@@ -308,7 +308,7 @@ _Mode = Literal["fan_in", "fan_out", "fan_avg"]
 _Distribution = Literal["normal", "truncated_normal", "untruncated_normal", "uniform"]
 _DISTRIBUTIONS = get_args(_Distribution)
 _TRUNCATED_STDDEV = 0.87962566103423978
-"""The standard deviation of a standard normal distribution that is cut at two of its own."""
+"""The standard deviation of a standard normal distribution truncated to [-2, 2]."""
 
 
 @dataclass(frozen=True)
@@ -450,13 +450,13 @@ def initial_value(
             "variable, got none"
         )
     if parameters[0] in ("key", "rng"):
-        wanted = PartitionInfo(shape, (0,) * len(shape)) if part is None else part
+        partition_info = PartitionInfo(shape, (0,) * len(shape)) if part is None else part
         args = {"dtype": dtype} if "dtype" in parameters else {}
         fun = partial(initializer, shape=shape, **args)
-        return compute(fun, _key(None, wanted), name="initializer")
+        return compute(fun, _key(None, partition_info), name="initializer")
     options = {"dtype": dtype, "partition_info": part}
-    known = {key: value for key, value in options.items() if key in parameters}
-    return initializer(shape, **known)
+    accepted_options = {key: value for key, value in options.items() if key in parameters}
+    return initializer(shape, **accepted_options)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

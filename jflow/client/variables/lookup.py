@@ -22,7 +22,7 @@ from jflow.plan.xla import internals
 STRATEGIES = ("mod", "div")
 
 _SMALL_BYTES = 1 << 18
-"""Rows that are sent in vain, up to which ids are not divided among the parts."""
+"""The bytes of superfluous rows up to which ids are not divided among the parts."""
 
 
 def embedding_lookup(
@@ -66,7 +66,7 @@ def embedding_lookup(
         raise ValueError("expected at least one part of the table, got none")
     graph = _graph_of(parts, ids)
     if graph is None:
-        return _at_once(parts, ids, partition_strategy, max_norm)
+        return _lookup_eagerly(parts, ids, partition_strategy, max_norm)
     with graph.as_default(), name_scope(name):
         at = _checked(graph.as_tensor(ids))
         rows = _rows(graph, parts, at, partition_strategy)
@@ -81,7 +81,9 @@ def _checked(ids: Any) -> Any:
     return ids
 
 
-def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | None) -> jax.Array:
+def _lookup_eagerly(
+    parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | None
+) -> jax.Array:
     """Computes the lookup in a function that JAX traces, or on eager variables."""
     at = _checked(jnp.asarray(read(ids)))
     n_rows = tuple(int(part.shape[0]) for part in parts)
@@ -107,15 +109,15 @@ def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
 
 def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Tensor:
     if len(parts) == 1:
-        return _gathered(graph, parts[0], ids)
+        return _gather_rows(graph, parts[0], ids)
     sizes = tuple(int(part.shape[0]) for part in parts)
     if _is_small(parts, ids):
         local = graph.apply(_local, (ids, sizes, strategy), name="local_ids")
-        rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+        rows = [_gather_rows(graph, part, at) for part, at in zip(parts, local, strict=True)]
         chosen: Tensor = graph.apply(_chosen, (ids, rows, sizes, strategy), name="rows")
         return chosen
     local, places = split_ids(graph, ids, sizes, strategy)
-    rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+    rows = [_gather_rows(graph, part, at) for part, at in zip(parts, local, strict=True)]
     return stitch_rows(graph, ids, places, rows)
 
 
@@ -128,7 +130,7 @@ def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
     return n_bytes <= _SMALL_BYTES
 
 
-def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
+def _gather_rows(graph: Graph, part: Any, ids: Tensor) -> Tensor:
     """Gathers rows of one part on the part's device."""
     if not isinstance(part, Symbolic):
         part = graph.constant(part)

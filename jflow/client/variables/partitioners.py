@@ -169,15 +169,15 @@ def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -
     """Calls a partitioner; returns the number of parts in each dimension.
 
     Raises:
-      ValueError: if the variable is a scalar, or the answer is not a positive number for each
+      ValueError: if the variable is a scalar, or the result is not a positive number for each
         dimension, at most one of them larger than 1.
     """
     if not shape:
         raise ValueError(f"A partitioned Variable must have rank at least 1, got shape {shape}")
-    answer: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
-    if not isinstance(answer, list | tuple):
-        raise ValueError(f"Partitioner must return a sequence, got {answer!r:.80}")
-    parts = tuple(int(n) for n in answer)
+    partition: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
+    if not isinstance(partition, list | tuple):
+        raise ValueError(f"Partitioner must return a sequence, got {partition!r:.80}")
+    parts = tuple(int(n) for n in partition)
     if len(parts) != len(shape):
         raise ValueError(
             "Partitioner returned a partition list that does not match the Variable's rank: "

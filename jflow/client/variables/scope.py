@@ -115,7 +115,7 @@ class VariableScope:
         return f"{self.name}/{name}" if self.name else name
 
 
-class _Opened(threading.local):
+class _OpenCounts(threading.local):
     """How often this thread has opened each scope by name, to make default names unique."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class ScopeStack:
 
     def __init__(self) -> None:
         self.blocks: Stack[VariableScope] = Stack(is_strict=False)
-        self.opened = _Opened()
+        self.opened = _OpenCounts()
 
     @property
     def current(self) -> VariableScope:
@@ -201,21 +201,21 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         "use_resource": use_resource,
         "constraint": constraint,
     }
-    known = {key: value for key, value in changed.items() if value is not None}
+    given_defaults = {key: value for key, value in changed.items() if value is not None}
     with (
         graph_of_values(values) as graph,
         _name_scope(graph, name_or_scope, default_name, auxiliary_name_scope) as names,
     ):
         scopes = scopes_of(graph)
         is_entered_again = isinstance(name_or_scope, VariableScope)
-        base = _base(scopes, name_or_scope, default_name, names)
+        base = _scope_to_enter(scopes, name_or_scope, default_name, names)
         getter = chained(custom_getter, base.custom_getter)
-        scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **known)
-        with _opened(scopes, scope, is_entered_again):
+        scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **given_defaults)
+        with _enter_scope(scopes, scope, is_entered_again):
             yield scope
 
 
-def _base(
+def _scope_to_enter(
     scopes: ScopeStack,
     name_or_scope: str | VariableScope | None,
     default_name: str | None,
@@ -224,8 +224,8 @@ def _base(
     """Returns the scope to enter, before the caller's changes to its defaults."""
     if isinstance(name_or_scope, VariableScope):
         return name_or_scope
-    wanted = _unique(scopes, default_name) if name_or_scope is None else name_or_scope
-    name = scopes.current.full_name(wanted) if wanted else scopes.current.name
+    scope_name = _unique_name(scopes, default_name) if name_or_scope is None else name_or_scope
+    name = scopes.current.full_name(scope_name) if scope_name else scopes.current.name
     return replace(scopes.current, name=name, original_name_scope=names)
 
 
@@ -265,7 +265,9 @@ def _name_scope(
 
 
 @contextmanager
-def _opened(scopes: ScopeStack, scope: VariableScope, is_entered_again: bool) -> Iterator[None]:
+def _enter_scope(
+    scopes: ScopeStack, scope: VariableScope, is_entered_again: bool
+) -> Iterator[None]:
     """Makes a scope current; on exit, default names inside it are counted from the start again."""
     opened = scopes.opened
     before = opened.counts.copy()
@@ -281,7 +283,7 @@ def _opened(scopes: ScopeStack, scope: VariableScope, is_entered_again: bool) ->
                 del opened.counts[name]
 
 
-def _unique(scopes: ScopeStack, name: str | None) -> str:
+def _unique_name(scopes: ScopeStack, name: str | None) -> str:
     assert name is not None
     full = scopes.current.full_name(name)
     if not scopes.opened.counts[full]:

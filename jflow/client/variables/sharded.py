@@ -243,12 +243,12 @@ class ShardedVariable(VariableLike):
         ids = jnp.asarray(read(indices))
         if not jnp.issubdtype(ids.dtype, jnp.integer):
             raise TypeError(f"indices into {self!r} must be integers, got {ids.dtype.name}")
-        wanted = (*ids.shape, *self._shape[1:])
+        updates_shape = (*ids.shape, *self._shape[1:])
         values = jnp.asarray(read(updates))
-        if not _broadcasts(values.shape, wanted):
+        if not _broadcasts(values.shape, updates_shape):
             raise ValueError(
-                f"indices of shape {ids.shape} into {self!r} need updates of shape {wanted}, got "
-                f"{values.shape}"
+                f"indices of shape {ids.shape} into {self!r} need updates of shape "
+                f"{updates_shape}, got {values.shape}"
             )
         if not ids.size:
             return self

@@ -138,15 +138,15 @@ def get_local_variable(
 
 def _with_defaults(scope: VariableScope, arguments: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of `get_variable` with None replaced by the scope's defaults."""
-    completed = {**arguments, "reuse": scope.reuse}
+    completed_arguments = {**arguments, "reuse": scope.reuse}
     for key in ("initializer", "regularizer", "caching_device", "partitioner", "constraint"):
-        if completed[key] is None:
-            completed[key] = getattr(scope, key)
-    if _is_value(completed["initializer"]):
-        _check_value(completed["initializer"], arguments["dtype"])
-    elif completed["dtype"] is None:
-        completed["dtype"] = scope.dtype
-    return completed
+        if completed_arguments[key] is None:
+            completed_arguments[key] = getattr(scope, key)
+    if _is_value(completed_arguments["initializer"]):
+        _check_value(completed_arguments["initializer"], arguments["dtype"])
+    elif completed_arguments["dtype"] is None:
+        completed_arguments["dtype"] = scope.dtype
+    return completed_arguments
 
 
 def _get(
