@@ -256,9 +256,9 @@ class LocalCluster(StartedCluster):
             stopped then.
         """
         task = Task(job, index)
-        former = self._children[task]
-        former.process.kill()
-        former.wait(_STOP_TIMEOUT_S)
+        former_child = self._children[task]
+        former_child.process.kill()
+        former_child.wait(_STOP_TIMEOUT_S)
         with self._starting():
             child = self._children[task] = self._started(task, self._spec)
             child.listen("address")
@@ -278,8 +278,8 @@ class LocalCluster(StartedCluster):
 
     def _started(self, task: Task, spec: ClusterSpec | None = None) -> Child:
         """Starts the process of a task, and passes it the cluster if `spec` is given."""
-        known = () if spec is None else (json.dumps(spec.as_dict()),)
-        command = ("-m", self._module, task.job, str(task.index), *known)
+        cluster_argument = () if spec is None else (json.dumps(spec.as_dict()),)
+        command = ("-m", self._module, task.job, str(task.index), *cluster_argument)
         environment = os.environ | self._variables | self._divided[task]
         return Child(self._zygote, task, command, environment, self._cores.get(task), self._logs)
 

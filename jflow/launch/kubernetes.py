@@ -40,7 +40,7 @@ _WHEN_READY = (
     "echo 'the cluster is not ready' >&2; exit 1"
 )
 _PROBE_S = 5
-"""How long a probe waits for an answer, in seconds. `grpc_health_probe` waits for 1 by itself."""
+"""The timeout of a probe in seconds; the default of `grpc_health_probe` is 1."""
 
 
 @dataclass(frozen=True)
@@ -285,8 +285,8 @@ class KubernetesCluster:
         return {"exec": {"command": ["sh", "-c", probe]}, **patience}
 
     def _resources(self, role: str) -> dict[str, Plain]:
-        wanted = {"cpu": self.cpu, "memory": self.memory} if role in self.jobs else {}
-        requests: dict[str, Plain] = {name: text for name, text in wanted.items() if text}
+        requested = {"cpu": self.cpu, "memory": self.memory} if role in self.jobs else {}
+        requests: dict[str, Plain] = {name: text for name, text in requested.items() if text}
         limits: dict[str, Plain] = {}
         if "memory" in requests:
             limits["memory"] = requests["memory"]

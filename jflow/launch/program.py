@@ -33,7 +33,7 @@ def run(
 
     The role follows from the arguments, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this
     order; `jflow doctor` shows it. The chief, the task of the job "chief" or else worker 0, waits
-    until all tasks answer, calls `main`, and stops them. Workers and tasks of the job "ps" serve
+    until all tasks respond, calls `main`, and stops them. Workers and tasks of the job "ps" serve
     until then. A process of no cluster, or with JFLOW_ROLE=client, calls `main` and serves nothing.
     A chief that is killed is waited for again.
 

@@ -27,7 +27,7 @@ from jflow.errors import (
 from jflow.launch.cluster import StartedCluster
 
 _NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLOW_ADVERTISE"})
-"""What is true of this process only, or leads to a file of this machine."""
+"""Variables that are valid only in this process, or name a file of this machine."""
 
 
 @forks.guarded("kill", "wait_until_ready", ignored=("stop",))
@@ -101,8 +101,8 @@ class RayCluster(StartedCluster):
 
     def node(self, job: str, index: int = 0) -> str:
         """Returns the id of the Ray node that a task runs on. Raises as `wait_until_ready`."""
-        (about,) = self._about(Task(job, index))
-        return str(about["node"])
+        (report,) = self._reports_of(Task(job, index))
+        return str(report["node"])
 
     def kill(self, job: str, index: int = 0) -> None:
         """Kills a task's process, as a crash would; Ray restarts it."""
@@ -117,8 +117,8 @@ class RayCluster(StartedCluster):
           UnavailableError: if it has failed and Ray does not start it again.
           DeadlineExceededError: if it takes longer.
         """
-        (about,) = self._about(Task(job, index))
-        return int(about["incarnation"])
+        (report,) = self._reports_of(Task(job, index))
+        return int(report["incarnation"])
 
     def stop(self) -> None:
         """Ends every task. May be called again."""
@@ -137,25 +137,25 @@ class RayCluster(StartedCluster):
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         needs = [*self._needs.values()]
         names = {name: None for need in needs for name in need}
-        wanted, has = _sums(needs, names), _sums(nodes, names)
+        total_need, total_supply = _sums(needs, names), _sums(nodes, names)
         is_each_possible = all(any(_fits(need, node) for node in nodes) for need in needs)
-        if is_each_possible and _fits(wanted, has):
+        if is_each_possible and _fits(total_need, total_supply):
             return
         available = [{name: node.get(name, 0) for name in names} for node in nodes]
         raise ResourceExhaustedError(
-            f"{len(needs)} tasks reserve {needs}, together {wanted}, and the nodes of Ray have "
+            f"{len(needs)} tasks reserve {needs}, together {total_need}, and the nodes of Ray have "
             f"{available}: ask for less, such as cpus=0.5, add nodes, or pass may_grow=True where "
             "Ray adds them by itself"
         )
 
     def _reserve(self) -> None:
         """Blocks until Ray has reserved the tasks' resources. Raises DeadlineExceededError."""
-        wanted = [*self._needs.values()]
-        with WaitNotice(lambda: f"for Ray to reserve {wanted}; {self._resources()}").timed():
+        bundles = [*self._needs.values()]
+        with WaitNotice(lambda: f"for Ray to reserve {bundles}; {self._resources()}").timed():
             is_reserved = self._group.wait(self._timeout)
         if not is_reserved:
             raise DeadlineExceededError(
-                f"Ray did not reserve {wanted} within {self._timeout} s; "
+                f"Ray did not reserve {bundles} within {self._timeout} s; "
                 f"{self._resources()}: ask for less, or add nodes"
             )
 
@@ -191,7 +191,7 @@ class RayCluster(StartedCluster):
                 spec.as_dict(), task.job, task.index, environment
             )
             self._actors[task] = task_actor
-        self._about(*self.tasks)
+        self._reports_of(*self.tasks)
         return spec
 
     def _addresses(self) -> ClusterSpec:
@@ -200,7 +200,7 @@ class RayCluster(StartedCluster):
         addresses: list[str] = []
         while len({*addresses}) < len(self.tasks):  # a node may name a port twice
             calls = [free.options(**self._options(task)).remote() for task in self.tasks]
-            addresses = self._got(calls, "a free port")
+            addresses = self._get_results(calls, "a free port")
         return self._at(addresses)
 
     def _options(self, task: Task) -> dict[str, Any]:
@@ -213,16 +213,16 @@ class RayCluster(StartedCluster):
             "scheduling_strategy": place(self._group, self.tasks.index(task)),
         }
 
-    def _about(self, *tasks: Task) -> list[dict[str, Any]]:
+    def _reports_of(self, *tasks: Task) -> list[dict[str, Any]]:
         """Returns the reports of `RayTask.about` of tasks; blocks while Ray starts them."""
         calls = [self._actors[task].about.remote() for task in tasks]
-        answers = self._got(calls, f"{', '.join(map(str, tasks))} to serve")
-        for task, about in zip(tasks, answers, strict=True):
-            if refusal := about.get("refusal"):
+        reports = self._get_results(calls, f"{', '.join(map(str, tasks))} to serve")
+        for task, report in zip(tasks, reports, strict=True):
+            if refusal := report.get("refusal"):
                 raise UnavailableError(refusal, task=str(task))
-        return answers
+        return reports
 
-    def _got(self, calls: list[Any], what: str) -> list[Any]:
+    def _get_results(self, calls: list[Any], what: str) -> list[Any]:
         """Returns the results of Ray calls; raises Ray's errors as jflow's."""
         errors = self._ray.exceptions
         try:
@@ -333,9 +333,10 @@ def check_tf_config(
     is_silent = not config.cluster and own is None
     if is_silent or (cluster and config.cluster == cluster and own in (None, task)):
         return
-    shown = "" if cluster is None else f" of the cluster {cluster.as_dict()}"
+    cluster_text = "" if cluster is None else f" of the cluster {cluster.as_dict()}"
     raise ValueError(
         f"TF_CONFIG describes the cluster {config.cluster.as_dict()} and says that this process is "
-        f"{own or 'no task of it'}, but {other}{shown}; unset TF_CONFIG where Ray starts tasks, or "
-        "use the cluster that it describes, without RayCluster"
+        f"{own or 'no task of it'}, but {other}{cluster_text}; "
+        "unset TF_CONFIG where Ray starts tasks, or use the cluster that it "
+        "describes, without RayCluster"
     )

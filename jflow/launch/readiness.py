@@ -26,13 +26,13 @@ from jflow.state.watch import StatusRequest, TaskReport, TaskState
 _LOG = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
-"""How long a server has to answer, in seconds."""
+"""How long a server may take to respond, in seconds."""
 _POLL_S = 0.5
 _NOTICE_S = 10.0
-"""How long a wait is silent, in seconds, and then how often it says what it waits for."""
+"""The time to the first notice of a wait, and between notices, in seconds."""
 _STOP_S = 10.0
 _FINAL = (UnauthenticatedError, FailedPreconditionError)
-"""Errors that no waiting mends: another token, another version."""
+"""Errors that persist however long one waits, such as another token or version."""
 
 
 class Waiting:
@@ -78,7 +78,7 @@ def wait_for_tasks(client: MasterClient, limit: float) -> None:
       limit: how long they may take, in seconds.
 
     Raises:
-      DeadlineExceededError: if a task does not answer by then; it says which, where, and why.
+      DeadlineExceededError: if a task does not respond by then; it says which, where, and why.
     """
     waiting = Waiting(client.info.task, limit)
     request = StatusRequest(())
@@ -86,11 +86,11 @@ def wait_for_tasks(client: MasterClient, limit: float) -> None:
     while True:
         deadline = Deadline(CONNECT_S + _STOP_S)
         reports = client.call(WatchedCluster.inspect, request, tasks, CONNECT_S, deadline)
-        missing = [report for report in reports if report.state is not TaskState.UP]
-        if not missing:
+        missing_tasks = [report for report in reports if report.state is not TaskState.UP]
+        if not missing_tasks:
             return
-        tasks = [report.task for report in missing]
-        waiting.goes_on("; ".join(map(_described, missing)))
+        tasks = [report.task for report in missing_tasks]
+        waiting.goes_on("; ".join(map(_describe_report, missing_tasks)))
         time.sleep(_POLL_S)
 
 
@@ -108,10 +108,10 @@ def stop_others(client: MasterClient, cluster: ClusterSpec, own: Task) -> None:
             continue
         for report in reports:
             if report.state not in (TaskState.UP, TaskState.DOWN):
-                _LOG.warning("%s cannot stop %s", own, _described(report))
+                _LOG.warning("%s cannot stop %s", own, _describe_report(report))
 
 
-def _described(report: TaskReport) -> str:
+def _describe_report(report: TaskReport) -> str:
     return f"{report.task} at {report.address} ({report.state.value}: {report.reason})"
 
 
@@ -124,7 +124,7 @@ class ChiefWatch(Closing):
       chief: the task that is watched.
       limit: how long the chief may be away, in seconds.
       is_served: whether `own` has a server, which the chief stops when it is done; if not, the
-        program is over when no task of the cluster answers any more.
+        program is over when no task of the cluster responds any more.
 
     Attributes:
       over: set when the program is over, or this gives up.

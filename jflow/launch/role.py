@@ -26,7 +26,7 @@ class ProgramRole(Role):
 
     @property
     def resolver(self) -> SimpleClusterResolver:
-        """Returns a resolver of the cluster and this task, for strategies and the like."""
+        """A resolver of the cluster and this task, for strategies and the like."""
         return SimpleClusterResolver(
             self.cluster_spec, self.master, self.task_type, self.task_id, rpc_layer="grpc"
         )

@@ -16,9 +16,9 @@ from jflow.launch.resources import HUGE_PAGES, TUNABLES
 
 _WORD = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
 _NEXT_COMPONENT = "hetjob"
-"""What stands between the options of two components."""
+"""The separator between the options of two components."""
 _N_PORTS = 32
-"""The ports that a job has on each node: more than one node has tasks of one job."""
+"""The number of ports reserved for a job on each node."""
 
 _SCRIPT = """\
 #!/bin/bash

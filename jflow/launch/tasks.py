@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 5.0
-"""How long the server of a failed worker may take to be stopped, if the program is over."""
+"""How long a failed worker's server may take to stop once the program is over, in seconds."""
 _POLL_S = 0.2
 
 

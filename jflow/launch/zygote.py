@@ -35,7 +35,7 @@ _STDERR = 2
 _PATIENCE_S = 5.0
 """How long a zygote may take to kill its programs and end, in seconds, before it is killed."""
 _LAPACK = ("scipy.linalg.cython_blas", "scipy.linalg.cython_lapack")
-"""What JAX imports when a process first compiles; that takes longer than all else in its start."""
+"""Modules that JAX imports at the first compilation, slower than all else in a start."""
 _MAIN = f"from {__name__} import main; main()"
 
 
@@ -122,11 +122,11 @@ class Zygote(Closing):
         """Sends a request with open files to the zygote, and returns its reply."""
         with self._lock:
             _send(self._socket, request, files)
-            answer, _ = _receive(self._socket)
+            reply, _ = _receive(self._socket)
             self._has_answered = True
-        if answer is None:
+        if reply is None:
             raise ConnectionError("the process that starts programs has ended; its output says why")
-        return answer["answer"]
+        return reply["reply"]
 
     def close(self) -> None:
         """Ends the zygote and its programs, and waits for the zygote. May be called again."""
@@ -225,19 +225,19 @@ def _serve(through: socket.socket) -> None:
             break
         if "poll" in request:
             pid, status = os.waitpid(request["poll"], os.WNOHANG)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
+            reply = os.waitstatus_to_exitcode(status) if pid else None
             running.discard(pid)
         else:
             sys.stdout.flush()
-            answer = os.fork()
-            if not answer:
+            reply = os.fork()
+            if not reply:
                 through.close()
                 _become(request["start"], request["environment"], files, request["core"])
-            running.add(answer)
+            running.add(reply)
             for file in files:
                 os.close(file)
         try:
-            _send(through, {"answer": answer})
+            _send(through, {"reply": reply})
         except ConnectionError:
             break
     for pid in running:  # not waited for, so no other process can have its id

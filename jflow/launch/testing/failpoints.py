@@ -21,7 +21,7 @@ from jflow.base.handles import Closing
 from jflow.launch.testing.waiting import wait_until
 
 FAILPOINTS = NAMES
-"""Every failpoint of jflow, and what is true where it is."""
+"""Every failpoint of jflow, with a description of where it is."""
 
 
 class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoints({...}):`
@@ -52,12 +52,12 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
 
     @property
     def environment(self) -> dict[str, str]:
-        """Returns the environment variables that activate these failpoints in a process.
+        """The environment variables that activate these failpoints in a process.
 
         Raises:
           TypeError: if an action can act in this process only.
         """
-        return {VARIABLE: to_text(self._chosen, self._entered())} if self._chosen else {}
+        return {VARIABLE: to_text(self._chosen, self._shared_directory())} if self._chosen else {}
 
     def reached(self, name: str) -> int:
         """Returns how often a failpoint was reached in this context, in all processes together."""
@@ -74,7 +74,7 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
     def release(self, name: str) -> None:
         """Ends all pauses at a failpoint, including future ones."""
         self._check(name)
-        released_path(self._entered(), name).touch()
+        released_path(self._shared_directory(), name).touch()
 
     def close(self) -> None:
         """Deactivates the failpoints and releases what pauses at them. May be called again."""
@@ -99,7 +99,7 @@ class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoint
     def _leave(self, failed: bool) -> None:
         self.close()
 
-    def _entered(self) -> Path:
+    def _shared_directory(self) -> Path:
         """Returns the directory in which processes note reached and released failpoints."""
         if self._directory is None:
             raise RuntimeError("the block of these failpoints is not open")

@@ -182,7 +182,7 @@ class FaultProxy(Closing):
     def blackhole(self) -> None:
         """Forwards nothing in either direction, like a network that is down; see `heal`.
 
-        Connections stay open, new ones are taken, and nothing is answered.
+        Connections stay open, new ones are accepted, and nothing is forwarded.
         """
         self.to_server.hold()
         self.to_client.hold()

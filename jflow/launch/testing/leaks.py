@@ -16,7 +16,7 @@ from jflow.plan.validator import VALIDATOR
 _FOR_THE_PROCESS = re.compile(
     r"jflow servers|jflow validator|asyncio_|Thread-\d+ \(_poll_wrapper\)"
 )
-"""Names of threads that live as long as the process once they are needed; the last is gRPC's."""
+"""Names of threads that stay for the life of the process once started; the last is gRPC's."""
 
 
 @contextmanager
@@ -29,13 +29,13 @@ def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
     Raises:
       AssertionError: if one is left; the message names it.
     """
-    before = _held()
+    before = _live_resources()
     yield
     left: set[str] = set()
 
     def is_clean() -> bool:
         nonlocal left
-        left = _held() - before
+        left = _live_resources() - before
         return not left
 
     try:
@@ -46,7 +46,7 @@ def no_leaks(patience: float = PATIENCE_S) -> Iterator[None]:
         ) from None
 
 
-def _held() -> set[str]:
+def _live_resources() -> set[str]:
     """Returns the child processes, listening ports and threads of this process, as texts."""
     this = psutil.Process()
     # These live as long as the process once they are needed.

@@ -28,7 +28,7 @@ _READ_AT_IMPORT = (
     *("CUDA_", "GLIBC_", "GRPC_", "JAX_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON"),
     *("TF_CPP_", "XLA_"),
 )
-"""How the names of variables begin that libraries read when they are imported."""
+"""Prefixes of the environment variables that libraries read when they are imported."""
 
 _zygotes: dict[object, Zygote] = {}
 _lock = threading.Lock()

@@ -77,15 +77,15 @@ def _polling(
     condition: Callable[[], object], what: str, patience: float, progress: Callable[[], object]
 ) -> Iterator[None]:
     start = since = time.monotonic()
-    seen = progress()
+    last_progress = progress()
     while not condition():
         if time.monotonic() - since > patience:
             now = progress()
-            if now == seen:
+            if now == last_progress:
                 elapsed = time.monotonic() - start
                 raise AssertionError(
                     f"{what} did not come true in {elapsed:.1f} s, "
                     f"the last {patience:.1f} s of them without progress"
                 )
-            seen, since = now, time.monotonic()
+            last_progress, since = now, time.monotonic()
         yield
