@@ -20,7 +20,7 @@ class IteratorState(Handle):
 
     Args:
       shared_name: its name in the container.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
 
     Raises:
       RuntimeError: outside of `jflow.connect`.

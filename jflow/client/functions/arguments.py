@@ -23,8 +23,8 @@ _STATIC = (Static, VariableLike)
 class FunctionArguments:
     """The parameters of a function: their names, and which of them are static.
 
-    A leaf of them, a part that is no container, is *static* if it belongs to the trace: a declared
-    setting or a variable. All others are *dynamic*, which means passed with each call.
+    A leaf is a part of an argument that is not a container. It is *static* if it belongs to the
+    trace: a declared setting or a variable. All others are *dynamic*: passed with each call.
 
     Args:
       fun: the Python function.
@@ -60,7 +60,7 @@ class FunctionArguments:
 
         Args:
           tree, leaves: the arguments as JAX flattens them.
-          user: whose arguments they are, for the message.
+          user: the function that takes the arguments, for the message.
 
         Raises:
           TypeError: if one is something else, such as a string.

@@ -126,7 +126,7 @@ class Concrete:
 
         Args:
           args: the arguments, in the order of the jaxpr.
-          deadline: that of the call that traced it; None for any later call, which starts here.
+          deadline: the deadline of the call that traced it; None for later calls, which start here.
 
         Returns:
           The results, in the order of the jaxpr.
@@ -146,9 +146,9 @@ class Concrete:
         return self._results(values, args)
 
     def single_program(self) -> tuple[CompiledProgram, Sequence[int] | None] | None:
-        """Returns the program and the indices of its arguments; None if a call does more than run it.
+        """Returns the only program of a call and its arguments' indices; None if a call does more.
 
-        None in place of them are all arguments in order. A function that has not run has none.
+        Indices of None mean all arguments in order. A function that has not run has no program.
         """
         executable = self._executable
         if executable is None or self._unwraps or self._wraps or self._wanted is not None:

@@ -164,7 +164,7 @@ class Connection(Closing):
 
         Raises:
           FencedError: if there was a later claim than that of `epoch`.
-          UnavailableError: if the server does not respond. Other tasks that are down hear of the
+          UnavailableError: if the server does not respond. Other tasks that are down learn of the
             claim with the first call that uses them.
         """
         self._check_open()
@@ -369,7 +369,7 @@ class Connection(Closing):
             raise RuntimeError(f"{self!r} is closed; call jflow.connect again")
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
-        """Returns the cache of a function's compiled calls on this connection."""
+        """Returns a function's compiled calls here; freed with the function or the connection."""
         calls = self._calls.get(function)
         return self._calls.setdefault(function, {}) if calls is None else calls
 

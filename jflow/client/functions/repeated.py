@@ -33,9 +33,9 @@ class RepeatableCall:
     """The program of a call, which repeats it for arguments of the same types.
 
     Args:
-      connection: where it has run.
-      key: its key.
-      program: what it runs.
+      connection: the connection that the call ran on.
+      key: the key of the call.
+      program: the program that it runs.
       used: the arguments that the program takes; None for all of them.
       unflatten: makes its result of those of the program.
     """

@@ -85,7 +85,7 @@ class ConditionalAccumulator(_AccumulatorBase):
       dtype: dtype of the gradients; gradients of 16 bits are summed in float32.
       shape: shape of the gradients, with None for each unknown size; None for any shape.
       shared_name: name in the container, by which sessions share it; None for one per session.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
       reduction_type: result of a take, "MEAN" or "SUM".
 
     Raises:

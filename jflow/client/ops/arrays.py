@@ -59,8 +59,8 @@ def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Ten
     Args:
       dtype: dtype of the values.
       shape: shape of the values, with None for each unknown size; programs are compiled once for
-        each size that is fed. If the shape is None, a step becomes a program for each shape that
-        it is fed, and what needs the rank before, such as the shape of a variable, is refused.
+        each size that is fed. If the shape is None, a step becomes a program for each shape that it
+        is fed, and uses that need the rank earlier, such as the shape of a variable, are refused.
       name: name of the operation.
 
     Raises:

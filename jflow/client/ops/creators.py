@@ -26,12 +26,12 @@ _CREATORS: Stack[tuple[Creator, ...]] = Stack()
 def variable_creator_scope(variable_creator: Creator) -> Iterator[None]:
     """A context manager in which `jflow.Variable` calls `variable_creator` to make the variable.
 
-    Creators of nested blocks are called from the inside out: each can change the arguments, call
-    the next one in a device block, or return something else in place of a variable.
+    Creators of nested scopes are called from the inside out. Each can change the arguments, call
+    the next one inside a `jflow.device` scope, or return something else in place of a variable.
 
     Args:
       variable_creator: called as `variable_creator(next_creator, **arguments)`, with the arguments
-        of the variable by name; `next_creator(**arguments)` goes on.
+        of the variable by name; `next_creator(**arguments)` calls the next one.
 
     Raises:
       TypeError: if it is not callable.

@@ -10,7 +10,8 @@ class InPlaceOperators(ABC):
     """Refuses operators such as `variable += value` for eager variables.
 
     Python binds the name on the left to the result. In graph code that is a tensor, as in
-    TensorFlow 1.15. An eager variable would seem to be updated and is not, so it is refused there.
+    TensorFlow 1.15. An eager variable would only seem to be updated, so the operators raise an
+    error.
     """
 
     @property

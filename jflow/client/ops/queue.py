@@ -42,7 +42,8 @@ class QueueBase(Handle):
     a single dtype, a sequence, or any pytree. `shapes` has the same structure. With `names`, the
     elements of a sequence are dicts. Enqueue takes this structure, and dequeue returns it.
 
-    Attempts are served in order: one that waits also holds back the later ones of its direction.
+    Attempts are served in order: an enqueue that waits also holds back later enqueues, and a
+    dequeue later dequeues.
     """
 
     _acts_eagerly = True
@@ -175,7 +176,7 @@ class QueueBase(Handle):
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """Removes up to `n` elements and returns them stacked along a new first dimension.
 
-        It waits for `n` elements as `dequeue_many`, but returns fewer once the queue is closed.
+        It waits for `n` elements like `dequeue_many`, but returns fewer once the queue is closed.
 
         Args:
           n: integer scalar.

@@ -24,7 +24,7 @@ class FIFOQueue(QueueBase):
       names: a name for each component, or that of a single one; elements are then dicts. None for
         no names.
       shared_name: name in the container, by which sessions share it; None for one per session.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
       capacity_bytes: maximum size of its elements in memory, in bytes; None for no limit.
 
     Raises:

@@ -29,7 +29,7 @@ class ReaderBase(Handle):
       kind: format of the records, such as "TextLineReader".
       options: keyword arguments of the format.
       shared_name: name in the container, by which sessions share it; None for one per session.
-      name: name of the operation that stands for it.
+      name: name of its handle op.
     """
 
     _instead_of_value = "read a record first: reader.read(queue)"

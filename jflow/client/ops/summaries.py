@@ -106,7 +106,7 @@ def merge(
       name: name of the operation.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if `inputs` is empty.
       TypeError: if these are not strings.
       InvalidArgumentError: in the step, if two of them have the same tag.
     """

@@ -46,8 +46,8 @@ _VARIABLES = {
     "per_process_gpu_memory_fraction": ("XLA_PYTHON_CLIENT_MEM_FRACTION", None),
     "visible_device_list": ("CUDA_VISIBLE_DEVICES", None),
 }
-"""By GPU option: the environment variable with the same effect, and the value to set it to (None for
-that of the option)."""
+"""By GPU option: the environment variable with the same effect, and the value to set it to (None
+for that of the option)."""
 
 _warned: set[str] = set()
 

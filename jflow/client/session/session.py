@@ -232,9 +232,9 @@ class Session(Closing):
           strategy: as `ConfigProto.placement`.
           fetches: as for `run`, to place this one step instead; it need not have run.
           feed_list: the tensors that this step would be fed.
-          min_gain: the least part of the predicted time of a step that has to be saved; None to
-            move whatever the strategy puts elsewhere.
-          n_steps: how many steps are expected; what they save has to be more than the moves take.
+          min_gain: the least fraction of a step's predicted time that a move has to save; None to
+            move whatever the strategy places elsewhere.
+          n_steps: the expected number of steps; they have to save more time than the moves take.
 
         Returns:
           What has moved, and the predictions.
@@ -279,8 +279,8 @@ class Session(Closing):
     ) -> SaveReport:
         """Saves variables and resources as a checkpoint; most programs use `train.Saver`.
 
-        Steps of this session are in the checkpoint whole or not at all. Of other sessions' steps,
-        what each task does is.
+        The checkpoint contains each step of this session as a whole or not at all; of steps of
+        other sessions, this holds for what each task does.
 
         Args:
           prefix: the path of the checkpoint, as for `jflow.checkpoint.save`.

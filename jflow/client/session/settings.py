@@ -20,7 +20,7 @@ class SessionSettings:
       is_complete: whether there is no server to complete them.
 
     Attributes:
-      placer: what places the steps of the session; another one once the options are complete.
+      placer: places the steps of the session; replaced once the options are complete.
     """
 
     def __init__(self, config: ConfigProto, backend: Backend, is_complete: bool) -> None:
@@ -40,7 +40,7 @@ class SessionSettings:
         """Completes the options (the first call connects) and returns the call's deadline.
 
         Args:
-          deadline: what the call has of its own; None for that of a call that begins now.
+          deadline: the call's own deadline; None for that of a call that begins now.
 
         Raises as `Backend.complete_options`.
         """

@@ -67,7 +67,7 @@ class Initializer(ABC):
     """A callable that makes an initial value of a shape and a dtype.
 
     Attributes:
-      dtype: the dtype if the caller wants none; None for float32.
+      dtype: the dtype unless the caller requests one; None for float32.
     """
 
     dtype: Any
@@ -92,13 +92,13 @@ class Initializer(ABC):
         Args:
           shape: its shape.
           dtype: its dtype; None for the initializer's own, float32 unless it was given one.
-          partition_info: for a part of a variable, which one it is.
-          partition_shape, partition_offset: the same as TensorFlow 2 says it: `shape` is then that
-            of the whole, and the value has the shape `partition_shape`.
+          partition_info: the position of the part, for a part of a variable.
+          partition_shape, partition_offset: the same in the form of TensorFlow 2: `shape` is then
+            that of the whole variable, and the value has the shape `partition_shape`.
 
         Raises:
-          ValueError: if there is no value of this shape.
-          TypeError: if there is none of this dtype.
+          ValueError: if the initializer has no value of this shape.
+          TypeError: if it has none of this dtype.
         """
         own = _FLOAT32 if self.dtype is None else self.dtype
         value_dtype = as_dtype(own if dtype is None else dtype)
@@ -183,7 +183,7 @@ class Constant(Initializer):
     Attributes:
       value: a number; or an array or list whose elements fill the shape in order, the last one
         repeated; or, for a partitioned variable, an array of its full shape.
-      dtype: the dtype if the caller wants none; None for float32.
+      dtype: the dtype unless the caller requests one; None for float32.
 
     Raises:
       TypeError: if the value is anything else, such as a tensor.
@@ -317,11 +317,11 @@ class VarianceScaling(_Random):
 
     Attributes:
       scale: a positive number.
-      mode: that of inputs ("fan_in"), of outputs ("fan_out"), or their mean ("fan_avg"); of a part
-        of a variable they are those of the whole.
+      mode: the number of inputs ("fan_in"), of outputs ("fan_out"), or their mean ("fan_avg"); a
+        part of a variable uses those of the whole.
       distribution: "truncated_normal" (or "normal"), "untruncated_normal" or "uniform".
       seed: seed of the values; None for the graph's.
-      dtype: the dtype if the caller wants none; None for float32.
+      dtype: the dtype unless the caller requests one; None for float32.
     """
 
     scale: float = 1.0
@@ -432,11 +432,11 @@ def initial_value(
     """Calls an initializer of any supported signature.
 
     Args:
-      initializer: an `Initializer`, or a function as it; a function of a key, a shape and a dtype,
-        as JAX's, Flax's and Haiku's; a function without arguments.
+      initializer: an `Initializer`, or a function with its parameters; a function of a key, a shape
+        and a dtype, like those of JAX, Flax and Haiku; or a function without arguments.
       shape: the shape of the variable, None if it is that of the value.
       dtype: its dtype, None likewise.
-      part: for a part of a variable, which one it is.
+      part: the position of the part, for a part of a variable.
 
     Raises:
       ValueError: if it needs a shape and there is none.

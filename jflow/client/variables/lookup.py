@@ -35,9 +35,9 @@ def embedding_lookup(
     """Returns the rows with these ids from a table, which may be partitioned.
 
     Rows are gathered on the device of their part, so that the table stays where it is. In graph
-    code each of several parts gathers the rows of its own ids, and so it does with their gradients.
-    Where sizes must be known, in functions that JAX traces, and where rows are few, a part gives a
-    row for every id, of which the result takes those that belong to it.
+    code each part gathers only the rows of its own ids, and likewise their gradients. In functions
+    that JAX traces, where sizes must be known, and for few rows, each part gathers a row for every
+    id, and the result selects those that belong to it.
 
     Args:
       params: T[m, *row]: a tensor or variable; a partitioned or sharded variable; or a list of

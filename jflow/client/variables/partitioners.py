@@ -23,7 +23,8 @@ def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Partitioner:
       axis: the dimension.
 
     Raises:
-      ValueError: if the number is not positive; when it is called, if there is no such dimension.
+      ValueError: if the number is not positive; when the partitioner is called, if there is no such
+        dimension.
     """
     _check_positive(num_shards=num_shards)
 

@@ -1,7 +1,7 @@
 """Variable scopes: a prefix of names, reuse, and defaults for `get_variable`.
 
-A block extends the current scope, or enters one again. The current scope belongs to a graph and a
-thread, as name scopes do.
+`variable_scope` extends the current scope, or enters a scope again. The current scope belongs to a
+graph and a thread, like name scopes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEY = ("__variable_scopes",)
 class VariableScope:
     """A prefix of variable names, and defaults for `get_variable`.
 
-    Blocks hand down all of it. For the meaning of the defaults see `jflow.get_variable`.
+    Nested scopes inherit all attributes. For the meaning of the defaults see `jflow.get_variable`.
 
     Attributes:
       name: the prefix without the last "/", "" for the outermost scope.
@@ -50,7 +50,7 @@ class VariableScope:
         None for none.
       dtype: the default dtype.
       use_resource: kept for programs of TensorFlow; without effect.
-      original_name_scope: the name scope of the block that made it, with "/".
+      original_name_scope: the name scope that was first opened with it, with "/".
     """
 
     name: str = ""
@@ -177,13 +177,14 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
 
     Args:
       name_or_scope: a name, which extends that of the current scope; or a scope to enter again,
-        wherever the block is; or None for `default_name`.
+        from anywhere; or None for `default_name`.
       default_name: a name that is made unique: `d`, `d_1`, ….
       values: as for `jflow.name_scope`.
       initializer, regularizer, caching_device, partitioner, custom_getter, dtype, use_resource,
-        constraint: defaults of the scope; None for those of the scope around, or of the scope that
-        is entered. Custom getters of nested scopes call each other, the innermost one first.
-      reuse: True or `AUTO_REUSE`; None or False for that of the scope around.
+        constraint: defaults of the scope; None for those of the enclosing scope, or of the scope
+        that is entered again. Custom getters of nested scopes call each other, the innermost one
+        first.
+      reuse: True or `AUTO_REUSE`; None or False for that of the enclosing scope.
       auxiliary_name_scope: whether it opens a name scope.
 
     Raises:

@@ -30,7 +30,7 @@ class ShardedVariable(VariableLike):
     `jflow.Variable` makes one in the scope of a `ParameterServerStrategy` with a partitioner. It is
     used like a variable: as an array it is all of its rows, and updates reach each shard where it
     is. In a `jflow.function`, `embedding_lookup`, and indexing by an integer or slice, move only
-    rows, and scatter updates go to all shards, of which each takes those of its own rows. A
+    rows, and scatter updates go to all shards, each of which applies those to its own rows. A
     checkpoint keeps it as one value, which variables with other shards, or with none, can restore.
 
     Args:

@@ -80,10 +80,10 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
 ) -> Any:
     """Returns the variable with this name in the current variable scope; makes it if necessary.
 
-    Whether it may or must exist is said by `reuse` of the scope. Its name begins with that of the
-    variable scope, whatever the name scope is. An argument that is None is that of the scope.
-    Inside `jflow.connect` it makes an eager variable, which has the value in its container if that
-    has one.
+    The scope's `reuse` determines whether the variable may or must exist already. Its name begins
+    with that of the variable scope, whatever the name scope is. Arguments that are None default to
+    those of the scope. Inside `jflow.connect` the variable is eager, and keeps the value that its
+    container has, if any.
 
     Args:
       name: the name.
@@ -101,11 +101,11 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       partitioner: a function as `fixed_size_partitioner` returns it; the variable is then a
         `PartitionedVariable`.
       use_resource: without effect.
-      custom_getter: a function that is called instead, with this one's work as `getter`, and with
-        its arguments by name.
+      custom_getter: a function that is called instead, with a `getter` that does what this function
+        does, and with the arguments by name.
 
     Raises:
-      ValueError: if it exists and may not, or does not and must; if it exists with another shape,
+      ValueError: if the variable exists but may not, or does not but must; if it has another shape,
         dtype or partition; if there is neither a shape nor a value; or as the partitioner raises.
       TypeError: if the name is not text, or the initial value has another dtype.
     """
