@@ -98,7 +98,7 @@ class DatasetIterator(Closing):
     """One pass over a dataset; made by `Dataset.iterator` or `iter(dataset)`.
 
     Threads may share an iterator; each element goes to one of them. After an error the position is
-    before the element that failed, so the next call tries it again.
+    before the element that failed, so the next call retries it.
     """
 
     def __init__(

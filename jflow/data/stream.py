@@ -195,7 +195,7 @@ class _Lane:
 class Interleaved(grain.DatasetIterator[Any]):
     """Yields `block` elements of each lane in turn, round-robin.
 
-    A lane whose dataset has ended gets a new one when it is next again.
+    A lane whose dataset has ended gets the next dataset on its next turn.
     """
 
     def __init__(

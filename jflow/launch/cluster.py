@@ -58,7 +58,7 @@ class StartedCluster(Closing):
     def target(self, job: str = "worker", index: int = 0) -> str:
         """Returns the target for sessions on a task; it names the cluster and the task.
 
-        A server that has taken the task's port since refuses what is meant for the task.
+        A server that has since taken the task's port refuses calls that are meant for the task.
         """
         named = f"cluster={self._name}&" if self._name else ""
         address = self._spec.task_address(job, index)
@@ -84,7 +84,7 @@ class Child:
     """A task's server process (`child.py`), which exits when its standard input ends.
 
     Args:
-      zygote: what starts it.
+      zygote: the process that forks it.
       task: its task.
       command: "-m", its module and arguments.
       environment: all of its environment variables.
@@ -121,7 +121,7 @@ class Child:
 
         Raises:
           UnavailableError: if the process has ended.
-          OpError: what it cannot start with.
+          OpError: the error with which it failed to start.
         """
         line = self.process.stdout.readline()
         if not line:
@@ -165,9 +165,9 @@ _STOP_TIMEOUT_S = 10.0
 class LocalCluster(StartedCluster):
     """A cluster of processes on the loopback interface, with ports that the system chooses.
 
-    The processes end with the `with` block, and with this process, even if it crashes. They are
+    The processes end when the context exits, and with this process, even if it crashes. They are
     forked from one that has imported JAX and initialized nothing, so each starts in a tenth of the
-    time of a new Python. What JAX reads from the environment it reads when the cluster starts.
+    time of a new Python. JAX reads its environment variables when the cluster starts.
 
     Args:
       ps: number of tasks of the job "ps".

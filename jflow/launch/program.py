@@ -31,16 +31,16 @@ def run(
 ) -> T | None:
     """Runs the role of this process in a program that is started on every machine of a cluster.
 
-    The role follows from the arguments, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this
-    order; `jflow doctor` shows it. The chief, the task of the job "chief" or else worker 0, waits
-    until all tasks respond, calls `main`, and stops them. Workers and tasks of the job "ps" serve
-    until then. A process of no cluster, or with JFLOW_ROLE=client, calls `main` and serves nothing.
-    A chief that is killed is waited for again.
+    The role follows from the arguments, or TF_CONFIG, Open MPI, Slurm or Kubernetes, in this order;
+    `jflow doctor` shows it. The chief, the task of the job "chief" or else worker 0, waits until
+    all tasks respond, calls `main`, and stops them. Workers and tasks of the job "ps" serve until
+    then. A process of no cluster, or with JFLOW_ROLE=client, calls `main` and serves nothing. If
+    the chief is killed, the others wait for it again.
 
     Args:
       main: called with the role of the chief; `role.master` is the target for its sessions.
-      worker: the same for workers, beside their servers. An error that comes because the chief is
-        done is no error of the program.
+      worker: the same for workers, beside their servers. Errors caused by the end of the chief are
+        ignored.
       evaluator: the same for an evaluator, which is none of the tasks.
       cluster: the cluster, if the program knows it.
       job_name, task_index: the task of this process, if the program knows it.
@@ -54,7 +54,7 @@ def run(
     Raises:
       ValueError: if the cluster is malformed or has no chief, the task is not in it, nothing says
         which task this process is, or two sources contradict each other.
-      DeadlineExceededError: if the chief, or for it another task, does not come in time.
+      DeadlineExceededError: if the chief, or a task that it waits for, is not up in time.
       UnauthenticatedError: if the chief has another token.
       Exception: what the function raises, and as `train.Server`.
     """

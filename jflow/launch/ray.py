@@ -34,10 +34,10 @@ _NOT_PASSED_ON = frozenset({"JFLOW_TOKEN_FILE", "JFLOW_POD", "JFLOW_ROLE", "JFLO
 class RayCluster(StartedCluster):
     """A cluster of Ray actors, one process per task, which Ray restarts when they fail.
 
-    A task that is started again has its former address and has lost its state, as after
-    `LocalCluster.restart`. It stays on its node: when that is lost, make a new cluster. All ends
-    with the `with` block, and with this process. If this process is not connected to Ray, it calls
-    `ray.init()`, which finds a cluster by RAY_ADDRESS or starts one on this machine.
+    A restarted task has its former address and has lost its state, as after `LocalCluster.restart`.
+    It stays on its node; if the node is lost, make a new cluster. The tasks end when the context
+    exits, and with this process. If this process is not connected to Ray, it calls `ray.init()`,
+    which finds a cluster by RAY_ADDRESS or starts one on this machine.
 
     The tasks have the token of this process, and those of its environment variables whose names
     begin with JFLOW_. Beyond the loopback interface they need certificates, in a directory of the
@@ -111,7 +111,7 @@ class RayCluster(StartedCluster):
     def wait_until_ready(self, job: str, index: int = 0) -> int:
         """Blocks until a task serves, at most for the timeout, and returns its incarnation.
 
-        Each life of a task has another one. Just after `kill` it may be that of the former life.
+        Each life of a task has another incarnation. Just after `kill` it may be the former one.
 
         Raises:
           UnavailableError: if it has failed and Ray does not start it again.
@@ -322,7 +322,7 @@ def check_tf_config(
     """Raises ValueError if TF_CONFIG contradicts the cluster and task that Ray is to start.
 
     Args:
-      other: what Ray does, for the message.
+      other: what Ray does instead, for the message.
       cluster, task: the cluster, if it is known already, and the task of this process.
 
     Raises:

@@ -141,8 +141,8 @@ def check_cores(cores: Sequence[int]) -> None:
 def pinned(core: int | None) -> Iterator[None]:
     """A context manager that pins this thread, and so the processes that it starts, to a core.
 
-    A process is pinned before its libraries look how many threads they should have. With None the
-    block changes nothing.
+    A process is pinned before its libraries look how many threads they should have. With None it
+    changes nothing.
     """
     if core is None:
         yield

@@ -16,9 +16,9 @@ class ProgramRole(Role):
     """The role of this process in a program that runs on all tasks of a cluster.
 
     Attributes:
-      source: what says it: "the arguments", "TF_CONFIG", "Open MPI", "Slurm", "Kubernetes"; "" for
-        a process that belongs to no cluster.
-      done: set when the chief is done; for a function that goes on until then, as an evaluator's.
+      source: where the role is from: "the arguments", "TF_CONFIG", "Open MPI", "Slurm",
+        "Kubernetes"; "" for a process that belongs to no cluster.
+      done: set when the chief is done; a function such as an evaluator's continues until then.
     """
 
     source: str = ""

@@ -1,8 +1,8 @@
 """Renders the batch script of a cluster on Slurm, which `jflow slurm render` prints.
 
-`srun` starts a server for each task of the allocation, which reads from the variables of its step
-which one it is (`SlurmClusterResolver`). The program then runs on the first node, as a client of
-the cluster, and the servers end with it.
+`srun` starts a server for each task of the allocation, which finds its task in the variables of the
+job step (`SlurmClusterResolver`). The program then runs on the first node, as a client of the
+cluster, and the servers end with it.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Executables:
     ) -> Future[list[Any]]:
         """Starts an operation without blocking; cancelling the future cancels the operation.
 
-        Arguments and errors are those of `run`.
+        Arguments and errors are those of `run_operation`.
         """
         executable, deadline = self._prepared(key, build, timeout)
         started = executable.start(feeds, deadline)

@@ -45,9 +45,9 @@ Components = Sequence[Any]
 class EagerQueue(QueueOperations):
     """The operations of an eager queue, which work on the components of elements; see `QueueBase`.
 
-    Those of `QueueOperations` run at once, without regard to names, and are bound as equations
-    while JAX traces. The others always run at once. Each kind of operation is an operation of the
-    queue's own graph, which is compiled once.
+    Operations of `QueueOperations` run immediately and ignore names; while JAX traces they are
+    bound as equations. The others always run immediately. Each kind of operation is an operation of
+    the queue's own graph, which is compiled once.
 
     Args:
       owner: the connection, which runs the operations.

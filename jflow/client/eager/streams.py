@@ -132,7 +132,7 @@ class QueueWriter(Closing):
 class _Sender:
     """The pending elements of a writer, and the thread that sends them.
 
-    The thread refers to this only, so that a writer can be dropped while its thread waits.
+    The thread refers to this object only, so that a writer can be dropped while its thread waits.
 
     Args:
       send, max_ahead_bytes: as for `QueueWriter`.
@@ -274,8 +274,7 @@ class _Sender:
 class QueueReader(Closing):
     """Prefetches elements of a queue and yields them until the queue is closed and empty.
 
-    Elements that were taken ahead and not used are lost when the reader is closed or the process
-    dies.
+    Prefetched elements that were not used are lost when the reader is closed or the process dies.
 
     Args:
       start: starts to take a batch of the available elements.

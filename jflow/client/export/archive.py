@@ -86,7 +86,7 @@ def read_archive(path: str) -> Archive:
 
     Raises:
       NotFoundError: if there is no such file.
-      InvalidArgumentError: if it is another kind of file, or its content is malformed.
+      InvalidArgumentError: if it is not an archive, or its content is malformed.
       DataLossError: if a part of it is damaged or missing.
       PermissionDeniedError: if it cannot be read.
     """

@@ -198,7 +198,7 @@ class Document(Record, frozen=True):
     """The document of an exported graph or function.
 
     Attributes:
-      kind: what it is.
+      kind: whether it is a graph or a function.
       version: `VERSION`.
       jax: the version of JAX that wrote it.
       has_64_bits: whether `jax_enable_x64` was on.

@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> ExportedFunction:
 
     Raises:
       NotFoundError: if there is no such file.
-      InvalidArgumentError: if it is not one of `save`, or malformed.
+      InvalidArgumentError: if `save` did not write it, or it is malformed.
       DataLossError: if a part of it is damaged or missing.
       FailedPreconditionError: if `jax_enable_x64` is not what it was.
     """
@@ -101,8 +101,8 @@ def load(path: str | os.PathLike[str]) -> ExportedFunction:
 class ExportedFunction:
     """A function from a file: call, differentiate and compose it like a `jflow.function`.
 
-    Its variables are actual by container and name where it runs. One that has no value there has to
-    be set first, such as by `assign` or by restoring a checkpoint.
+    Its variables are found by container and name where it runs. One that has no value there
+    has to be set first, such as by `assign` or by restoring a checkpoint.
 
     Args:
       archive: the file's content.

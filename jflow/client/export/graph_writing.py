@@ -194,7 +194,7 @@ class _GraphWriter:
         """Returns a value with its operations, tensors and variables replaced by references.
 
         Raises:
-          TypeError: if it is or has something else than these and plain values.
+          TypeError: if it contains anything but these and plain values.
         """
         if isinstance(value, Tensor) and value.graph is self._graph:
             return {"tensor": self._tensors[value.var]}

@@ -52,7 +52,7 @@ class Executable(Protocol):
 
         Args:
           feeds: the fed values.
-          deadline: of the call.
+          deadline: the deadline of the call.
           effect: the attempt, of a step that is to be applied once.
 
         Raises:
@@ -110,11 +110,11 @@ class DeviceInfo:
       name: its full name, such as "/job:ps/task:0/device:CPU:0".
       device_type: such as "CPU" or "GPU".
       incarnation: a random number that identifies the life of its process; 0 in this process.
-      transport: what carries messages to its task, "grpc", "unix", "tcp", or "inproc" if that is in
-        this process; to tasks other than that of the session's server, those of that server. ""
-        without a server.
-      memory_limit_bytes: what it can keep; 0 if that is not known. An accelerator's is that of
-        JAX's allocator. CPU devices of one process share what the operating system lets it use.
+      transport: what carries messages to its task: "grpc", "unix", "tcp", or "inproc" in this
+        process. It is the transport of the session's server for tasks other than that server, and
+        "" without a server.
+      memory_limit_bytes: the capacity of its memory; 0 if it is not known. An accelerator's is that
+        of JAX's allocator. CPU devices of one process share what the operating system lets it use.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Backend(Protocol):
     def register(self, compiled: CompiledStep) -> Executable:
         """Makes a compiled step ready to run.
 
-        On a cluster it is registered with the master when it first runs.
+        On a cluster, the first run registers it with the master.
         """
 
     def complete_options(self, config: ConfigProto, deadline: Deadline) -> ConfigProto:
@@ -176,7 +176,7 @@ class Backend(Protocol):
         Args:
           method: the method.
           args: its arguments without the connect timeout and the deadline.
-          deadline: of the call.
+          deadline: the deadline of the call.
         """
 
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
@@ -185,7 +185,7 @@ class Backend(Protocol):
         Args:
           name: the name.
           epoch: of a claim that another backend of this program has made; 0 for a new one.
-          deadline: of the call.
+          deadline: the deadline of the call.
 
         Returns:
           The epoch.
@@ -203,7 +203,7 @@ class Backend(Protocol):
           states: what moves together.
           target: the full name of the device that it moves to.
           hold_s: the longest time that steps wait for the move, in seconds.
-          deadline: of the call.
+          deadline: the deadline of the call.
 
         Raises:
           MovedError: if some of it is elsewhere.
@@ -226,7 +226,7 @@ class Backend(Protocol):
             absolute on the machines that have the state.
           items: what to save.
           about: kept in the checkpoint.
-          deadline: of the call.
+          deadline: the deadline of the call.
           is_consistent: whether steps of all sessions are held back until every task has its
             snapshot; else those of this session.
 
@@ -244,7 +244,7 @@ class Backend(Protocol):
     def default_device(self, values: Iterable[Any]) -> DeviceSpec | None:
         """Returns the device that a function of these values requests, as it would under `jax.jit`.
 
-        None if it is the first one, or none of this process.
+        Returns None for the first device, and for devices of other processes.
         """
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:

@@ -36,8 +36,8 @@ def retry_while_moved(
 
     Args:
       act: does nothing if it raises MovedError.
-      learn: gets the error, which says where state is now, before the next attempt.
-      deadline: of the call.
+      learn: called with the error, which has the new place of the state, before each retry.
+      deadline: the deadline of the call.
 
     Raises:
       AbortedError: if it was called `MAX_TRIES` times.
@@ -58,8 +58,8 @@ class MovingExecutable:
 
     Args:
       register: places, compiles and registers the step.
-      learn: gets the error, which says where state is now, before the step is registered again.
-      deadline: of the call that makes it.
+      learn: called with the error, which has the new place of the state, before registering again.
+      deadline: the deadline of the call that makes it.
 
     Attributes:
       n_runs: how often it was run, for predictions of what a move changes.
@@ -150,9 +150,9 @@ class MovingExecutable:
         """Registers the step again after its state has moved, unless another thread has done so.
 
         Args:
-          stale: what failed.
-          error: why.
-          deadline: of the call.
+          stale: the executable that failed.
+          error: its error.
+          deadline: the deadline of the call.
         """
         if not error.moved:
             deadline.check("waiting for state that moves")

@@ -165,8 +165,7 @@ class RemoteExecutable:
         """Registers the step over a new connection, retrying for a while if that is lost, too.
 
         Raises:
-          UnavailableError: the one given, if that fails. It is not known whether the step was
-            applied, which is for the caller to find out.
+          UnavailableError: `lost`, if that fails. Then it is unknown whether the step was applied.
         """
         limit = Deadline(_REPEATED_WITHIN_S)
         while True:

@@ -17,13 +17,13 @@ class Restarts:
     """The state that a connection uses on each task, to tell what a restart has lost.
 
     A task that restarts has lost its state. If a connection used some of it there, one call fails
-    and names it; any other call registers its step on the new life of the task. A session fails for
-    ever, because its graph cannot know which of its variables are initialized.
+    and names it; any other call registers its step on the new life of the task. A session fails
+    permanently, because its graph cannot know which of its variables are initialized.
 
     Thread-safe.
 
     Attributes:
-      are_outlived: whether this is of a connection that goes on.
+      are_outlived: whether it belongs to a connection, which continues after restarts.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class Restarts:
         """Returns if the failed call can be retried on the restarted task; raises otherwise.
 
         Args:
-          error: why it failed.
+          error: the error of the failed call.
           is_rolled_back: whether it is certain that the call has done nothing.
 
         Raises:
-          RestartedError: if not. The next call goes on, if this is of a connection.
+          RestartedError: if it cannot. The next call of a connection can succeed.
         """
         if not self.are_outlived or error.task is None:
             raise error

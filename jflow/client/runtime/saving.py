@@ -31,7 +31,7 @@ class StateToSave:
     Attributes:
       key: the key.
       ref: the variable or resource.
-      part: which part of the tensor of that key a variable is; None for all of it.
+      part: the slice of the tensor under this key that a variable holds; None for all of it.
       reshapes: whether a variable takes a tensor of another shape with as many elements.
     """
 
@@ -59,7 +59,7 @@ def save_state(
       states: what to save.
       backend, placer: as for `register_step`.
       prefix, about, is_consistent: as for `Backend.save`.
-      deadline: of the call.
+      deadline: the deadline of the call.
     """
 
     def save(items: StateItems) -> SaveReport:
@@ -151,8 +151,8 @@ _REMOTE = "://"
 def path_on_tasks(path: str, file_systems: Mapping[Task, str]) -> str:
     """Converts a path of this process to the path that the tasks of a cluster are given.
 
-    A relative path is one of the working directory of this process, which only tasks that see the
-    same files can reach. An absolute path, or a URL, is one of each task.
+    A relative path refers to the working directory of this process, which only tasks that see the
+    same files can reach. An absolute path or a URL is resolved by each task.
 
     Args:
       path: the path.

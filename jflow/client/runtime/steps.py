@@ -77,7 +77,7 @@ def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
       strategy: in place of the one that the options name.
 
     Raises:
-      InvalidArgumentError, TypeError: if there is no strategy as the options name.
+      InvalidArgumentError, TypeError: if the options name an unknown strategy.
     """
     chosen_strategy = named_strategy(config.placement) if strategy is None else strategy
     return Placer(config.allow_soft_placement, config.log_device_placement, chosen_strategy)
@@ -133,15 +133,15 @@ def register_step(
 ) -> Executable:
     """Compiles and registers a step.
 
-    The deadline does not interrupt compiling. The caller keeps the step first and checks the
-    deadline then, so that the next call need not compile it again.
+    The deadline does not interrupt compilation. The caller caches the step before it checks the
+    deadline, so that the next call need not compile it again.
 
     Args:
       graph: the graph of the request.
       request: what the step computes.
       backend: where it runs.
       placer: places it.
-      deadline: of the call.
+      deadline: the deadline of the call.
       registering: held by the caller; a step that is fed tensors of unknown rank is compiled when
         it runs, and holds it then.
 
@@ -184,7 +184,7 @@ def replace_state(
       steps: the steps, and how often each of them ran.
       strategy: chooses where state goes.
       min_gain, n_steps: when it moves.
-      deadline: of the call.
+      deadline: the deadline of the call.
     """
     pruned_steps = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
 

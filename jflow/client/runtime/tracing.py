@@ -137,7 +137,7 @@ class _Blocks:
     """The open `trace_steps` contexts of all threads; `n_open` is read without a lock.
 
     Attributes:
-      n_open: how many blocks are open on all threads.
+      n_open: the number of open contexts on all threads.
     """
 
     def __init__(self) -> None:
@@ -170,9 +170,9 @@ BLOCKS = _Blocks()
 def trace_steps() -> Iterator[list[Trace]]:
     """A context manager that traces each step that this thread runs, of functions and sessions.
 
-    It gives a list that gets a `jflow.plan.trace.Trace` for each step, in the order in which they
-    end. A traced step waits for the results of each program before it starts the next one of a
-    plan, so that it knows when they were computed.
+    It yields a list, to which a `jflow.plan.trace.Trace` is appended for each step when it ends. A
+    traced step waits for the results of each program before it starts the next one of a plan, so
+    that it knows when they were computed.
     """
     with BLOCKS.block() as traces:
         yield traces

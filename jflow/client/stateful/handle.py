@@ -21,9 +21,9 @@ class Handle(Conversions, Uncopyable):
     """The user's reference to a resource.
 
     In graph code it is part of the graph. Inside `jflow.connect` a queue or iterator state is
-    *eager*: its methods for plain Python act immediately. With a shared name it is in the
-    container and on the device of the surrounding blocks, and all sessions share it. Without one
-    each session has its own, which is freed with the session.
+    *eager*: its methods for plain Python act immediately. With a shared name it is in the container
+    and on the device of the enclosing scopes, and all sessions share it. Without one each session
+    has its own, which is freed with the session.
 
     Args:
       kind: the kind of resource.

@@ -81,7 +81,7 @@ def guarded(tensor: Tensor, name: str) -> Tensor:
 
     What was computed from the values of variables is computed again from their initialized values.
     The initial value stays as it is where the program orders it by control dependencies, or where
-    more than pure functions is on the way to it, such as a write: that would be done twice.
+    its computation has effects, such as a write, which would be done twice.
 
     Args:
       tensor: the initial value.

@@ -1,6 +1,6 @@
 """Atomic updates of variables: scatter updates of rows or slices, and a counter with a limit.
 
-If an index is out of range, nothing is written. The program that updates sees to that itself
+If an index is out of range, nothing is written. The updating program ensures that itself
 (`guard_indices`), so that it need not wait for the check that fails the step.
 """
 

@@ -136,7 +136,7 @@ class VariableOperations(ABC):
     ) -> Any:
         """Sets the value to `fun` of the old value and the operands; see `Variable.update`.
 
-        If `is_guarded`, `fun` returns the old value where the check before it fails.
+        If `is_guarded`, `fun` itself returns the old value if the preceding check fails.
         """
         self._check_fixed()
         inputs = [self.operand(operand) for operand in operands]

@@ -59,9 +59,9 @@ def shared_pids() -> set[int]:
 class ProcessCluster(StartedCluster):
     """A cluster of server processes on the loopback interface, for tests of failures.
 
-    The processes end with the block, and with this process, however it ends. They are forked from
-    one that has imported jflow, so a restart takes a tenth of a second. That one is shared by the
-    clusters of this process, and ends with it.
+    The processes end when the context exits, and with this process, however it ends. They are
+    forked from a zygote, so a restart takes a tenth of a second. The clusters of this process share
+    the zygote, which ends with it.
 
     Args:
       ps: number of tasks of the job "ps".
@@ -71,7 +71,7 @@ class ProcessCluster(StartedCluster):
 
     Raises:
       UnavailableError: if a process ends while it starts.
-      OpError: what a task refuses to start with.
+      OpError: the error with which a task fails to start.
     """
 
     def __init__(
@@ -150,7 +150,8 @@ class ProcessCluster(StartedCluster):
 
         Args:
           job, index: the task.
-          points: what happens at failpoints of the new process; none of the former one's stay.
+          points: what happens at failpoints of the new process; those of the former process are
+            dropped.
         """
         task = Task(job, index)
         self._programs[task].close()
